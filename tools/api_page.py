@@ -16,8 +16,9 @@ from typing import Any, Final
 
 import sharegroups
 from kip932.errors import FencedError, RetriableError
-from sharegroups import admin_values, aio, errors
-from sharegroups.aio import ack_ledger, admin, group_admin, producer, sender
+from kip932.rpc.unserved import UNSERVED
+from sharegroups import admin_values, aio, errors, wire
+from sharegroups.aio import ack_ledger, admin, group_admin, group_listing, log_reading, producer, sender, transactions
 
 _INTRODUCTION = """# Python API
 
@@ -36,6 +37,12 @@ Methods without a text here are described at the blocking client of the same nam
 _ANSWERS = """## What Admin returns
 
 Frozen values, in `sharegroups.admin_values`.
+"""
+_UNSERVED = """## What this version does not serve
+
+The services of this version do not have these RPCs, and answer UNIMPLEMENTED: in Python UnsupportedVersionError, whose
+text names the call and the node. The methods above that need one are marked. A client that is newer than its services
+meets the same error for what they do not have yet.
 """
 _SHORT = """## Short names of types
 """
@@ -63,6 +70,14 @@ _ALIASES: Final = {
 _ONLY_IN_ASYNCIO: Final = {"Producer": ("send",)}
 
 
+#: Methods whose RPCs another class, module or function calls.
+_PARTS: Final[Mapping[str, Any]] = {
+    "list_groups": group_listing,
+    "read_records": log_reading.read,
+    "transaction": transactions.Transactions,
+}
+
+
 def api_page() -> str:
     """The text of the page."""
     names = [name for name in sharegroups.__all__ if name not in errors.__all__ and name != "aio"]
@@ -76,6 +91,8 @@ def api_page() -> str:
     answers = [one for one in vars(admin_values).values() if _is_of(one, admin_values.__name__)]
     parts += [_ANSWERS, *(_class(one, 3, _methods(one)) for one in answers if one.__name__ not in public)]
     parts += [_SHORT, *(f"- `{name}` is `{_alias(name, module)}`" for name, module in _ALIASES.items()), ""]
+    lines = [f"- `{path.rpartition('.')[2]}`: {why}" for path, why in UNSERVED.items()]
+    parts += [_UNSERVED, *lines, ""]
     return "\n".join([*parts, _ERRORS + "\n".join(map(_error_row, sorted(errors.__all__)))]) + "\n"
 
 
@@ -94,16 +111,45 @@ def _class(given: type, level: int, methods: Mapping[str, Any], said: Mapping[st
     if issubclass(given, Enum):
         lines += [", ".join(f"`{member.name}` = {member.value}" for member in given) + ".", ""]
     elif methods:
-        lines += [*_method_lines(methods, said or {}), ""]
+        marks = {name: mark for name in methods if given in _CLIENTS and (mark := _mark(given, name))}
+        lines += [*_method_lines(methods, said or {}, marks), ""]
     return "\n".join(lines)
 
 
-def _method_lines(methods: Mapping[str, Any], said: Mapping[str, Any]) -> Iterator[str]:
+def _method_lines(methods: Mapping[str, Any], said: Mapping[str, Any], marks: Mapping[str, str]) -> Iterator[str]:
     for name, method in methods.items():
         text = _text(method)
         if name in said and text == _text(said[name]):
             text = ""
-        yield f"- {_call(name, method)}" + (f": {text}" if text else "")
+        yield f"- {_call(name, method)}" + (f": {text}" if text else "") + marks.get(name, "")
+
+
+def _mark(client: type, name: str) -> str:
+    """What is said of a method that needs an RPC which no service of this version has; empty for the others."""
+    missing = sorted(path.rpartition("/")[2] for path in rpcs_of(client, name) if path in UNSERVED)
+    return f" **Not served by this version** ({', '.join(missing)})." if missing else ""
+
+
+def rpcs_of(client: type, name: str) -> set[str]:
+    """The paths of the RPCs that a client's method calls, by the words `wire.NAME` of its source.
+
+    Followed are private methods that it names, and what `_PARTS` names; a blocking client does what the asyncio one
+    does.
+    """
+    asynchronous = getattr(aio, client.__name__)
+    if name in _PARTS:
+        sources = [inspect.getsource(_PARTS[name])]
+    else:
+        sources, seen, waiting = [], set[str](), [name]
+        while waiting:
+            word = waiting.pop()
+            method = inspect.getattr_static(asynchronous, word, None)
+            if word not in seen and inspect.isfunction(method):
+                seen.add(word)
+                sources.append(inspect.getsource(method))
+                waiting += re.findall(r"self\.(_\w+)", sources[-1])
+    named = {word for source in sources for word in re.findall(r"\bwire\.([A-Z_]+)\b", source)}
+    return {getattr(wire, word).path for word in named}
 
 
 def _methods(given: type) -> dict[str, Any]:

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from sharegroups.messages import AcknowledgeType, Message, Messages, TopicIdPartition
     from sharegroups.producer import Producer
     from sharegroups.reports import DeliveryReport
+    from sharegroups.worker import Accept, Reject, Release, Retry, Worker, WorkerError
 
 __all__ = [
+    "Accept",
     "AcknowledgeType",
     "Admin",
     "AlterConfig",
@@ -35,14 +37,20 @@ __all__ = [
     "Messages",
     "NewTopic",
     "Producer",
+    "Reject",
+    "Release",
+    "Retry",
     "ShareConsumer",
     "TopicIdPartition",
     "TopicPartition",
+    "Worker",
+    "WorkerError",
     "aio",
 ]
 __all__ += errors.__all__
 
 _HOMES: Final = {
+    "Accept": "sharegroups.worker",
     "AcknowledgeType": "sharegroups.messages",
     "Admin": "sharegroups.admin",
     "AlterConfig": "sharegroups.admin_values",
@@ -52,9 +60,14 @@ _HOMES: Final = {
     "Messages": "sharegroups.messages",
     "NewTopic": "sharegroups.admin_values",
     "Producer": "sharegroups.producer",
+    "Reject": "sharegroups.worker",
+    "Release": "sharegroups.worker",
+    "Retry": "sharegroups.worker",
     "ShareConsumer": "sharegroups.consumer",
     "TopicIdPartition": "sharegroups.messages",
     "TopicPartition": "kip932.ids",
+    "Worker": "sharegroups.worker",
+    "WorkerError": "sharegroups.worker",
 }
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name

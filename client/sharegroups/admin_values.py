@@ -1,19 +1,23 @@
-"""What the admin client takes and returns: frozen values without behaviour."""
+"""What the admin client takes and returns: frozen values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from enum import IntEnum
+from typing import Final, NamedTuple, overload
 
 from kip932.errors import KafkaError
-from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC, TopicPartition
 
 #: Operations of incremental_alter_configs.
 OP_SET: Final = 0
 OP_DELETE: Final = 1
 OP_APPEND: Final = 2
 OP_SUBTRACT: Final = 3
+#: Obstacles of `RecordExplanation` that the group's members tell; the others are the leader's.
+GROUP_EMPTY: Final = "group_empty"
+NOT_ASSIGNED: Final = "not_assigned"
 
 
 class ConfigResource(NamedTuple):
@@ -97,6 +101,44 @@ class GroupListing:
     type: str
 
 
+class ListGroupsResult(Sequence[GroupListing]):
+    """The groups of list_groups, sorted by id, and what is missing (GC-123).
+
+    As a sequence it is `all()`: a loop over it, its length and each item raise when a group may be missing.
+    """
+
+    def __init__(self, valid: Iterable[GroupListing], errors: Iterable[KafkaError] = ()) -> None:
+        self._valid = tuple(valid)
+        self._errors = tuple(errors)
+
+    def all(self) -> tuple[GroupListing, ...]:
+        """All groups. Raises KafkaError, the first of `errors()`, when some may be missing."""
+        if self._errors:
+            raise self._errors[0]
+        return self._valid
+
+    def valid(self) -> tuple[GroupListing, ...]:
+        """The groups that were found, whether or not others are missing."""
+        return self._valid
+
+    def errors(self) -> tuple[KafkaError, ...]:
+        """What is missing and why, for each cause: shards of the group log that no node serves or whose node cannot
+        answer for them, nodes that do not answer. Empty: nothing is missing."""
+        return self._errors
+
+    def __len__(self) -> int:
+        return len(self.all())
+
+    @overload
+    def __getitem__(self, index: int) -> GroupListing: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[GroupListing, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> GroupListing | tuple[GroupListing, ...]:
+        return self.all()[index]
+
+
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
     """One member; `assignment` maps topic names to partition numbers."""
@@ -110,9 +152,19 @@ class MemberDescription:
     assignment: Mapping[str, tuple[int, ...]]
 
 
+class AclOperation(IntEnum):
+    """What a caller may do with a group, with Kafka's numbers (GC-128)."""
+
+    READ = 3
+    DELETE = 6
+    DESCRIBE = 8
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+
+
 @dataclass(frozen=True, slots=True)
 class ShareGroupDescription:
-    """One share group (GC-126)."""
+    """One share group (GC-126). `authorized_operations`: what the caller may do with it; None when not asked for."""
 
     group_id: str
     state: str
@@ -121,6 +173,7 @@ class ShareGroupDescription:
     assignor: str
     members: tuple[MemberDescription, ...]
     coordinator: Node | None
+    authorized_operations: frozenset[AclOperation] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +182,9 @@ class ShareGroupOffset:
 
     `archived_by_limit` and `archived_by_reject` count records that will not be delivered again though no consumer
     accepted them: those at the delivery limit, and rejected ones. Both begin at 0 when the group begins with the
-    partition, and again when its offset is reset.
+    partition, and again when its offset is reset. When the backlog was asked for: `in_flight` records are held by
+    members, `waiting` ones can be delivered, and the oldest that is not finished is `oldest_age_ms` old; `dead_letters`
+    are not written yet, the oldest of them for `dead_letter_age_ms`.
     """
 
     start_offset: int
@@ -137,6 +192,11 @@ class ShareGroupOffset:
     lag: int | None
     archived_by_limit: int | None = None
     archived_by_reject: int | None = None
+    in_flight: int | None = None
+    waiting: int | None = None
+    oldest_age_ms: int | None = None
+    dead_letters: int | None = None
+    dead_letter_age_ms: int | None = None
 
     @property
     def archived(self) -> int | None:
@@ -144,6 +204,163 @@ class ShareGroupOffset:
         if self.archived_by_limit is None or self.archived_by_reject is None:
             return None
         return self.archived_by_limit + self.archived_by_reject
+
+
+class GroupOffsets(dict[TopicPartition, ShareGroupOffset | None]):
+    """The offsets of a group by partition, as list_share_group_offsets returns them; None: no start offset.
+
+    `errors`: why partitions are left out (CL-46).
+    """
+
+    def __init__(
+        self,
+        offsets: Mapping[TopicPartition, ShareGroupOffset | None] | None = None,
+        errors: Mapping[TopicPartition, KafkaError] | None = None,
+    ) -> None:
+        super().__init__(offsets or {})
+        self.errors: Mapping[TopicPartition, KafkaError] = dict(errors or {})
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWrite:
+    """The write that a record waits for: for how long it runs, None while it waits for another one, and how often it
+    was sent."""
+
+    running_ms: int | None
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordExplanation:
+    """A record, or neighbours with the rest in common: its state for a group, and what keeps it from being delivered
+    (CL-90). Unknown values are None.
+
+    `state`: available, acquired, pending, acknowledged, archiving, archived, finished, deleted, beyond_end, hole,
+    not_initialized. `obstacle`: none, held, write_pending, window_full, not_fetched, no_state, start_not_set, loading,
+    finished, delivery_limit, rejected, no_record, uncommitted, delayed, group_empty, not_assigned. `explanation` says
+    it in words. `becomes`: the state of a pending record after its write.
+    """
+
+    first_offset: int
+    last_offset: int
+    state: str
+    obstacle: str
+    explanation: str
+    delivery_count: int | None = None
+    member_id: str | None = None
+    client_id: str | None = None
+    client_host: str | None = None
+    lock_remaining_ms: int | None = None
+    lock_renewed: bool = False
+    becomes: str | None = None
+    write: PendingWrite | None = None
+    append_time_ms: int | None = None
+    delay_remaining_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsExplained:
+    """Records of one share-partition explained, and where the group stands there (CL-90).
+
+    `loaded`: whether the share-partition is in the leader's memory; if not, the rest is what is stored. `end_offset`:
+    the first offset never fetched. `in_flight`: the records that members hold, as in ShareGroupOffset; None: an older
+    leader does not tell. `in_flight_offsets`: all offsets of the window, from the start offset to the last one fetched,
+    finished ones included, which `max_record_locks` bounds (PL-130). What the group coordinator did not tell, because
+    of `group_error`, is None.
+
+    `read_committed`: whether the group waits for the ends of transactions. `last_stable_offset`: before it every
+    transaction has ended; None: an older leader does not tell. `stable_kept_by`: the transactional id whose open
+    transaction keeps it, None without one; `stable_kept_ms`: for how long it is open.
+    """
+
+    group_id: str
+    partition: TopicPartition
+    leader: Node
+    loaded: bool
+    start_offset: int | None
+    end_offset: int | None
+    log_start_offset: int
+    high_watermark: int
+    in_flight_offsets: int
+    max_record_locks: int
+    delivery_count_limit: int
+    fetching_members: int
+    records: tuple[RecordExplanation, ...]
+    group_state: str | None = None
+    members: int | None = None
+    assigned_members: int | None = None
+    group_error: KafkaError | None = None
+    in_flight: int | None = None
+    read_committed: bool = False
+    last_stable_offset: int | None = None
+    stable_kept_by: str | None = None
+    stable_kept_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord:
+    """One record of a log (CL-92). `timestamp_ms` is its producer's; `append_time_ms`: when the leader stored it, None
+    when the leader is of a build that does not tell it."""
+
+    offset: int
+    timestamp_ms: int
+    append_time_ms: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableRecords:
+    """Offsets of a log, both ends inclusive, whose batch cannot be decoded."""
+
+    first_offset: int
+    last_offset: int
+    error: KafkaError
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsRead:
+    """Records of one partition in offset order, and where its log begins and ends (CL-92).
+
+    `next_offset`: where to read on; the offset that was asked for when the log has no more records.
+    """
+
+    records: tuple[ReadRecord, ...]
+    unreadable: tuple[UnreadableRecords, ...]
+    next_offset: int
+    log_start_offset: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """One transactional id of list_transactions (CM-157). `open_ms`: for how long its transaction is open, None when
+    none is. With an error its record cannot be read: producer and epoch are −1. `coordinator`: the node that told."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    open_ms: int | None
+    coordinator: int
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """The record of one transactional id (CM-157). `started_ms` (ms since 1970) and `open_ms`, by the store's clock,
+    are None when no transaction is open; `partitions`: those that may hold its records, of topics that there are."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int | None
+    open_ms: int | None
+    partitions: tuple[TopicPartition, ...]
+    coordinator: int
 
 
 @dataclass(frozen=True, slots=True)

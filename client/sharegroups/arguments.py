@@ -60,6 +60,12 @@ def whole(call: str, argument: str, given: object, bits: int = 32) -> int:
     return given
 
 
+def count(call: str, argument: str, given: object) -> None:
+    """Raise ValueError unless the argument is a whole number of at least 0, or None."""
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 0):
+        raise refusal(call, argument, given, "a whole number of at least 0, or None", f"{call}({argument}=10)")
+
+
 def seconds(call: str, given: object) -> None:
     """Raise ValueError unless the time-out is a number or None."""
     if given is not None and (isinstance(given, bool) or not isinstance(given, int | float)):

@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kip932.compression.kinds import Compression
 from kip932.ids import BATCH_RECORDS_MAX
 from sharegroups import arguments
 from sharegroups.errors import ConfigError, InvalidGroupIdError
+from sharegroups.packing import check_packing
 
 _INT32_MAX: Final = 2**31 - 1
 
@@ -180,7 +182,37 @@ PRODUCER: Final = (
     Setting("batch.num.records", 1000, "Records in one batch at most.", int, 1, BATCH_RECORDS_MAX),
     Setting("max.request.size", 1_048_576, "Largest record, in bytes.", int, 1),
     Setting("delivery.timeout.ms", 120_000, "How long a record may wait for its delivery, in ms.", int, 1),
-    Setting("compression.type", "none", "Compression of batches.", choices=("none", "gzip")),
+    Setting(
+        "compression.type",
+        "none",
+        "Compression of batches. snappy, lz4 and zstd need a library each, which the extra of that name brings.",
+        choices=tuple(kind.label for kind in Compression),
+    ),
+    Setting(
+        "compression.gzip.level",
+        -1,
+        "Level of gzip: 1, fast, to 9, small; -1 for zlib's default, 6. Refused with another compression.type.",
+        int,
+        -1,
+        9,
+    ),
+    Setting(
+        "compression.lz4.level",
+        9,
+        "Level of lz4, as in Kafka: 9 is its fast mode, and so are 1 and 2; the others are slower and pack tighter, up "
+        "to 12, as which those above count. Refused with another compression.type.",
+        int,
+        1,
+        17,
+    ),
+    Setting(
+        "compression.zstd.level",
+        3,
+        "Level of zstd: 1, fast, to 22, small; below 0 faster still. Refused with another compression.type.",
+        int,
+        -131_072,
+        22,
+    ),
     Setting(
         "partitioner",
         "default",
@@ -190,9 +222,15 @@ PRODUCER: Final = (
     Setting(
         "transactional.id",
         "",
-        "Name under which transactions are fenced (CM-44); empty for none. No service has transactions yet.",
+        "Name under which transactions are fenced (CM-44); one producer at a time uses it. Empty for none.",
     ),
-    Setting("transaction.timeout.ms", 60_000, "An idle transaction is aborted after so long, in ms.", int, 1),
+    Setting(
+        "transaction.timeout.ms",
+        60_000,
+        "A transaction that is open for longer is aborted, in ms; at most the cluster's transaction.max.timeout.ms.",
+        int,
+        1,
+    ),
     Setting("key.serializer", None, "Function from a key to bytes.", Callable),  # type: ignore[arg-type]
     Setting("value.serializer", None, "Function from a value to bytes.", Callable),  # type: ignore[arg-type]
 )
@@ -268,6 +306,14 @@ def consumer_config(settings: Mapping[str, Any] | None, keywords: Mapping[str, A
         )
     if not config["fetch.min.bytes"] <= config["fetch.max.bytes"]:
         raise ConfigError(f"fetch.min.bytes is {config['fetch.min.bytes']}; expected at most fetch.max.bytes")
+    return config
+
+
+def producer_config(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Config:
+    """Settings of a producer. Raises ConfigError, also for a compression that cannot be made here (CL-112)."""
+    given = given_settings(settings, keywords, "Producer")
+    config = Config(PRODUCER, given)
+    check_packing(config, {name for name, value in given.items() if value is not None})
     return config
 
 

@@ -17,6 +17,7 @@ from kip932.rpc.transport import Transport
 from sharegroups import arguments
 from sharegroups.aio.ack_ledger import AckCallback, CommitResult
 from sharegroups.aio.engine import ConsumerEngine
+from sharegroups.aio.keeping import Kept, OnLost
 from sharegroups.errors import ConcurrentModificationError, IllegalStateError
 from sharegroups.loop_thread import LoopThread
 from sharegroups.messages import AcknowledgeType, Message, Messages, delivered_of
@@ -67,34 +68,67 @@ class ShareConsumer:
             raise IllegalStateError("This consumer has already been closed.")
         return list(self._engine.subscription)
 
-    def poll(self, timeout: float | None = None) -> Messages:
+    def poll(self, timeout: float | None = None, *, max_records: int | None = None) -> Messages:
         """Return records as soon as there are any; empty after `timeout` seconds; None waits without end (CL-21).
 
-        In implicit mode it accepts what the previous poll returned. Raises WakeupError; IllegalStateError without a
-        subscription, and in explicit mode while a record is unacknowledged; KafkaError that ended the membership.
+        In implicit mode it accepts what the previous poll returned. `max_records`: how many records to ask for at most;
+        0 asks for none, and only keeps the membership (CL-98). Raises WakeupError; IllegalStateError without a
+        subscription, and in explicit mode while a record is neither acknowledged nor kept alive; KafkaError that ended
+        the membership.
         """
         arguments.seconds("poll", timeout)
+        arguments.count("poll", "max_records", max_records)
         with self._exclusive():
             deadline = None if timeout is None or timeout < 0 else time.monotonic() + timeout
             self._engine.raise_background()
             self._engine.ledger.run_callbacks()
-            messages = self._thread.call(self._engine.poll(_left(deadline)), self._engine.take_back)
+            messages = self._thread.call(self._engine.poll(_left(deadline), max_records), self._engine.take_back)
             while messages is None:
                 self._engine.ledger.run_callbacks()
                 messages = self._thread.call(self._engine.wait_records(_left(deadline)), self._engine.take_back)
             return messages
 
-    def acknowledge(self, message: Message, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        """Acknowledge a record; the next poll or commit sends it (CL-23). Raises IllegalStateError if not in flight."""
+    def acknowledge(
+        self, message: Message, type: AcknowledgeType = AcknowledgeType.ACCEPT, *, delay: float | None = None
+    ) -> None:
+        """Acknowledge a record; the next poll or commit sends it (CL-23). Raises IllegalStateError if not in flight.
+
+        `delay`: with RELEASE, for how many seconds the group does not get the record again; 0: at once; None: as the
+        group's back-off says (CL-113). ValueError with another type; UnsupportedVersionError from a node of before.
+        """
         with self._exclusive():
-            self._engine.ledger.acknowledge(delivered_of(message), message.offset(), AcknowledgeType(type))
+            kind = AcknowledgeType(type)
+            self._engine.ledger.acknowledge(delivered_of(message), message.offset(), kind, delay)
 
     def acknowledge_offset(
-        self, topic: str, partition: int, offset: int, type: AcknowledgeType = AcknowledgeType.ACCEPT
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        type: AcknowledgeType = AcknowledgeType.ACCEPT,
+        *,
+        delay: float | None = None,
     ) -> None:
         """As `acknowledge`, for the record in flight at this topic, partition and offset (CL-23)."""
         with self._exclusive():
-            self._engine.ledger.acknowledge_offset(topic, partition, offset, AcknowledgeType(type))
+            self._engine.ledger.acknowledge_offset(topic, partition, offset, AcknowledgeType(type), delay)
+
+    @contextmanager
+    def keep_alive(self, messages: Message | Iterable[Message], on_lost: OnLost | None = None) -> Iterator[Kept]:
+        """`with consumer.keep_alive(message) as kept:` renews the locks until the block ends or they are acknowledged.
+
+        It needs explicit mode. The renewals go out in a thread of the client's. `kept.lost`, `kept.is_lost(message)`
+        and `kept.check()` tell that a lock could not be kept; `on_lost` is called in that thread with the messages it
+        befell (CL-94 to CL-96). Meanwhile poll() may be called.
+        """
+        kept = Kept(messages, on_lost)
+        with self._exclusive():
+            self._thread.run(lambda: self._engine.keeper.begin(kept))
+        try:
+            yield kept
+        finally:
+            if not self._closed:
+                self._thread.run(lambda: self._engine.keeper.end(kept))
 
     def commit_sync(self, timeout: float | None = None) -> CommitResult:
         """Send the acknowledgements and wait (CL-24): None or the error per partition; {} when nothing is pending.

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def new_loop() -> asyncio.AbstractEventLoop:
     """uvloop's when it is installed (P-15), else asyncio's."""
     try:
         import uvloop  # noqa: PLC0415 - an optional dependency
@@ -24,7 +24,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _ignore_poller_noise(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def ignore_poller_noise(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Ignore two harmless errors of gRPC's poller, which all loops of a process share.
 
     It reports EAGAIN when several loops share it. It reports a closed loop when an event of a closed client reaches it
@@ -90,8 +90,8 @@ class LoopThread:
     """A daemon thread with a running loop, from construction until `stop`."""
 
     def __init__(self, name: str) -> None:
-        self._loop = _new_loop()
-        self._loop.set_exception_handler(_ignore_poller_noise)
+        self._loop = new_loop()
+        self._loop.set_exception_handler(ignore_poller_noise)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 

@@ -11,7 +11,7 @@ from enum import IntEnum
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
-from kip932.errors import KafkaError
+from kip932.errors import KafkaError, UnsupportedCompressionTypeError
 from kip932.ids import TopicIdPartition as IdPartition
 from sharegroups import arguments
 from sharegroups.core.acknowledgements import Delivery
@@ -78,6 +78,11 @@ class SessionHandle(Protocol):
         """The generation of the present session; deliveries of older generations cannot be acknowledged."""
         ...
 
+    @property
+    def release_delay_max_ms(self) -> int:
+        """The longest delay of a release that the leader takes, as it last said; 0: it knows none (PL-931)."""
+        ...
+
 
 @dataclass(slots=True, eq=False)
 class Delivered:
@@ -100,6 +105,8 @@ class Delivered:
     lock_ms: int = 0
     #: Whether a warning that half of the lock is used has been logged or counted for these records.
     is_told: bool = False
+    #: The offsets that `keep_alive` was given (CL-95), with what keeps them.
+    kept: dict[int, Any] | None = None
 
     @property
     def place(self) -> str:
@@ -117,6 +124,26 @@ class Delivered:
         """
         age_ms = now_ms - self.acquired_ms
         return bool(self.lock_ms) and age_ms * 4 >= self.lock_ms and age_ms + need_ms >= self.lock_ms
+
+    @property
+    def blocks_poll(self) -> bool:
+        """Whether a record is neither acknowledged nor kept alive, so that poll() must not be called (CL-21, CL-95)."""
+        delivery = self.delivery
+        if not delivery.unacknowledged:
+            return False
+        if not self.kept:
+            return True
+        if len(self.kept) >= self.records:
+            return False
+        return delivery.unacknowledged > sum(1 for offset in self.kept if delivery.is_unacknowledged(offset))
+
+    @property
+    def undecodable(self) -> KafkaError | None:
+        """Why this client cannot decompress a batch of these records, None when it can (CL-111)."""
+        for batch in self.batches:
+            if isinstance(batch.error, UnsupportedCompressionTypeError):
+                return UnsupportedCompressionTypeError(f"{self.place}: {batch.error.message}")
+        return None
 
     @property
     def span(self) -> tuple[int, int]:

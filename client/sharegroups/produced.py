@@ -6,17 +6,17 @@ producer. The bytes are the same as protobuf's; the tests compare them (CM-41, P
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable, Mapping, Sequence
 
 from kip932.api.v1.record_batch_pb2 import Header, Record, RecordBatch
+from kip932.compression.kinds import Compression
 from sharegroups import arguments
+from sharegroups.packing import PLAIN, Packing
 
 #: Key, value, headers, and milliseconds since 1970. A plain tuple, because one is created for every record.
 ProducedRecord = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]], int]
 
 _OVERHEAD_BYTES = 24
-_GZIP = 1
 # Protobuf tags (field number and wire type): Record's key, value and timestamp_delta_ms, and RecordBatch's records.
 _KEY = b"\x0a"
 _VALUE = b"\x12"
@@ -38,14 +38,14 @@ def size_of(record: ProducedRecord) -> int:
     return size
 
 
-def encode(records: Sequence[ProducedRecord], compression: str) -> tuple[bytes, int]:
+def encode(records: Sequence[ProducedRecord], packing: Packing = PLAIN) -> tuple[bytes, int]:
     """The serialised RecordBatch and its largest timestamp, ms since 1970."""
     base = records[0][3]
     batch = RecordBatch(base_timestamp_ms=base)
     parts, latest = _encode_records(records, base)
-    if compression == "gzip":
-        batch.compression = _GZIP
-        batch.compressed_records = gzip.compress(b"".join(parts), compresslevel=6)
+    if packing.kind is not Compression.NONE:
+        batch.compression = packing.kind
+        batch.compressed_records = packing.pack(b"".join(parts))
         return batch.SerializeToString(), latest
     parts[0] = batch.SerializeToString()  # field 1; the records, field 2, follow it
     return b"".join(parts), latest
@@ -121,5 +121,15 @@ def header_pairs(
         name, value = pair
         if not isinstance(value, str | bytes | None):
             raise arguments.refusal("produce", f"the value of header {name!r}", value, "bytes, text or None")
+        if not name.isascii() and not _is_utf8(name):
+            raise arguments.refusal("produce", "the name of a header", name, "text without lone surrogates")
         found.append((name, value.encode() if isinstance(value, str) else value))
     return found
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -20,6 +20,7 @@ from sharegroups import arguments
 from sharegroups.aio.producer import Headers
 from sharegroups.aio.producer import Producer as AsyncProducer
 from sharegroups.aio.sender import OnDelivery
+from sharegroups.aio.transactions import no_offsets
 from sharegroups.errors import IllegalStateError
 from sharegroups.loop_thread import LoopThread
 from sharegroups.produced import ProducedRecord
@@ -147,16 +148,25 @@ class Producer:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Records produced inside are delivered together or not at all (CM-44); needs transactional.id. No service has
-        transactions yet: UnsupportedVersionError."""
+        """Records produced inside are delivered together or not at all to groups with share.isolation.level
+        read_committed (CM-44); needs transactional.id. Leaving normally commits, leaving with an exception aborts.
+
+        Raises the error of a record that could not be delivered: nothing of the transaction is. ProducerFencedError:
+        another producer uses the id. InvalidTxnStateError: it was aborted, at its time-out for example.
+        RequestTimedOutError of the end: the outcome is not known; the next transaction begins once it is.
+        """
         self._check_open()
-        self._thread.call(self._inner.begin_transaction())
+        self._thread.call(self._inner.begin_transaction(), self._inner.transaction_not_begun)
         try:
             yield
+            self._thread.call(self._inner.end_transaction(commit=True))
         except BaseException:
-            self._thread.call(self._inner.end_transaction(commit=False))
+            self._thread.call(self._inner.abort_transaction())
             raise
-        self._thread.call(self._inner.end_transaction(commit=True))
+
+    def send_offsets_to_transaction(self, offsets: object = None, group: object = None) -> None:
+        """Refuse, with InvalidRequestError: share groups have no offsets (CL-104)."""
+        raise no_offsets()
 
     def _append_when_room(
         self, topic: str, partition: int | None, record: ProducedRecord, on_delivery: OnDelivery | None

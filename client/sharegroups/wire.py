@@ -20,21 +20,25 @@ from kip932.api.v1 import (
     describe_cluster_pb2,
     describe_configs_pb2,
     describe_share_group_offsets_pb2,
+    describe_transactions_pb2,
+    end_txn_pb2,
+    explain_record_pb2,
+    fetch_pb2,
     find_coordinator_pb2,
     incremental_alter_configs_pb2,
     init_producer_id_pb2,
     list_groups_pb2,
     list_offsets_pb2,
+    list_transactions_pb2,
     metadata_pb2,
     produce_pb2,
     share_group_describe_pb2,
     share_group_heartbeat_pb2,
     share_stream_pb2,
-    write_txn_markers_pb2,
 )
 from kip932.api.v1.common_pb2 import NodeEndpoint
 from kip932.api.v1.record_batch_pb2 import FetchedBatch
-from kip932.errors import CorruptMessageError
+from kip932.errors import CorruptMessageError, UnsupportedCompressionTypeError
 from kip932.ids import TopicIdPartition
 from kip932.record_batches import open_batch
 from kip932.rpc.transport import Method
@@ -97,6 +101,19 @@ INIT_PRODUCER_ID = _method(
     init_producer_id_pb2.InitProducerIdRequest,
     init_producer_id_pb2.InitProducerIdResponse,
 )
+END_TXN = _method(_CLUSTER, "EndTxn", end_txn_pb2.EndTxnRequest, end_txn_pb2.EndTxnResponse)
+LIST_TRANSACTIONS = _method(
+    _CLUSTER,
+    "ListTransactions",
+    list_transactions_pb2.ListTransactionsRequest,
+    list_transactions_pb2.ListTransactionsResponse,
+)
+DESCRIBE_TRANSACTIONS = _method(
+    _CLUSTER,
+    "DescribeTransactions",
+    describe_transactions_pb2.DescribeTransactionsRequest,
+    describe_transactions_pb2.DescribeTransactionsResponse,
+)
 HEARTBEAT = _method(
     _GROUP,
     "ShareGroupHeartbeat",
@@ -137,12 +154,10 @@ LIST_OFFSETS = _method(
 DELETE_RECORDS = _method(
     _LEADER, "DeleteRecords", delete_records_pb2.DeleteRecordsRequest, delete_records_pb2.DeleteRecordsResponse
 )
-WRITE_TXN_MARKERS = _method(
-    _LEADER,
-    "WriteTxnMarkers",
-    write_txn_markers_pb2.WriteTxnMarkersRequest,
-    write_txn_markers_pb2.WriteTxnMarkersResponse,
+EXPLAIN_RECORD = _method(
+    _LEADER, "ExplainRecord", explain_record_pb2.ExplainRecordRequest, explain_record_pb2.ExplainRecordResponse
 )
+FETCH = _method(_LEADER, "Fetch", fetch_pb2.FetchRequest, fetch_pb2.FetchResponse)
 PRODUCE_STREAM = _method(
     _LEADER, "ProduceStream", produce_pb2.ProduceStreamRequest, produce_pb2.ProduceStreamResponse, streaming=True
 )
@@ -168,8 +183,8 @@ def decode(fetched: FetchedBatch) -> DecodedBatch:
     """Decode one batch with a single parse. An unreadable batch keeps its offsets and carries the error."""
     try:
         base_timestamp_ms, records = open_batch(fetched.batch, fetched.count)
-    except CorruptMessageError as error:
+    except (CorruptMessageError, UnsupportedCompressionTypeError) as error:
         last = fetched.base_offset + fetched.count - 1
-        problem = CorruptMessageError(f"the batch with offsets {fetched.base_offset} to {last} cannot be read: {error}")
+        problem = type(error)(f"the batch with offsets {fetched.base_offset} to {last} cannot be read: {error}")
         return DecodedBatch(fetched.base_offset, fetched.count, 0, (), problem)
     return DecodedBatch(fetched.base_offset, fetched.count, base_timestamp_ms, records, None)

@@ -238,10 +238,10 @@ class Replay:
 def changes(old: Sequence[StateBatch], new: Sequence[StateBatch]) -> Iterator[Change]:
     """The changes from `old` to `new`; both are combined lists. State 0 with count 0 is filler, and no change."""
     index = bisect_left(old, new[0].first_offset, key=_last_offset) if new else 0
-    for first, last, state, count in new:
+    for first, last, state, count, _ in new:
         at = first
         while index < len(old) and old[index].first_offset <= last:
-            begin, end, state_before, count_before = old[index]
+            begin, end, state_before, count_before, _ = old[index]
             if at < begin:
                 if state or count:
                     yield Change(at, begin - 1, None, state, count)

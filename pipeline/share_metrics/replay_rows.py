@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from kip932.state_batches import StateBatch
+from share_metrics.reader.schemas import STATE_BATCH_FIELDS
 
 from .reader.schemas import GAP
 from .replay import Event, Replay
@@ -90,7 +91,7 @@ def _state_batches(column: Any) -> Iterator[tuple[StateBatch, ...] | None]:
 
     The column's offsets count in the whole child array.
     """
-    fields = (column.values.field(name).to_pylist() for name in StateBatch._fields)
+    fields = (column.values.field(name).to_pylist() for name in STATE_BATCH_FIELDS)
     flat = list(map(StateBatch, *fields))
     offsets = column.offsets.to_pylist()
     for begin, end, known in zip(offsets, offsets[1:], column.is_valid().to_pylist(), strict=False):

@@ -9,6 +9,7 @@ from typing import Any
 
 from kip932.ids import SharePartitionKey, parse_topic_id, shard_index
 from kip932.state_batches import UNSET_OFFSET, StateBatch, combine, merge_count, merge_into
+from share_metrics.reader.schemas import STATE_BATCH_FIELDS
 
 from .reader import EntryId, Kind, Reader, Store
 from .reader.planning import Goal
@@ -43,7 +44,7 @@ class State:
             "leader_epoch": self.leader_epoch,
             "start_offset": self.start_offset,
             "delivery_complete_count": self.delivery_complete_count,
-            "state_batches": [batch._asdict() for batch in self.batches],
+            "state_batches": [dict(zip(STATE_BATCH_FIELDS, batch, strict=False)) for batch in self.batches],
             "complete": self.complete,
         }
 

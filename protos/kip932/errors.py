@@ -6,7 +6,8 @@
     ├── FencedError               a newer epoch exists; this caller must start over
     └── (the rest)                final: the request itself must change
 
-One class per number that the KIP or this suite uses. `code` is Kafka's number; the docstring is the default message.
+One class per number that the KIP or this suite uses; InQuarantineError has the number of its base, for callers that do
+not know it. `code` is Kafka's number; the docstring is the default message.
 """
 
 from __future__ import annotations
@@ -118,6 +119,12 @@ class CoordinatorNotAvailableError(CoordinatorError):
 
     code = 15
     name = "COORDINATOR_NOT_AVAILABLE"
+
+
+class InQuarantineError(CoordinatorNotAvailableError):
+    """What is stored is damaged; it is neither read nor changed until an operator settles that."""
+
+    # The number is that of its base: a caller that does not know more waits, as for a coordinator that is away.
 
 
 class NotCoordinatorError(CoordinatorError):
@@ -246,6 +253,34 @@ class InvalidProducerEpochError(FencedError):
     name = "INVALID_PRODUCER_EPOCH"
 
 
+class InvalidTxnStateError(KafkaError):
+    """The transaction is not in a state that allows this."""
+
+    code = 48
+    name = "INVALID_TXN_STATE"
+
+
+class InvalidProducerIdMappingError(KafkaError):
+    """The producer id does not belong to this transactional id."""
+
+    code = 49
+    name = "INVALID_PRODUCER_ID_MAPPING"
+
+
+class InvalidTransactionTimeoutError(KafkaError):
+    """The transaction time-out is larger than allowed."""
+
+    code = 50
+    name = "INVALID_TRANSACTION_TIMEOUT"
+
+
+class ConcurrentTransactionsError(RetriableError):
+    """Another change of this transaction is in progress; try again."""
+
+    code = 51
+    name = "CONCURRENT_TRANSACTIONS"
+
+
 class KafkaStorageError(RetriableError):
     """The store refused the write."""
 
@@ -272,6 +307,13 @@ class FencedLeaderEpochError(FencedError):
 
     code = 74
     name = "FENCED_LEADER_EPOCH"
+
+
+class UnsupportedCompressionTypeError(KafkaError):
+    """The record batch is compressed in a way that cannot be read here."""
+
+    code = 76
+    name = "UNSUPPORTED_COMPRESSION_TYPE"
 
 
 class OffsetNotAvailableError(RetriableError):
@@ -302,11 +344,25 @@ class ThrottlingQuotaExceededError(RetriableError):
     name = "THROTTLING_QUOTA_EXCEEDED"
 
 
+class ProducerFencedError(FencedError):
+    """A newer producer with this transactional id exists."""
+
+    code = 90
+    name = "PRODUCER_FENCED"
+
+
 class UnknownTopicIdError(RetriableError):
     """This server does not know the topic id."""
 
     code = 100
     name = "UNKNOWN_TOPIC_ID"
+
+
+class TransactionalIdNotFoundError(KafkaError):
+    """There is no record of the transactional id."""
+
+    code = 105
+    name = "TRANSACTIONAL_ID_NOT_FOUND"
 
 
 class FencedMemberEpochError(FencedError):
@@ -390,15 +446,22 @@ _BY_CODE: Final[dict[int, type[KafkaError]]] = {
         OutOfOrderSequenceNumberError,
         DuplicateSequenceNumberError,
         InvalidProducerEpochError,
+        InvalidTxnStateError,
+        InvalidProducerIdMappingError,
+        InvalidTransactionTimeoutError,
+        ConcurrentTransactionsError,
         KafkaStorageError,
         NonEmptyGroupError,
         GroupIdNotFoundError,
         FencedLeaderEpochError,
+        UnsupportedCompressionTypeError,
         OffsetNotAvailableError,
         GroupMaxSizeReachedError,
         InvalidRecordError,
         ThrottlingQuotaExceededError,
+        ProducerFencedError,
         UnknownTopicIdError,
+        TransactionalIdNotFoundError,
         FencedMemberEpochError,
         InvalidRecordStateError,
         ShareSessionNotFoundError,

@@ -20,6 +20,9 @@ ACK_RELEASE: Final = 2
 ACK_REJECT: Final = 3
 ACK_RENEW: Final = 4
 
+#: In place of a delay: the record waits as the group's back-off says (PL-930).
+POLICY_DELAY: Final = -1
+
 # Record delivery states (PL-101). ACQUIRED is never persisted.
 STATE_AVAILABLE: Final = 0
 STATE_ACQUIRED: Final = 1
@@ -36,6 +39,9 @@ ACQUIRE_RECORD_LIMIT: Final = 1
 KEY_TYPE_GROUP: Final = 0
 KEY_TYPE_TRANSACTION: Final = 1
 KEY_TYPE_SHARE: Final = 2
+
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
 
 # Config resource types (CM-23).
 RESOURCE_TOPIC: Final = 2
@@ -74,8 +80,15 @@ REQUEST_GROUPS_MAX: Final = 1_000
 SESSION_PARTITIONS_MAX: Final = 50_000
 #: Configs of all resources, or all topics, of one request together.
 REQUEST_CONFIGS_MAX: Final = 10_000
+# Offsets of one ExplainRecord (PL-826): each may have a sentence of its own in the answer.
+EXPLAINED_OFFSETS_MAX: Final = 1_000
+#: Topics of one ReadTopicStartOffsets (SC-116).
+STARTS_TOPICS_MAX: Final = 100
 #: Characters of a group id, and of a coordinator key: `<group>:<topic id>:<partition>`.
 GROUP_ID_MAX: Final = 255
+#: Bytes of a transactional id (CM-152), and how many ids one DescribeTransactions names (CM-157).
+TRANSACTIONAL_ID_MAX: Final = 255
+REQUEST_TRANSACTIONS_MAX: Final = 100
 COORDINATOR_KEY_MAX: Final = GROUP_ID_MAX + 1 + 22 + 1 + 11
 
 #: The largest offset at which a log may end. It is far below the limit of int64, so that sums of offsets fit.
@@ -85,6 +98,8 @@ NULL_TOPIC_ID: Final = bytes(16)
 TOPIC_ID_BYTES: Final = 16
 _INT32_MAX: Final = 2**31 - 1
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+#: What a topic's name may have, in words that follow "a name has".
+TOPIC_NAME_RULE: Final = "1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', and is not '.' or '..'"
 
 
 class TopicPartition(NamedTuple):
@@ -182,6 +197,11 @@ def shard_index(text: str, shards: int) -> int:
     return 0 if value == -(1 << 31) else abs(value) % shards
 
 
+def possible_topic_name(name: str) -> bool:
+    """Whether a topic can have this name (CM-21)."""
+    return bool(_TOPIC_NAME.fullmatch(name)) and name not in {".", ".."}
+
+
 def valid_topic_name(name: str) -> bool:
     """Whether `name` may be given to a topic by a user (CM-21); names beginning with `__` are reserved."""
-    return bool(_TOPIC_NAME.fullmatch(name)) and name not in {".", ".."} and not name.startswith("__")
+    return possible_topic_name(name) and not name.startswith("__")

@@ -1,4 +1,4 @@
-"""Checks and decodes the bytes of record batches, within bounds of memory and time (CM-112, CL-110).
+"""Checks and decodes the bytes of record batches, within bounds of memory and time (CM-112, CM-116, CL-110).
 
 A producer announces how many records a batch has. This module checks that the bytes agree, and stops at its bounds, so
 that a batch of a few bytes cannot cost much memory or time. Large batches are counted without an object per record.
@@ -7,14 +7,15 @@ Leaders and clients use it. Pure: bytes in, numbers or errors out.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 
 from kip932.api.v1.record_batch_pb2 import RecordBatch
-from kip932.errors import CorruptMessageError, InvalidRecordError
+from kip932.compression.frames import MoreBytesError
+from kip932.compression.kinds import KNOWN_TEXT, Compression, frames_of
+from kip932.errors import CorruptMessageError, InvalidRecordError, UnsupportedCompressionTypeError
 from kip932.ids import BATCH_FIELDS_MAX, BATCH_PLAIN_BYTES_MAX, BATCH_RECORDS_MAX
 
 if TYPE_CHECKING:
@@ -22,39 +23,61 @@ if TYPE_CHECKING:
 
     from kip932.api.v1.record_batch_pb2 import Record
 
-COMPRESSION_NONE: Final = 0
-COMPRESSION_GZIP: Final = 1
 #: Batches up to this size are parsed without counting their fields first. With two bytes per record, the worst case,
 #: that costs 20 ms and 40 MB.
 PARSED_BYTES_MAX: Final = 1 << 20
-#: A gzip frame of n bytes holds at most n times as many bytes as this.
-_INFLATION_MAX: Final = 1032
-#: No record has fewer bytes.
-_RECORD_BYTES_MIN: Final = 2
-_PIECE_BYTES: Final = 1 << 18
+#: A batch of n bytes that was stored before CM-112 holds at most n times as many records: it is plain, or gzip, which
+#: makes one byte of 1,032, and no record has fewer than two.
+_OLD_RECORDS_PER_BYTE: Final = 516
 #: Counting one field costs as much time as decompressing so many bytes.
 _FIELD_BYTES: Final = 32
 #: How many bytes are counted between two calls of `breathe`: some milliseconds at most.
 _SLICE_BYTES: Final = 1 << 13
 _RECORDS_FIELD: Final = 2
+#: Tags of the outer message: field 2, one record as it is; field 3, the compression.
+_PLAIN_RECORD_TAG: Final = 0x12
+_COMPRESSION_TAG: Final = 0x18
+#: How many fields of the outer message are looked at for the compression.
+_OUTER_FIELDS_MAX: Final = 16
 _VARINT_BYTES_MAX: Final = 10
 _FIXED: Final = {1: 8, 5: 4}
 
 
-class MoreBytesError(Exception):
-    """The batch needs more room than there is. Whether it is valid is unknown."""
-
-    def __init__(self) -> None:
-        super().__init__(f"it has more than {BATCH_PLAIN_BYTES_MAX} bytes when decompressed")
-
-
 def plausible_count(count: int, size_bytes: int) -> int:
-    """`count`, limited to the number of records that a batch of `size_bytes` can hold, at least 1."""
-    return min(count, max(size_bytes * _INFLATION_MAX // _RECORD_BYTES_MIN, 1))
+    """`count`, limited to what a stored batch of `size_bytes` can hold.
+
+    What was stored by CM-112 is believed. Of more records than a batch may have by that rule, which were stored before
+    it, only as many are as the bytes can hold.
+    """
+    return min(count, max(size_bytes * _OLD_RECORDS_PER_BYTE, BATCH_RECORDS_MAX))
 
 
 def _hold_on() -> None:
     """The default of `breathe`: do nothing."""
+
+
+def compression_of(data: bytes) -> int:
+    """The number of a stored batch's compression, from its outer fields; the records are not looked at.
+
+    A batch that a producer of this suite made says it before its records. Of one with very many other fields before
+    it, or of bytes that are no batch, the number may be wrong.
+    """
+    found = at = 0
+    end = len(data)
+    for _ in range(_OUTER_FIELDS_MAX):
+        if at >= end:
+            break
+        tag, at = _varint(data, at)
+        size = _FIXED.get(tag & 7, 0)
+        if at and tag & 7 in (0, 2):
+            size, at = _varint(data, at)
+        if not at or tag == _PLAIN_RECORD_TAG:
+            break
+        if tag == _COMPRESSION_TAG:
+            found = size
+        elif tag & 7:
+            at += size
+    return found - (1 << 64) if found >> 63 else found
 
 
 def check_batch(data: bytes, announced: int, room_bytes: int, breathe: Callable[[], object] = _hold_on) -> int:
@@ -63,7 +86,8 @@ def check_batch(data: bytes, announced: int, room_bytes: int, breathe: Callable[
     The cost is the batch's bytes, its decompressed bytes, and 32 for each field of compressed records that had to be
     counted. `breathe` is called during long checks; when the check runs in a thread, that lets the event loop run.
 
-    Raises CorruptMessageError and InvalidRecordError; MoreBytesError when the cost would exceed `room_bytes`.
+    Raises CorruptMessageError and InvalidRecordError; UnsupportedCompressionTypeError when the library that the batch
+    needs is not installed here; MoreBytesError when the cost would exceed `room_bytes`.
     """
     if announced > BATCH_RECORDS_MAX:
         raise InvalidRecordError(
@@ -74,34 +98,38 @@ def check_batch(data: bytes, announced: int, room_bytes: int, breathe: Callable[
         raise MoreBytesError
     value = _parsed(data, announced, breathe)
     packed = value.compressed_records
-    if value.compression == COMPRESSION_NONE:
+    if value.compression == Compression.NONE:
         if packed:
             raise InvalidRecordError("the record batch is not compressed and holds compressed records")
         _compare(len(value.records), announced)
         return size
-    if value.compression != COMPRESSION_GZIP:
-        raise InvalidRecordError(f"the record batch has compression {value.compression}; expected 0 (none) or 1 (gzip)")
+    kind = _kind(value)
+    if kind is None:
+        raise InvalidRecordError(f"the record batch has compression {value.compression}; expected one of {KNOWN_TEXT}")
     if not packed or value.records:
         raise InvalidRecordError(
             f"the record batch is marked compressed and holds {len(packed)} bytes of compressed records and "
             f"{len(value.records)} others; expected compressed ones alone"
         )
-    return size + _check_packed(packed, announced, min(room_bytes - size, BATCH_PLAIN_BYTES_MAX), breathe)
+    return size + _check_packed(kind, packed, announced, min(room_bytes - size, BATCH_PLAIN_BYTES_MAX), breathe)
 
 
 def open_batch(data: bytes, announced: int) -> tuple[int, Sequence[Record]]:
     """Decode a stored batch of `announced` records: its base timestamp, ms since 1970, and its records.
 
-    Raises CorruptMessageError when the bytes are no such batch, or exceed the limits of a batch.
+    Raises CorruptMessageError when the bytes are no such batch, or exceed the limits of a batch;
+    UnsupportedCompressionTypeError when this process cannot decompress them, so that nothing is known of them.
     """
     try:
         value = _parsed(data, announced)
-        if value.compression == COMPRESSION_NONE:
+        if value.compression == Compression.NONE:
             records = value.records
-        elif value.compression == COMPRESSION_GZIP:
-            records = _message(_plain(value.compressed_records, announced)).records
+        elif (kind := _kind(value)) is not None:
+            records = _message(_plain(kind, value.compressed_records, announced)).records
         else:
-            raise CorruptMessageError(f"compression {value.compression} is not known; 0 (none) and 1 (gzip) are")
+            raise UnsupportedCompressionTypeError(
+                f"it has compression {value.compression}, which this version does not know; it knows {KNOWN_TEXT}"
+            )
     except (MoreBytesError, InvalidRecordError) as error:
         raise CorruptMessageError(str(error)) from error
     if len(records) != announced:
@@ -109,12 +137,22 @@ def open_batch(data: bytes, announced: int) -> tuple[int, Sequence[Record]]:
     return value.base_timestamp_ms, records
 
 
-def _check_packed(packed: bytes, announced: int, room_bytes: int, breathe: Callable[[], object]) -> int:
+def _kind(value: RecordBatch) -> Compression | None:
+    """How the batch is compressed; None for a number that this version does not know."""
+    try:
+        return Compression(value.compression)
+    except ValueError:
+        return None
+
+
+def _check_packed(
+    kind: Compression, packed: bytes, announced: int, room_bytes: int, breathe: Callable[[], object]
+) -> int:
     """Decompress and check; returns the cost as in `check_batch`. Long ones are counted piece by piece and not kept."""
     held: list[bytes] = []
     size = 0
     counter: ContentCounter | None = None
-    for piece in _unpacked(packed, room_bytes):
+    for piece in frames_of(kind).unpacked(packed, room_bytes):
         size += len(piece)
         held.append(piece)
         if size > PARSED_BYTES_MAX:
@@ -129,13 +167,15 @@ def _check_packed(packed: bytes, announced: int, room_bytes: int, breathe: Calla
     return size + counter.fields * _FIELD_BYTES
 
 
-def _plain(packed: bytes, announced: int) -> bytes:
+def _plain(kind: Compression, packed: bytes, announced: int) -> bytes:
     """The decompressed records, within the limits of a batch. If they are long, their fields are counted first."""
     counter = ContentCounter(announced)
     pieces = []
-    for piece in _unpacked(packed, BATCH_PLAIN_BYTES_MAX):
+    size = 0
+    for piece in frames_of(kind).unpacked(packed, BATCH_PLAIN_BYTES_MAX):
         pieces.append(piece)
-        if counter.bytes or len(pieces) * _PIECE_BYTES > PARSED_BYTES_MAX:
+        size += len(piece)
+        if size > PARSED_BYTES_MAX:
             for unseen in pieces if not counter.bytes else [piece]:
                 counter.feed(unseen)
     if counter.bytes:
@@ -243,26 +283,6 @@ def _message(data: bytes) -> RecordBatch:
 def _compare(found: int, announced: int) -> None:
     if found != announced:
         raise InvalidRecordError(f"the record batch holds {found} records; its header says {announced}")
-
-
-def _unpacked(packed: bytes, room_bytes: int) -> Iterator[bytes]:
-    """Decompress one gzip frame in pieces. Raises CorruptMessageError, and MoreBytesError beyond `room_bytes`."""
-    inflate = zlib.decompressobj(wbits=31)
-    while not inflate.eof:
-        try:
-            piece = inflate.decompress(packed, min(_PIECE_BYTES, room_bytes + 1))
-        except zlib.error as error:
-            raise CorruptMessageError(f"the compressed records cannot be decompressed: {error}") from error
-        packed = inflate.unconsumed_tail
-        if not piece and not packed and not inflate.eof:
-            raise CorruptMessageError("the compressed records end inside their gzip frame")
-        room_bytes -= len(piece)
-        if room_bytes < 0:
-            raise MoreBytesError
-        if piece:
-            yield piece
-    if inflate.unused_data:
-        raise CorruptMessageError(f"{len(inflate.unused_data)} bytes follow the gzip frame of the compressed records")
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -1,11 +1,11 @@
-"""State batches of a share-partition, and how to combine them and their counts (SC-100…SC-112, SC-42, CM-17).
+"""State batches of a share-partition, and how to combine them and their counts (SC-100…SC-112, SC-115, SC-42, CM-17).
 
 The share coordinator, the partition leader, tools and the pipeline all use this module, so that a replayed log means
 the same to all of them. Pure; it knows neither epochs nor records.
 
 The rule in one sentence: for each offset at or above the start offset, the batch with the highest (delivery_count,
-delivery_state) wins, whichever came first (SC-104, SC-107). So combining is idempotent and does not depend on the order
-(SC-111).
+delivery_state, not_before_ms) wins, whichever came first (SC-104, SC-107, SC-115). So combining is idempotent and does
+not depend on the order (SC-111).
 """
 
 from __future__ import annotations
@@ -30,20 +30,25 @@ CAUSE_COLD: Final = 64
 
 
 class StateBatch(NamedTuple):
-    """Offsets `first_offset`…`last_offset` (inclusive) with one delivery state and delivery count."""
+    """Offsets `first_offset`…`last_offset` (inclusive) with one delivery state and delivery count.
+
+    `not_before_ms`: Available ones are not delivered before this instant, ms since 1970; 0: at once (PL-934).
+    """
 
     first_offset: int
     last_offset: int
     delivery_state: int
     delivery_count: int
+    not_before_ms: int = 0
 
     @property
-    def rank(self) -> tuple[int, int]:
-        """Of two batches with an offset in common, the one with the higher rank wins there (SC-104)."""
-        return self.delivery_count, self.delivery_state
+    def rank(self) -> tuple[int, int, int]:
+        """Of two batches with an offset in common, the one with the higher rank wins there (SC-104, SC-115)."""
+        return self.delivery_count, self.delivery_state, self.not_before_ms
 
     def __str__(self) -> str:
-        return f"{self.first_offset}-{self.last_offset}:{self.delivery_state}:{self.delivery_count}"
+        text = f"{self.first_offset}-{self.last_offset}:{self.delivery_state}:{self.delivery_count}"
+        return f"{text}@{self.not_before_ms}" if self.not_before_ms else text
 
 
 class WriteStats(NamedTuple):
@@ -87,15 +92,21 @@ def merge_into(stored: Sequence[StateBatch], new: Sequence[StateBatch], start_of
 
     O(m log m) for the m batches involved, besides copying the rest. The share coordinator calls it for every write.
     """
+    added = _joined(new)
+    if added is None or (added and added[0].first_offset < start_offset):
+        added = combine((), new, start_offset)
+    if not stored or stored[-1].last_offset < start_offset:
+        return added
     low = 0
-    if start_offset != UNSET_OFFSET:
+    if stored[0].last_offset < start_offset:
         low = bisect_left(stored, start_offset, key=_last_offset)
     kept = list(stored[low:])
-    if kept and kept[0].first_offset < start_offset:
+    if kept[0].first_offset < start_offset:
         kept[0] = StateBatch(start_offset, *kept[0][1:])
-    added = combine((), new, start_offset)
     if not added:
         return kept
+    if kept[-1].last_offset + 1 < added[0].first_offset:
+        return kept + added
     begin = bisect_left(kept, added[0].first_offset - 1, key=_last_offset)
     end = bisect_right(kept, added[-1].last_offset + 1, lo=begin, key=_first_offset)
     kept[begin:end] = _merge(kept[begin:end], added) if begin < end else added
@@ -165,16 +176,16 @@ def _last_offset(batch: StateBatch) -> int:
 def _joined(batches: Sequence[StateBatch]) -> list[StateBatch] | None:
     """Sorted batches, with touching ones of equal rank merged; None if any overlap."""
     out: list[StateBatch] = []
-    end, rank = -2, (-1, -1)
+    end, rank = -2, (-1, -1, -1)
     for batch in batches:
-        first, last, state, count = batch
+        first, last, state, count, until = batch
         if not end < first <= last:
             return None
-        if end + 1 == first and rank == (count, state):
-            out[-1] = StateBatch(out[-1].first_offset, last, state, count)
+        if end + 1 == first and rank == (count, state, until):
+            out[-1] = StateBatch(out[-1].first_offset, last, state, count, until)
         else:
             out.append(batch)
-            rank = (count, state)
+            rank = (count, state, until)
         end = last
     return out
 
@@ -183,31 +194,31 @@ def _merge(one: Sequence[StateBatch], other: Sequence[StateBatch]) -> list[State
     """Combine two combined lists from left to right, O(n). The batches of a write seldom overlap with stored ones."""
     out: list[StateBatch] = []
     mine, theirs = iter(one), iter(other)
-    first, last, state, count = next(mine, _END)
-    first2, last2, state2, count2 = next(theirs, _END)
+    first, last, state, count, until = next(mine, _END)
+    first2, last2, state2, count2, until2 = next(theirs, _END)
     while True:
         if first > first2:  # swap, so that the batch of `mine` begins no later
             mine, theirs = theirs, mine
-            first, last, state, count, first2, last2, state2, count2 = (
-                first2, last2, state2, count2, first, last, state, count,
+            first, last, state, count, until, first2, last2, state2, count2, until2 = (
+                first2, last2, state2, count2, until2, first, last, state, count, until,
             )  # fmt: skip
         if first == _END.first_offset:
             return out
         if last < first2:
-            _emit(out, first, last, state, count)
-            first, last, state, count = next(mine, _END)
-        elif count > count2 or (count == count2 and state >= state2):  # `mine` wins: cut its offsets off the other
-            if last2 > last:
+            _emit(out, first, last, state, count, until)
+            first, last, state, count, until = next(mine, _END)
+        elif count > count2 or (count == count2 and (state, until) >= (state2, until2)):
+            if last2 > last:  # `mine` wins: cut its offsets off the other
                 first2 = last + 1
             else:
-                first2, last2, state2, count2 = next(theirs, _END)
+                first2, last2, state2, count2, until2 = next(theirs, _END)
         else:
             if first < first2:
-                _emit(out, first, first2 - 1, state, count)
+                _emit(out, first, first2 - 1, state, count, until)
             if last > last2:
                 first = last2 + 1
             else:
-                first, last, state, count = next(mine, _END)
+                first, last, state, count, until = next(mine, _END)
 
 
 def _sweep(batches: Sequence[StateBatch]) -> list[StateBatch]:
@@ -216,32 +227,35 @@ def _sweep(batches: Sequence[StateBatch]) -> list[StateBatch]:
     Each step ends where the top batch ends or the next batch begins, so there are at most 2n steps.
     """
     out: list[StateBatch] = []
-    open_: list[tuple[int, int, int]] = []  # (-count, -state, -last): negative, since heapq returns the smallest first
+    # (-count, -state, -not_before, -last): negative, since heapq returns the smallest first
+    open_: list[tuple[int, int, int, int]] = []
     offset = batches[0].first_offset
     index, size = 0, len(batches)
     while index < size or open_:
         if not open_:
             offset = max(offset, batches[index].first_offset)
         while index < size and batches[index].first_offset <= offset:
-            batch = batches[index]
-            heappush(open_, (-batch.delivery_count, -batch.delivery_state, -batch.last_offset))
+            _, last, state, count, until = batches[index]
+            heappush(open_, (-count, -state, -until, -last))
             index += 1
-        count, state, last = open_[0]
+        count, state, until, last = open_[0]
         if -last < offset:
             heappop(open_)
             continue
         end = -last
         if index < size and batches[index].first_offset <= end:
             end = batches[index].first_offset - 1
-        _emit(out, offset, end, -state, -count)
+        _emit(out, offset, end, -state, -count, -until)
         offset = end + 1
     return out
 
 
-def _emit(out: list[StateBatch], first: int, last: int, state: int, count: int) -> None:
+def _emit(  # noqa: PLR0917 - the fields of a batch
+    out: list[StateBatch], first: int, last: int, state: int, count: int, until: int
+) -> None:
     if out:
-        begin, end, state_before, count_before = out[-1]
-        if end + 1 == first and state_before == state and count_before == count:
-            out[-1] = StateBatch(begin, last, state, count)
+        begin, end, *before = out[-1]
+        if end + 1 == first and before == [state, count, until]:
+            out[-1] = StateBatch(begin, last, state, count, until)
             return
-    out.append(StateBatch(first, last, state, count))
+    out.append(StateBatch(first, last, state, count, until))

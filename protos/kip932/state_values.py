@@ -25,8 +25,18 @@ class StateWrite(NamedTuple):
     stats: WriteStats = NO_STATS
 
 
+class StateSpan(NamedTuple):
+    """The offsets whose state batches a summary shall contain (PL-825)."""
+
+    first_offset: int
+    last_offset: int
+
+
 class StateSummary(NamedTuple):
-    """Start offset, epochs and counts of a share-partition; the defaults are those of one without state (SC-50)."""
+    """Start offset, epochs and counts of a share-partition; the defaults are those of one without state (SC-50).
+
+    `batches`: the state batches of the offsets that were asked for, cut at their bounds (PL-825).
+    """
 
     state_epoch: int = 0
     leader_epoch: int = 0
@@ -34,3 +44,4 @@ class StateSummary(NamedTuple):
     delivery_complete_count: int = -1
     archived_by_limit: int = -1
     archived_by_reject: int = -1
+    batches: tuple[StateBatch, ...] = ()

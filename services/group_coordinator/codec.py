@@ -62,6 +62,13 @@ class GroupLogCodec:
             raise ValueError(f"group log entry of type {kind} holds {found}; expected {field} or no value")
         return convert(message.key, getattr(message, field))
 
+    def key(self, data: bytes) -> str:
+        """The group of a damaged entry, from the bytes of its key. Raises ValueError."""
+        try:
+            return pb.GroupRecord.Key.FromString(data).group_id
+        except DecodeError as error:
+            raise ValueError(f"{len(data)} bytes are no key of a group's record: {error}") from error
+
 
 def _write_member(message: pb.GroupRecord, value: r.MemberMetadata) -> None:
     message.member_metadata.CopyFrom(
@@ -82,22 +89,32 @@ def _read_member(key: pb.GroupRecord.Key, value: pb.ShareGroupMemberMetadata) ->
 
 def _write_group(message: pb.GroupRecord, value: r.GroupMetadata) -> None:
     message.group_metadata.CopyFrom(
-        pb.ShareGroupMetadata(epoch=value.epoch, metadata_hash=value.metadata_hash, member_count=value.member_count)
+        pb.ShareGroupMetadata(
+            epoch=value.epoch,
+            metadata_hash=value.metadata_hash,
+            member_count=value.member_count,
+            used_ms=value.used_ms,
+        )
     )
 
 
 def _read_group(key: pb.GroupRecord.Key, value: pb.ShareGroupMetadata) -> r.Value:
-    return r.GroupMetadata(key.group_id, value.epoch, value.metadata_hash, value.member_count)
+    used_ms = value.used_ms if value.HasField("used_ms") else None
+    return r.GroupMetadata(key.group_id, value.epoch, value.metadata_hash, value.member_count, used_ms)
 
 
 def _write_target_metadata(message: pb.GroupRecord, value: r.TargetMetadata) -> None:
     message.target_assignment_metadata.CopyFrom(
-        pb.ShareGroupTargetAssignmentMetadata(assignment_epoch=value.epoch, assignment_timestamp=value.timestamp_ms)
+        pb.ShareGroupTargetAssignmentMetadata(
+            assignment_epoch=value.epoch, assignment_timestamp=value.timestamp_ms, computed_by=value.computed_by
+        )
     )
 
 
 def _read_target_metadata(key: pb.GroupRecord.Key, value: pb.ShareGroupTargetAssignmentMetadata) -> r.Value:
-    return r.TargetMetadata(key.group_id, value.assignment_epoch, value.assignment_timestamp)
+    return r.TargetMetadata(
+        key.group_id, value.assignment_epoch, value.assignment_timestamp, computed_by=value.computed_by
+    )
 
 
 def _write_target(message: pb.GroupRecord, value: r.TargetMember) -> None:
@@ -180,6 +197,14 @@ def _read_deleted(key: pb.GroupRecord.Key, value: pb.DeletedGroupEpoch) -> r.Val
     return r.DeletedGroup(key.group_id, value.epoch, value.deleted_at_ms)
 
 
+def _write_served(message: pb.GroupRecord, value: r.ServedTime) -> None:
+    message.served_time.CopyFrom(pb.ServedTime(served_ms=value.served_ms))
+
+
+def _read_served(_: pb.GroupRecord.Key, value: pb.ServedTime) -> r.Value:
+    return r.ServedTime(value.served_ms)
+
+
 def _topics(assignment: Assignment) -> list[pb.AssignedTopic]:
     return [pb.AssignedTopic(topic_id=topic_id, partitions=indexes) for topic_id, indexes in assignment.items()]
 
@@ -196,6 +221,7 @@ _WRITE: Final[dict[type[Any], Callable[[pb.GroupRecord, Any], None]]] = {
     r.CurrentAssignment: _write_current,
     r.StateMetadata: _write_state,
     r.DeletedGroup: _write_deleted,
+    r.ServedTime: _write_served,
 }
 _READ: Final[dict[str, tuple[str, Callable[[pb.GroupRecord.Key, Any], r.Record]]]] = {
     str(r.MEMBER): ("member_metadata", _read_member),
@@ -205,4 +231,5 @@ _READ: Final[dict[str, tuple[str, Callable[[pb.GroupRecord.Key, Any], r.Record]]
     str(r.CURRENT): ("current_member_assignment", _read_current),
     str(r.STATE): ("state_partition_metadata", _read_state),
     str(r.DELETED): ("deleted_group_epoch", _read_deleted),
+    str(r.SERVED): ("served_time", _read_served),
 }

@@ -10,14 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from group_coordinator.core.assignor import Assignor, SimpleAssignor
+from group_coordinator.core.assignor import Assignor
+from group_coordinator.core.assignors import BUILT_IN
 from group_coordinator.core.views import CoordinatorSettings, GroupConfigs
 from shard_runtime.config import kafka_configs
 from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.config.process_settings import Settings as NodeSettings
 
 ASSIGNORS: Final = kafka_configs.ASSIGNORS.name
-SIMPLE: Final = SimpleAssignor.name
+_BUILT_IN: Final = ", ".join(f"`{name}`" for name in BUILT_IN)
 SWEEP_INTERVAL_MS: Final = 30_000
 
 
@@ -35,6 +36,8 @@ class GroupCoordinatorConfig:
     initialize_retry_interval_ms: int = kafka_configs.INITIALIZE_RETRY_INTERVAL_MS.default
     commit_timeout_ms: int = kafka_configs.COMMIT_TIMEOUT_MS.default
     fast_first_assignment: bool = kafka_configs.FAST_FIRST_ASSIGNMENT.default
+    empty_retention_ms: int = kafka_configs.EMPTY_RETENTION_MS.default
+    lost_connection_grace_ms: int = kafka_configs.LOST_CONNECTION_GRACE_MS.default
     sweep_interval_ms: int = SWEEP_INTERVAL_MS
 
     def settings(self) -> CoordinatorSettings:
@@ -43,6 +46,8 @@ class GroupCoordinatorConfig:
             max_size=self.max_size,
             initialize_retry_ms=max(self.initialize_retry_interval_ms, self.commit_timeout_ms),
             fast_first_assignment=self.fast_first_assignment,
+            empty_retention_ms=self.empty_retention_ms,
+            lost_connection_grace_ms=self.lost_connection_grace_ms,
         )
 
 
@@ -55,6 +60,8 @@ def config_of(settings: NodeSettings) -> GroupCoordinatorConfig:
         initialize_retry_interval_ms=settings[kafka_configs.INITIALIZE_RETRY_INTERVAL_MS],
         commit_timeout_ms=settings[kafka_configs.COMMIT_TIMEOUT_MS],
         fast_first_assignment=settings[kafka_configs.FAST_FIRST_ASSIGNMENT],
+        empty_retention_ms=settings[kafka_configs.EMPTY_RETENTION_MS],
+        lost_connection_grace_ms=settings[kafka_configs.LOST_CONNECTION_GRACE_MS],
     )
 
 
@@ -66,6 +73,8 @@ def group_configs(effective: EffectiveConfigs) -> Callable[[str], GroupConfigs]:
             effective.group(group_id, kafka_configs.GROUP_SESSION_TIMEOUT_MS),
             effective.group(group_id, kafka_configs.GROUP_HEARTBEAT_INTERVAL_MS),
             effective.group(group_id, kafka_configs.GROUP_ASSIGNMENT_INTERVAL_MS),
+            effective.group(group_id, kafka_configs.GROUP_ASSIGNOR),
+            effective.group(group_id, kafka_configs.GROUP_MEMBERS_PER_PARTITION),
         )
 
     return look_up
@@ -78,8 +87,8 @@ def load_assignor(names: Sequence[str], configs: Mapping[str, object]) -> Assign
     """
     if len(names) != 1:
         raise ConfigError(f"{ASSIGNORS} has {len(names)} entries ({', '.join(names) or 'none'}); expected exactly one")
-    if names[0] == SIMPLE:
-        return SimpleAssignor()
+    if names[0] in BUILT_IN:
+        return BUILT_IN[names[0]]
     made = _instance(names[0])
     if not callable(getattr(made, "assign", None)):
         raise ConfigError(
@@ -98,7 +107,7 @@ def load_assignor(names: Sequence[str], configs: Mapping[str, object]) -> Assign
 def _instance(path: str) -> Any:
     module_name, colon, class_name = path.partition(":")
     if not (module_name and colon and class_name):
-        raise ConfigError(f"{ASSIGNORS} is {path!r}; expected `{SIMPLE}` or `module:Class`")
+        raise ConfigError(f"{ASSIGNORS} is {path!r}; expected {_BUILT_IN} or `module:Class`")
     try:
         found = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError, ValueError) as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kip932 import errors
 from kip932.api.v1 import list_offsets_pb2 as pb
@@ -28,12 +28,26 @@ _LIST_OFFSETS: Final[Method[pb.ListOffsetsRequest, pb.ListOffsetsResponse]] = Me
 _MOVED: Final = (errors.NotLeaderOrFollowerError, errors.LeaderNotAvailableError, errors.NetworkError)
 
 
+class GroupBacklog(NamedTuple):
+    """What a group has still to do in a partition, by its leader (PL-827). None: not known."""
+
+    in_flight: int | None = None
+    waiting: int | None = None
+    oldest_age_ms: int | None = None
+    dead_letters: int | None = None
+    dead_letter_age_ms: int | None = None
+
+
+UNKNOWN: Final = GroupBacklog()
+
+
 class LogEnd(NamedTuple):
     """The next offset to be written, and how many offsets from the requested start to it are known to have no
-    record."""
+    record. `backlog`: of the group that was asked for."""
 
     offset: int
     holes: int
+    backlog: GroupBacklog = UNKNOWN
 
 
 EndOffset = LogEnd | errors.KafkaError
@@ -52,22 +66,27 @@ class EndOffsets:
         self._leader_of = leader_of
         self._pause = pause
 
-    async def latest(self, starts: Mapping[TopicIdPartition, int | None]) -> dict[TopicIdPartition, EndOffset]:
+    async def latest(
+        self, starts: Mapping[TopicIdPartition, int | None], group_id: str | None = None
+    ) -> dict[TopicIdPartition, EndOffset]:
         """Each partition's log end (read uncommitted) with its holes from the given start on; or the error. Without a
-        start (None) no holes are counted."""
+        start (None) no holes are counted. With `group_id` also the backlog of that group (PL-827)."""
         found: dict[TopicIdPartition, EndOffset] = {}
         left = list(starts)
         for attempt in range(1 + RETRIES_MAX):
             if attempt and left:
                 await self._pause(RETRY_PAUSE_S)
-            found.update(await self._ask_leaders(left, starts))
+            found.update(await self._ask_leaders(left, starts, group_id))
             left = [partition for partition in left if isinstance(found[partition], _MOVED)]
             if not left:
                 break
         return found
 
     async def _ask_leaders(
-        self, partitions: Collection[TopicIdPartition], starts: Mapping[TopicIdPartition, int | None]
+        self,
+        partitions: Collection[TopicIdPartition],
+        starts: Mapping[TopicIdPartition, int | None],
+        group_id: str | None,
     ) -> dict[TopicIdPartition, EndOffset]:
         found: dict[TopicIdPartition, EndOffset] = {}
         by_leader: dict[str, list[TopicIdPartition]] = {}
@@ -78,7 +97,7 @@ class EndOffsets:
             else:
                 by_leader.setdefault(address, []).append(partition)
         calls = [
-            self._ask(address, {key: starts[key] for key in asked[first : first + REQUEST_PARTITIONS_MAX]})
+            self._ask(address, {key: starts[key] for key in asked[first : first + REQUEST_PARTITIONS_MAX]}, group_id)
             for address, asked in by_leader.items()
             for first in range(0, len(asked), REQUEST_PARTITIONS_MAX)
         ]
@@ -87,10 +106,10 @@ class EndOffsets:
         return found
 
     async def _ask(
-        self, address: str, starts: Mapping[TopicIdPartition, int | None]
+        self, address: str, starts: Mapping[TopicIdPartition, int | None], group_id: str | None
     ) -> dict[TopicIdPartition, EndOffset]:
         try:
-            response = await self._transport.call(address, _LIST_OFFSETS, _request(starts), CALL_TIMEOUT_S)
+            response = await self._transport.call(address, _LIST_OFFSETS, _request(starts, group_id), CALL_TIMEOUT_S)
         except TransportError as error:
             failure: errors.KafkaError = (
                 errors.NetworkError(str(error)) if error.retriable else errors.UnknownServerError(str(error))
@@ -100,7 +119,7 @@ class EndOffsets:
             TopicIdPartition(topic.topic_id, result.partition_index): errors.error_for(
                 result.error_code, result.error_message
             )
-            or LogEnd(result.offset, result.holes)
+            or LogEnd(result.offset, result.holes, _backlog(result))
             for topic in response.topics
             for result in topic.partitions
         }
@@ -108,11 +127,20 @@ class EndOffsets:
         return {partition: found.get(partition, missing) for partition in starts}
 
 
-def _request(starts: Mapping[TopicIdPartition, int | None]) -> pb.ListOffsetsRequest:
+def _backlog(result: Any) -> GroupBacklog:
+    names = (f"group_{name}" for name in GroupBacklog._fields)
+    return GroupBacklog(*(getattr(result, name) if result.HasField(name) else None for name in names))
+
+
+def _request(starts: Mapping[TopicIdPartition, int | None], group_id: str | None) -> pb.ListOffsetsRequest:
     topics: dict[bytes, pb.ListOffsetsRequest.Topic] = {}
     for (topic_id, index), start in starts.items():
         topic = topics.setdefault(topic_id, pb.ListOffsetsRequest.Topic(topic_id=topic_id))
         topic.partitions.add(
-            partition_index=index, current_leader_epoch=_ANY_EPOCH, timestamp=OFFSET_LATEST, holes_from=start
+            partition_index=index,
+            current_leader_epoch=_ANY_EPOCH,
+            timestamp=OFFSET_LATEST,
+            holes_from=start,
+            share_group_id=group_id,
         )
     return pb.ListOffsetsRequest(topics=list(topics.values()))

@@ -15,6 +15,9 @@ from prometheus_client.registry import Collector
 from group_coordinator.ports import Shards
 
 _STATES: Final = ("Empty", "Stable", "Dead")
+#: Why a member was removed: a leader had lost it and it did not heartbeat in its grace; or its session time-out passed.
+LOST_CONNECTION: Final = "lost_connection"
+SESSION_TIMEOUT: Final = "session_timeout"
 
 
 class GroupCoordinatorMetrics:
@@ -42,6 +45,19 @@ class GroupCoordinatorMetrics:
             "Share-partitions whose state the share coordinator had lost (GC-82).",
             registry=registry,
         )
+        self._expired = Counter(
+            "group_coordinator_expired_groups",
+            "Groups whose deletion began because they were empty for too long (GC-46).",
+            registry=registry,
+        )
+        self._expired_members = Counter(
+            "group_coordinator_expired_members",
+            "Members removed because they did not heartbeat, by reason (GC-30, GC-36).",
+            ["reason"],
+            registry=registry,
+        )
+        for reason in (LOST_CONNECTION, SESSION_TIMEOUT):
+            self._expired_members.labels(reason)
         registry.register(_Gauges(shards))
 
     def rebalanced(self) -> None:
@@ -57,6 +73,14 @@ class GroupCoordinatorMetrics:
     def repaired(self, partitions: int) -> None:
         """`partitions` partitions went back to initialising."""
         self._repaired.inc(partitions)
+
+    def member_expired(self, reason: str) -> None:
+        """A member was removed."""
+        self._expired_members.labels(reason).inc()
+
+    def expired(self, groups: int) -> None:
+        """The deletion of `groups` groups began that were empty for too long."""
+        self._expired.inc(groups)
 
 
 class _Gauges(Collector):

@@ -6,7 +6,7 @@ at the end, call `stop`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,15 +19,17 @@ from group_coordinator.core.shard import GroupShard
 from group_coordinator.core.views import GroupConfigs, TopicsView
 from group_coordinator.group_shards import Effects, GroupHost, GroupShards
 from group_coordinator.leader_end_offsets import EndOffsets
+from group_coordinator.letter_loops import LetterLoops
 from group_coordinator.metrics import GroupCoordinatorMetrics
 from group_coordinator.ports import Access, Caller
 from group_coordinator.service import GroupCoordinator, Surroundings
 from group_coordinator.service_alterations import OffsetAlterations
+from group_coordinator.service_connections import MemberConnections, tell_expired
 from group_coordinator.service_deletions import Deletions
 from group_coordinator.service_offsets import ShareGroupOffsets
 from group_coordinator.state_calls import StateCalls
 from group_coordinator.sweeper import Sweeper
-from kip932.ids import TopicIdPartition
+from kip932.ids import TopicIdPartition, shard_index
 from kip932.rpc.transport import Transport
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.owners import OwnerAddress
@@ -46,7 +48,7 @@ class Node:
     (`config.group_configs`, GC-137). `owner_of`: the owner of a group shard, for hints. `leader_of`: `host:port` of a
     partition's leader. `enabled`: whether share.version ≥ 1 (GC-8). `meter`: counts flushes and loads. `client_id_of`:
     the client id that a caller sends. `host_options`: the hosts' bounds; their write time-out is the role's own
-    setting.
+    setting. `queue_of`: the dead-letter topic of a group, "" for none.
     """
 
     record_log: RecordLog
@@ -64,6 +66,7 @@ class Node:
     meter: HostMeter = field(default_factory=NoMeter)
     client_id_of: Callable[[Caller], str] = lambda _: ""
     host_options: HostOptions = field(default_factory=HostOptions)
+    queue_of: Callable[[str], str] = lambda _: ""
 
 
 class GroupCoordinatorService:
@@ -98,11 +101,18 @@ class GroupCoordinatorRole:
         self._settings = config.settings()
         self.shards = GroupShards(config.shards)
         self.metrics = GroupCoordinatorMetrics(node.registry, self.shards)
-        self._sweeper = Sweeper(self.shards, node.complete_since_ms, config.sweep_interval_ms)
+        loops = LetterLoops(self.shards, node.queue_of)
+        self._sweeper = Sweeper(
+            self.shards, node.complete_since_ms, config.sweep_interval_ms, self.metrics.expired, loops.look
+        )
         outcomes = AdminOutcomes()
-        self._calls = StateCalls(node.persister, self.shards, self.metrics, outcomes, self._sweeper.soon)
+        told = tell_expired(self.metrics.member_expired)
+        self._calls = StateCalls(
+            node.persister, self.shards, self.metrics, outcomes, sweep_soon=self._sweeper.soon, expired=told
+        )
         self.shards.build(self._host, self._calls.run, self._calls.drop)
         around = Surroundings(self.shards, node.topics, node.access, node.owner_of, node.enabled, node.client_id_of)
+        self.connections = MemberConnections(around)
         ends = EndOffsets(node.transport, node.leader_of)
         self.service = GroupCoordinatorService(
             GroupCoordinator(around, self.metrics.rebalanced),
@@ -115,6 +125,14 @@ class GroupCoordinatorRole:
     def hosts(self) -> Sequence[ShardHost[Any, Any]]:
         """One host per shard, `{gc:0}`…, for ownership."""
         return self.shards.hosts
+
+    def subscribed(self, group_id: str) -> Collection[str]:
+        """The topics that the group's members subscribe to; none of a group that is coordinated elsewhere."""
+        if not self.hosts:
+            return ()
+        shard = self.shards.hosts[shard_index(group_id, self.shards.count)].shard
+        group = shard.groups.get(group_id) if isinstance(shard, GroupShard) else None
+        return () if group is None else group.subscription.names
 
     def topics_changed(self) -> None:
         """The metadata image has a new version: sweep soon."""

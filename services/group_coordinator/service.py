@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -124,6 +124,13 @@ def host_text(peer: str) -> str:
     return f"/{peer}"
 
 
+class _Listed(NamedTuple):
+    """The groups of the shards that answered, and why the others did not."""
+
+    groups: list[c.ListedGroup]
+    unserved: dict[int, Exception]
+
+
 class GroupCoordinator:
     """The handlers. `rebalanced` is called for each heartbeat that bumped a group epoch (GC-152)."""
 
@@ -180,26 +187,31 @@ class GroupCoordinator:
         return response
 
     async def list_groups(self, request: list_pb.ListGroupsRequest, context: Caller) -> list_pb.ListGroupsResponse:
-        """List this node's groups (GC-120…GC-123)."""
-        try:
-            groups = await self._list()
-        except Exception as error:
-            answer, text = self._around.failure(error)
-            return list_pb.ListGroupsResponse(error_code=error_code(answer), error_message=text)
+        """List this node's groups, and name the shards that it does not answer for (GC-120…GC-123)."""
+        found = await self._list()
         states = {value.strip().lower() for value in request.states_filter.values}
         types = {value.lower() for value in request.types_filter.values}
         everything = self._around.access.allowed(context, DESCRIBE, CLUSTER, CLUSTER_NAME)
-        return list_pb.ListGroupsResponse(
+        response = list_pb.ListGroupsResponse(
             groups=[
                 list_pb.ListGroupsResponse.ListedGroup(
                     group_id=group.group_id, protocol_type=SHARE, group_state=group.state, group_type=SHARE
                 )
-                for group in sorted(groups)
+                for group in sorted(found.groups)
                 if (not types or SHARE in types)
                 and (not states or group.state.lower() in states)
                 and (everything or self._around.access.allowed(context, DESCRIBE, GROUP, group.group_id))
             ]
         )
+        for shard, error in found.unserved.items():
+            answer, text = self._around.failure(error)
+            code = error_code(answer)
+            response.unserved_shards.add(shard=shard, error_code=code, error_message=text)
+            if not response.error_code and not isinstance(answer, errors.NotCoordinatorError):
+                response.error_code = code
+                if text is not None:
+                    response.error_message = text
+        return response
 
     # ---- heartbeat
 
@@ -253,6 +265,7 @@ class GroupCoordinator:
             error_message=text,
             authorized_operations=NO_OPERATIONS,
             coordinator=self._around.coordinator_hint(answer, group_id),
+            in_quarantine=isinstance(answer, errors.InQuarantineError),
         )
 
     def _operations(self, context: Caller, group_id: str) -> int:
@@ -260,18 +273,18 @@ class GroupCoordinator:
         access = self._around.access
         return sum(1 << code for code in _OPERATIONS if access.allowed(context, code, GROUP, group_id))
 
-    async def _list(self) -> list[c.ListedGroup]:
+    async def _list(self) -> _Listed:
         shards = self._around.shards
         answers = await asyncio.gather(
             *(shards.submit(index, c.ListAll()) for index in range(shards.count)), return_exceptions=True
         )
-        groups: list[c.ListedGroup] = []
-        for answer in answers:
+        found = _Listed([], {})
+        for index, answer in enumerate(answers):
             if isinstance(answer, list):
-                groups.extend(answer)
-            elif isinstance(answer, Exception) and not isinstance(answer, errors.NotCoordinatorError):
-                raise answer
-        return groups
+                found.groups.extend(answer)
+            elif isinstance(answer, Exception):
+                found.unserved[index] = answer
+        return found
 
 
 def _heartbeat_assignment(assignment: Assignment) -> heartbeat_pb.ShareGroupHeartbeatResponse.Assignment:

@@ -70,6 +70,7 @@ class OffsetAlterations:
                 error_code=error_code(answer),
                 error_message=text,
                 coordinator=around.coordinator_hint(answer, request.group_id),
+                in_quarantine=isinstance(answer, errors.InQuarantineError),
             )
         return Response(responses=await _results(request, asked, failed))
 

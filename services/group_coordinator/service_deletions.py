@@ -67,12 +67,7 @@ class Deletions:
         except Exception as error:
             return self._refused(group_id, error)
         if failed:
-            partition, first = next(iter(failed.items()))
-            text = (
-                f"{len(failed)} partitions of group {group_id} still have state, so the group is kept; delete it "
-                f"again, or wait until the coordinator goes on by itself; first {partition.text}: {first.message}"
-            )
-            return self._refused(group_id, errors.error_for(first.code, text) or first)
+            return self._refused(group_id, _kept(group_id, failed))
         log.info("group deleted", group=group_id)
         return Result(group_id=group_id)
 
@@ -83,6 +78,7 @@ class Deletions:
             error_code=error_code(answer),
             error_message=text,
             coordinator=self._around.coordinator_hint(answer, group_id),
+            in_quarantine=isinstance(answer, errors.InQuarantineError),
         )
 
     async def delete_share_group_offsets(
@@ -105,6 +101,7 @@ class Deletions:
                 error_code=error_code(answer),
                 error_message=text,
                 coordinator=around.coordinator_hint(answer, request.group_id),
+                in_quarantine=isinstance(answer, errors.InQuarantineError),
             )
         return pb.DeleteShareGroupOffsetsResponse(responses=results)
 
@@ -129,6 +126,19 @@ class Deletions:
                 topic_id = begun.accepted[name]
                 results.append(_deleted(name, topic_id, failed.get(topic_id)))
         return results
+
+
+def _kept(group_id: str, failed: Errors) -> errors.KafkaError:
+    """Why the group is still there (GC-92). A caller retries by itself but where an operator must act."""
+    waiting = {partition: error for partition, error in failed.items() if isinstance(error, errors.InQuarantineError)}
+    partition, first = next(iter((waiting or failed).items()))
+    again = "delete it again" + (" when that is settled" if waiting else "")
+    text = (
+        f"{len(failed)} partitions of group {group_id} still have state, so the group is kept; {again}, or wait until "
+        f"the coordinator goes on by itself; first {partition.text}: {first.message}"
+    )
+    code = errors.GroupDeletionFailedError.code if waiting else first.code
+    return errors.error_for(code, text) or first
 
 
 def _by_topic(failed: Errors) -> dict[bytes, errors.KafkaError]:

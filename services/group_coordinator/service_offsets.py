@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeGuard
 
 from group_coordinator.core.commands import OffsetsQuery
 from group_coordinator.core.views import Topic
-from group_coordinator.leader_end_offsets import EndOffset, EndOffsets, LogEnd
+from group_coordinator.leader_end_offsets import UNKNOWN, EndOffset, EndOffsets, LogEnd
 from group_coordinator.ports import DESCRIBE, Caller
 from group_coordinator.service import Surroundings, error_code
 from kip932 import errors
@@ -106,7 +106,8 @@ class ShareGroupOffsets:
         partitions = list(dict.fromkeys(partition for topic in wanted for partition in topic.known()))
         summaries = await self._persister.summary(group.group_id, partitions) if partitions else {}
         ends = await self._end_offsets.latest(
-            {key: found.start_offset for key, found in summaries.items() if _has_lag(found)}
+            {key: found.start_offset for key, found in summaries.items() if _has_lag(found)},
+            group.group_id if group.include_backlog else None,
         )
         turns = Turns(SLICE)
         topics = [await _topic_result(topic, summaries, ends, turns) for topic in wanted]
@@ -142,6 +143,7 @@ class ShareGroupOffsets:
             error_code=error_code(answer),
             error_message=text,
             coordinator=self._around.coordinator_hint(answer, group_id),
+            in_quarantine=isinstance(answer, errors.InQuarantineError),
         )
 
 
@@ -177,12 +179,18 @@ def _result(
     ends: Mapping[TopicIdPartition, EndOffset],
 ) -> Response.PartitionResult:
     summary = summaries.get(key)
-    if not isinstance(summary, StateSummary):  # its error is not answered (GC-116)
+    if isinstance(summary, PersisterError):
+        return _refused(key.partition, summary.error)
+    if summary is None:  # it is not there, and so nobody was asked for it (GC-112)
         return Response.PartitionResult(partition_index=key.partition, start_offset=NO_OFFSET, lag=NO_OFFSET)
     end = ends.get(key)
     if isinstance(end, errors.KafkaError):
         return _refused(key.partition, end)
     lag = NO_OFFSET if end is None else _lag(summary, end)
+    backlog = UNKNOWN if end is None else end.backlog
+    waiting = backlog.waiting
+    if waiting is None and backlog.in_flight is not None:
+        waiting = max(0, lag - (backlog.dead_letters or 0))  # it is not loaded, so nobody holds any of it (GC-109)
     return Response.PartitionResult(
         partition_index=key.partition,
         start_offset=summary.start_offset,
@@ -190,6 +198,11 @@ def _result(
         lag=lag,
         archived_by_limit=_known(summary.archived_by_limit),
         archived_by_reject=_known(summary.archived_by_reject),
+        in_flight=backlog.in_flight,
+        waiting=waiting,
+        oldest_age_ms=backlog.oldest_age_ms,
+        dead_letters=backlog.dead_letters,
+        dead_letter_age_ms=backlog.dead_letter_age_ms,
     )
 
 

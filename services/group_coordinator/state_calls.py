@@ -60,13 +60,16 @@ class StateCalls:
         shards: Shards,
         meter: CallMeter,
         outcomes: AdminOutcomes | None = None,
+        *,
         sweep_soon: Callable[[], None] = lambda: None,
+        expired: Callable[[c.MemberExpired], None] = lambda _: None,
     ) -> None:
         self._persister = persister
         self._shards = shards
         self._meter = meter
         self._outcomes = outcomes or AdminOutcomes()
         self._sweep_soon = sweep_soon
+        self._expired = expired
         self._slots = asyncio.Semaphore(CONCURRENT_CALLS)
         self._tasks: dict[asyncio.Task[None], int] = {}
 
@@ -75,6 +78,9 @@ class StateCalls:
         for effect in effects:
             if isinstance(effect, c.SweepSoon):
                 self._sweep_soon()
+                continue
+            if isinstance(effect, c.MemberExpired):
+                self._expired(effect)
                 continue
             if len(self._tasks) >= WAITING_CALLS_MAX:
                 log.warning("too many state calls wait; the order is left to its retry", order=type(effect).__name__)
@@ -180,7 +186,11 @@ class StateCalls:
     async def _delete(self, shard: int, order: c.DeleteState) -> None:
         partitions = dict.fromkeys(order.partitions, order.state_epoch)
         if order.attempt and not order.call_id:
-            log.info("an interrupted deletion goes on", group=order.group_id, partitions=len(partitions))
+            log.info(
+                "a group's deletion goes on, and no caller waits for it",
+                group=order.group_id,
+                partitions=len(partitions),
+            )
         outcomes = _of_each(partitions, await self._persister.delete(order.group_id, partitions))
         failed = {partition: error for partition, error in outcomes.items() if error is not None}
         if failed:
@@ -188,11 +198,16 @@ class StateCalls:
         # Without an attempt it is best effort: the share coordinator drops a deleted topic's state by itself (OP-5).
         if order.attempt:
             topics = frozenset(partition.topic_id for partition in failed)
-            await self._shards.submit(shard, c.DeletionFinished(order.group_id, order.attempt, topics))
+            fenced = [key for key, error in failed.items() if isinstance(error.error, FencedStateEpochError)]
+            stored_epoch = await self._largest_epoch(order.group_id, fenced) if fenced else -1
+            finished = c.DeletionFinished(order.group_id, order.attempt, topics, stored_epoch)
+            await self._shards.submit(shard, finished)
             self._outcomes.answered(order.call_id, outcomes)
 
     async def _check(self, shard: int, order: c.CheckSummaries) -> None:
         summaries = await self._persister.summary(order.group_id, order.partitions)
+        if order.watched:
+            await self._tell_progress(shard, order, summaries)
         lost = tuple(
             partition
             for partition in order.partitions
@@ -209,6 +224,18 @@ class StateCalls:
                 partitions=[partition.text for partition in lost[:10]],
                 count=repaired,
             )
+
+    async def _tell_progress(
+        self, shard: int, order: c.CheckSummaries, summaries: Mapping[TopicIdPartition, StateSummary | PersisterError]
+    ) -> None:
+        """What is finished of an empty group; not told when a summary could not be read (GC-46)."""
+        found = [
+            (partition, summary.start_offset, summary.delivery_complete_count)
+            for partition in order.partitions
+            if isinstance(summary := summaries.get(partition), StateSummary)
+        ]
+        if len(found) == len(order.partitions):
+            await self._shards.submit(shard, c.ProgressSeen(order.group_id, order.group_epoch, tuple(found)))
 
 
 def _call_id(effect: object) -> int:

@@ -1,5 +1,5 @@
-"""Every 30 s and on topic changes: drop deleted topics from the groups' lists, check for lost state, and go on with
-interrupted deletions (GC-80, GC-82, OP-6).
+"""Every 30 s and on topic changes: drop deleted topics from the groups' lists, check for lost state, go on with
+interrupted deletions, and begin those of groups that were empty for too long (GC-46, GC-80, GC-82, OP-6).
 
 An old image must never delete state. So each sweep carries the time since when the image is complete, and a shard
 refuses the sweep unless that is later than its own load.
@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
 
-from group_coordinator.core.commands import RepairCheck, ResumeDeletions, ResumeReply, Sweep, SweepReply
+from group_coordinator.core.commands import ExpireEmpty, RepairCheck, ResumeDeletions, ResumeReply, Sweep, SweepReply
 from group_coordinator.ports import Shards
 from kip932.errors import KafkaError
+from shard_runtime.config.kafka_configs import EMPTY_RETENTION_MS
 
 log = structlog.get_logger(__name__)
 
@@ -26,12 +27,23 @@ _SOON_S: Final = 1.0
 
 
 class Sweeper:
-    """One task. `complete_since_ms` gives since when (deadline clock) the image is complete; −1 when it is not."""
+    """One task. `complete_since_ms` gives since when (deadline clock) the image is complete; −1 when it is not.
+    `expired` counts groups whose deletion began because they were empty for too long. `look` is called at each
+    sweep."""
 
-    def __init__(self, shards: Shards, complete_since_ms: Callable[[], int], interval_ms: int) -> None:
+    def __init__(
+        self,
+        shards: Shards,
+        complete_since_ms: Callable[[], int],
+        interval_ms: int,
+        expired: Callable[[int], None] = lambda _: None,
+        look: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._shards = shards
         self._complete_since_ms = complete_since_ms
         self._interval_ms = interval_ms
+        self._expired = expired
+        self._look = look
         self._changed = asyncio.Event()
         self._waiting = False
         self._task: asyncio.Task[None] | None = None
@@ -75,6 +87,8 @@ class Sweeper:
                 log.debug("shard not swept", shard=index, why=str(error))
             except Exception:
                 log.exception("sweep failed; it is repeated", shard=index)
+        if self._look is not None:
+            await self._look()
 
     async def _sweep_shard(self, index: int) -> None:
         for _ in range(_ROUNDS_MAX):
@@ -88,3 +102,17 @@ class Sweeper:
             self._waiting |= resumed.waiting
             if not resumed.more:
                 break
+        await self._expire(index)
+
+    async def _expire(self, index: int) -> None:
+        """One round for each sweep: however many groups are due, the shard stays free for its members."""
+        expired = await self._shards.submit(index, ExpireEmpty(self._complete_since_ms()))
+        assert isinstance(expired, tuple)
+        for group_id, age_ms in expired:
+            log.info(
+                "a group was empty for too long and is deleted with its offsets",
+                group=group_id,
+                empty_for_s=age_ms // 1000,
+                setting=EMPTY_RETENTION_MS.name,
+            )
+        self._expired(len(expired))

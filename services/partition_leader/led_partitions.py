@@ -58,6 +58,10 @@ class TopicFacts(Protocol):
         """(`retention.ms`, `retention.bytes`) of the topic; −1: no limit."""
         ...
 
+    def consumed(self, topic_id: bytes) -> bool:
+        """Whether what every group has finished is deleted, too: `sharegroups.retention` of the topic (CM-160)."""
+        ...
+
     def leader(self, partition: TopicIdPartition) -> Leader | None:
         """The live node that last claimed the partition, None when nobody is known."""
         ...

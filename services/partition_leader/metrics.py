@@ -9,13 +9,17 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kip932.ids import TopicIdPartition, topic_id_text
+from kip932.ids import TopicIdPartition
+from partition_leader.consumed_metrics import ConsumedMetrics
+from partition_leader.delivery_metrics import DeliveryMetrics
 from partition_leader.share.archived_records import CAUSES
 from partition_leader.share.core.session import SessionCache
 from partition_leader.share.core.status import DropReason
 from partition_leader.share.leader_parts import LedPartition
 from partition_leader.share.partitions import SharePartitions
 from partition_leader.topic_log.load import LoadReport
+from partition_leader.transaction_metrics import TransactionGauges
+from shard_runtime.clock import Clock
 from shard_runtime.hosting.host_options import HostMeter, NoMeter
 
 
@@ -31,12 +35,22 @@ class Led(Protocol):
         ...
 
 
+class Letters(Protocol):
+    """The dead letters of this process that are not written yet."""
+
+    def all_waiting(self) -> Iterable[tuple[str, int, int, bool]]:
+        """For each share-partition with letters: its group, how many, the age of the oldest (ms), whether at the
+        bound."""
+        ...
+
+
 class PartitionLeaderMetrics:
     """What topic logs report, and gauges over sessions and share-partitions."""
 
     def __init__(self, registry: CollectorRegistry, host: HostMeter | None = None) -> None:
         """`host`: takes what all services of a process report under the same names."""
         self._registry = registry
+        self.delivery, self.consumed = DeliveryMetrics(registry), ConsumedMetrics(registry)
         self._host = host or NoMeter()
         self._batches = Counter("topic_log_batches", "Record batches appended.", registry=registry)
         self._records = Counter("topic_log_records", "Records appended.", registry=registry)
@@ -60,19 +74,41 @@ class PartitionLeaderMetrics:
             "Offsets whose records cannot be read, because their entries in the store are damaged or missing.",
             registry=registry,
         )
-        self._drops = Counter(
-            "share_partition_drops", "Share-partitions let go, by reason.", ["reason"], registry=registry
+        reasons = [reason.value for reason in DropReason]
+        self._drops = _labelled(
+            registry, "share_partition_drops", "Share-partitions let go, by reason.", "reason", reasons
         )
-        self._archived = Counter(
-            "share_partition_archived_records",
-            "Records that will not be delivered again though nobody accepted them, by cause.",
-            ["cause"],
+        text = "Records that will not be delivered again though nobody accepted them, by cause."
+        self._archived = _labelled(registry, "share_partition_archived_records", text, "cause", CAUSES)
+        text = "Reports to group coordinators about members that lost their connection, or are back, by outcome."
+        outcomes = ("told", "refused", "dropped")
+        self._member_reports = _labelled(registry, "share_session_member_reports", text, "outcome", outcomes)
+        group = ["group"]
+        self._letters = Counter(
+            "share_group_dead_letter_queue_record_count", "Dead letters written.", group, registry=registry
+        )
+        self._letter_requests = Counter(
+            "share_group_dead_letter_queue_total_produce_requests",
+            "Requests with dead letters, the failed ones too.",
+            group,
             registry=registry,
         )
-        for cause in CAUSES:
-            self._archived.labels(cause)
-        for reason in DropReason:  # all from the beginning: a rate over a series that begins with 1 misses the first
-            self._drops.labels(reason.value)
+        self._letter_failures = Counter(
+            "share_group_dead_letter_queue_failed_produce_requests",
+            "Requests with dead letters that failed; their letters are tried again.",
+            group,
+            registry=registry,
+        )
+        self._letters_dropped = Counter(
+            "share_group_dead_letters_dropped",
+            "Records archived without a dead letter, by reason.",
+            [*group, "reason"],
+            registry=registry,
+        )
+
+    def members_reported(self, outcome: str, reports: int) -> None:
+        """Reports about members were told, refused by a coordinator of an older build, or dropped (PL-527)."""
+        self._member_reports.labels(outcome).inc(reports)
 
     def appended(self, batches: int, records: int, size: int) -> None:
         """One flush was confirmed."""
@@ -110,9 +146,35 @@ class PartitionLeaderMetrics:
         """Records were archived (PL-810)."""
         self._archived.labels(cause).inc(records)
 
-    def watch(self, sessions: SessionCache, partitions: SharePartitions, led: Led) -> None:
+    def letters_written(self, group_id: str, letters: int) -> None:
+        """Dead letters are in their topic (PL-904)."""
+        self._letters.labels(group_id).inc(letters)
+
+    def letters_dropped(self, group_id: str, reason: str, letters: int) -> None:
+        """Records were archived without a dead letter (PL-907)."""
+        self._letters_dropped.labels(group_id, reason).inc(letters)
+
+    def letter_request(self, group_id: str, failed: bool) -> None:
+        """Dead letters were sent to a leader, or appended here (PL-912)."""
+        self._letter_requests.labels(group_id).inc()
+        self._letter_failures.labels(group_id).inc(int(failed))
+
+    def watch(self, sessions: SessionCache, partitions: SharePartitions, led: Led, letters: Letters) -> None:
         """Compute the gauges when they are asked for."""
         self._registry.register(_Gauges(sessions, partitions, led))
+        self._registry.register(_LetterGauges(letters))
+
+    def watch_transactions(self, led: Led, clock: Clock) -> None:
+        """Compute the gauges of open transactions when they are asked for."""
+        self._registry.register(TransactionGauges(led, clock))
+
+
+def _labelled(registry: CollectorRegistry, name: str, text: str, label: str, values: Iterable[str]) -> Counter:
+    """A counter with all its series from the beginning: a rate over one that begins with 1 misses the first."""
+    counter = Counter(name, text, [label], registry=registry)
+    for value in values:
+        counter.labels(value)
+    return counter
 
 
 class _Gauges(Collector):
@@ -122,7 +184,7 @@ class _Gauges(Collector):
         self._led = led
 
     def collect(self) -> Iterable[Metric]:
-        """Sessions, parked fetches, partitions led, and what is in flight per share-partition."""
+        """Sessions, parked fetches, and partitions led."""
         sessions, partitions = self._sessions, self._partitions
         yield GaugeMetricFamily("share_session_cache_share_sessions_count", "Share sessions.", len(sessions))
         yield GaugeMetricFamily(
@@ -133,12 +195,30 @@ class _Gauges(Collector):
         yield GaugeMetricFamily(
             "topic_log_cached_bytes", "Memory of the tail caches (CM-46).", self._led.cached_bytes()
         )
-        in_flight = GaugeMetricFamily(
-            "share_partition_in_flight_message_count",
-            "Offsets between start and end of the window.",
-            labels=["group", "topic_id", "partition"],
+
+
+class _LetterGauges(Collector):
+    def __init__(self, letters: Letters) -> None:
+        self._letters = letters
+
+    def collect(self) -> Iterable[Metric]:
+        """Dead letters that are not written yet, by group (PL-920)."""
+        found: dict[str, tuple[int, int, int]] = {}
+        for group, letters, age_ms, full in self._letters.all_waiting():
+            waiting, oldest_ms, bound = found.get(group, (0, 0, 0))
+            found[group] = (waiting + letters, max(oldest_ms, age_ms), bound + full)
+        labels = ["group"]
+        waiting_gauge = GaugeMetricFamily(
+            "share_group_dead_letters_waiting", "Dead letters that wait or are being written.", labels=labels
         )
-        for host in partitions.hosts():
-            names = [host.key.group_id, topic_id_text(host.key.topic_id), str(host.key.partition)]
-            in_flight.add_metric(names, host.core.in_flight)
-        yield in_flight
+        age_gauge = GaugeMetricFamily(
+            "share_group_dead_letters_oldest_age_seconds", "Age of the oldest dead letter that waits.", labels=labels
+        )
+        full_gauge = GaugeMetricFamily(
+            "share_group_dead_letters_full", "Share-partitions that dead letters hold up (PL-916).", labels=labels
+        )
+        for group, (waiting, oldest_ms, bound) in found.items():
+            waiting_gauge.add_metric([group], waiting)
+            age_gauge.add_metric([group], oldest_ms / 1000)
+            full_gauge.add_metric([group], bound)
+        yield from (waiting_gauge, age_gauge, full_gauge)

@@ -17,9 +17,10 @@ from partition_leader.led_partitions import LedPartitions, TopicFacts
 from partition_leader.share.core import events as ev
 from partition_leader.share.leader_parts import LedPartition
 from partition_leader.share.partitions import SharePartitions
+from partition_leader.topic_log.core.recovery import TailMemory
 from partition_leader.topic_log.meter import TopicLogMeter
 from partition_leader.topic_log.settings import TopicLogSettings
-from partition_leader.topic_log.topic_log import TailMemory, TopicLog
+from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.clock import Clock
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.rate_limited_log import RateLimitedLog

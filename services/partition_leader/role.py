@@ -15,7 +15,14 @@ from typing import Final
 
 import structlog
 
+from kip932.ids import TopicIdPartition
+from kip932.rpc.transport import Transport
+from partition_leader.consumed_retention import ConsumedRetention, StartOffsets
+from partition_leader.dead_letters.carriers import Carriers
+from partition_leader.dead_letters.post import LetterFacts, LetterPost
+from partition_leader.dead_letters.reports import LetterReports
 from partition_leader.led_partitions import LedPartitions, TailCaches, TopicFacts
+from partition_leader.member_reports import MemberReports
 from partition_leader.metrics import PartitionLeaderMetrics
 from partition_leader.partition_owners import PartitionOwners
 from partition_leader.service import PartitionLeaderService
@@ -24,15 +31,22 @@ from partition_leader.share.core import events as ev
 from partition_leader.share.core.session import SessionCache
 from partition_leader.share.core.share_partition import OPERATION_TIMEOUT_MS
 from partition_leader.share.deadlines import Deadlines
+from partition_leader.share.delivery_counts import DeliveryCounts
+from partition_leader.share.group_backlogs import GroupBacklogs
 from partition_leader.share.group_view import Effective, GroupViews
 from partition_leader.share.leader_parts import LeaderParts
+from partition_leader.share.member_watch import UNWATCHED
 from partition_leader.share.partitions import SharePartitions
+from partition_leader.share.record_explainer import RecordExplainer
 from partition_leader.share.requests import ShareRequests
 from partition_leader.share.values import FETCH_MAX_BYTES
 from partition_leader.topic_log.settings import TopicLogSettings
+from partition_leader.topic_rpc.markers import MarkerService
+from partition_leader.transaction_sweep import TransactionSweep
 from shard_runtime.clock import Clock
 from shard_runtime.record_log.protocol import RecordLog
-from share_persister.values import Persister
+from share_persister.values import LeaderPersister
+from transaction_coordinator.coordinator import TransactionCoordinator
 
 log = structlog.get_logger(__name__)
 
@@ -44,23 +58,36 @@ IDLE_INTERVAL_S: Final = 5.0
 class Surroundings:
     """What the role is given. `group`: a group's effective settings; `version`: the metadata they were computed from;
     `idle_ms`: after how long a group's silent session without a stream ends (PL-524); `operation_timeout_ms`: how long
-    a share-partition may take to retire (PL-631); `enabled`: share.version ≥ 1 (GC-8)."""
+    a share-partition may take to retire (PL-631); `enabled`: share.version ≥ 1 (GC-8); `leader_of`: the address between
+    nodes of a partition's leader; `starts`: the share coordinators, as `consumed_interval_ms` has them asked
+    (CM-160); `coordinator_of`: the address between nodes of a group's coordinator; `address`: of this node, as people
+    know it."""
 
     record_log: RecordLog
     clock: Clock
     rng: Random
-    persister: Persister
+    persister: LeaderPersister
     facts: TopicFacts
     group: Effective
     version: Callable[[], int]
     idle_ms: Callable[[str], int]
     sessions_max: int
     metrics: PartitionLeaderMetrics
+    letters: LetterFacts
+    transport: Transport
+    starts: StartOffsets
+    leader_of: Callable[[TopicIdPartition], str | None]
     topic_log: TopicLogSettings
     caches: TailCaches = field(default_factory=TailCaches)
     operation_timeout_ms: int = OPERATION_TIMEOUT_MS
     fetch_max_bytes: int = FETCH_MAX_BYTES
+    consumed_interval_ms: int = 5_000
     enabled: Callable[[], bool] = lambda: True
+    transactions: TransactionCoordinator | None = None
+    """None: no transactions are served here (CM-44)."""
+    coordinator_of: Callable[[str], str | None] | None = None
+    """None: no coordinator is told about lost members (PL-527)."""
+    address: Callable[[], str] = str
 
 
 class PartitionLeader:
@@ -71,17 +98,9 @@ class PartitionLeader:
         self._deadlines = Deadlines(around.clock)
         self.led: Final = LedPartitions(around.clock, around.facts, around.topic_log, around.caches)
         self._archived = ArchivedRecords(around.facts.name, around.metrics.records_archived)
-        parts = LeaderParts(
-            persister=around.persister,
-            deadlines=self._deadlines,
-            clock=around.clock,
-            groups=GroupViews(around.group, around.version),
-            lead=self.led.lead,
-            dropped=around.metrics.share_partition_dropped,
-            archived=self._archived,
-            operation_timeout_ms=around.operation_timeout_ms,
-        )
-        self.share_partitions: Final = SharePartitions(parts)
+        self.letters: Final = _letter_post(around, self.led, self._deadlines)
+        self.share_partitions: Final = SharePartitions(self._parts())
+        self.letters.left.load = self.share_partitions.load_for_letters
         self.owners: Final = PartitionOwners(
             around.record_log,
             around.clock,
@@ -91,25 +110,80 @@ class PartitionLeader:
             settings=around.topic_log,
             meter=around.metrics,
         )
+        self._consumed = self._consumed_retention()
         sessions = SessionCache(around.sessions_max)
+        self._reports = _member_reports(around)
+        self._counts = DeliveryCounts(around.facts.name)
         self.requests: Final = ShareRequests(
             self.led,
             self.share_partitions,
             sessions,
             around.clock,
             around.rng,
+            counts=self._counts,
             fetch_max_bytes=around.fetch_max_bytes,
             enabled=around.enabled,
+            members=self._reports or UNWATCHED,
         )
-        self.service: Final = PartitionLeaderService(self.led, self.requests, around.fetch_max_bytes)
+        explainer = RecordExplainer(
+            self.led,
+            self.share_partitions,
+            sessions,
+            around.persister,
+            clock=around.clock,
+            enabled=around.enabled,
+            letters=self.letters,
+        )
+        self.service: Final = PartitionLeaderService(
+            self.led,
+            self.requests,
+            explainer,
+            GroupBacklogs(self.share_partitions, self.letters, around.clock),
+            around.fetch_max_bytes,
+            transactions=around.transactions,
+        )
+        transactions = around.transactions
+        self.markers: Final = None if transactions is None else MarkerService(self.led, transactions)
+        self._sweep = None if transactions is None else TransactionSweep(self.led, transactions, around.clock)
         self.owner: Final = self.owners.owner
         self._tasks: list[asyncio.Task[None]] = []
-        around.metrics.watch(sessions, self.share_partitions, self.led)
+        around.metrics.watch(sessions, self.share_partitions, self.led, self.letters)
+        around.metrics.watch_transactions(self.led, around.clock)
+        around.metrics.delivery.watch(sessions, self.share_partitions, self._counts)
+
+    def _parts(self) -> LeaderParts:
+        around = self._around
+        return LeaderParts(
+            persister=around.persister,
+            deadlines=self._deadlines,
+            clock=around.clock,
+            groups=GroupViews(around.group, around.version),
+            lead=self.led.lead,
+            loaded=around.metrics.delivery.loaded,
+            dropped=around.metrics.share_partition_dropped,
+            archived=self._archived,
+            letters=self.letters,
+            operation_timeout_ms=around.operation_timeout_ms,
+            chance=around.rng.random,
+        )
+
+    def _consumed_retention(self) -> ConsumedRetention:
+        around = self._around
+        return ConsumedRetention(
+            self.led,
+            around.facts,
+            self.share_partitions,
+            around.starts,
+            clock=around.clock,
+            metrics=around.metrics.consumed,
+        )
 
     def topics_changed(self, deleted: frozenset[bytes]) -> None:
         """The metadata image has a new version; `deleted` topics are led no more (PL-632)."""
         for partition in [partition for partition in self.led.led() if partition.topic_id in deleted]:
             self.owners.topic_deleted(partition)
+        self._counts.forget(deleted)
+        self.letters.look_again()
 
     def groups_changed(self) -> None:
         """Group configs may have changed: parked fetches look again (PL-214)."""
@@ -121,8 +195,13 @@ class PartitionLeader:
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._sweep_retention(), name="retention"),
+            loop.create_task(self._sweep_consumed(), name="consumed-retention"),
             loop.create_task(self._sweep_sessions(), name="idle-sessions"),
         ]
+        if self._reports is not None:
+            self._reports.start()
+        if self._sweep is not None:
+            self._tasks.append(loop.create_task(self._sweep.run(), name="open-transactions"))
 
     def drain(self) -> None:
         """Answer parked fetches now (CM-4)."""
@@ -135,9 +214,14 @@ class PartitionLeader:
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        if self._reports is not None:
+            await self._reports.stop()
         await self.share_partitions.close()
+        await self.letters.close()
+        self.letters.left.close()
         self._deadlines.close()
         self._archived.close()
+        self._consumed.close()
         self.owners.close()
 
     async def _sweep_retention(self) -> None:
@@ -148,6 +232,14 @@ class PartitionLeader:
             except Exception:
                 log.exception("retention sweep cut short")
 
+    async def _sweep_consumed(self) -> None:
+        while True:
+            await asyncio.sleep(self._around.consumed_interval_ms / 1000)
+            try:
+                await self._consumed.round()
+            except Exception:
+                log.exception("round of consumed retention cut short")
+
     async def _sweep_sessions(self) -> None:
         while True:
             await asyncio.sleep(IDLE_INTERVAL_S)
@@ -156,3 +248,21 @@ class PartitionLeader:
                     self.requests.expire_idle(self._around.idle_ms, self._around.idle_ms(""))
             except Exception:
                 log.exception("sweep of idle sessions cut short")
+
+
+def _member_reports(around: Surroundings) -> MemberReports | None:
+    if around.coordinator_of is None:
+        return None
+    told = around.metrics.members_reported
+    return MemberReports(around.transport, around.coordinator_of, around.address, around.clock, told)
+
+
+def _letter_post(around: Surroundings, led: LedPartitions, deadlines: Deadlines) -> LetterPost:
+    return LetterPost(
+        around.letters,
+        Carriers(led, around.transport, around.leader_of),
+        LetterReports(around.metrics),
+        deadlines,
+        clock=around.clock,
+        rng=around.rng,
+    )

@@ -12,6 +12,7 @@ import structlog
 
 from kip932.api.v1 import (
     delete_records_pb2,
+    explain_record_pb2,
     fetch_pb2,
     list_offsets_pb2,
     produce_pb2,
@@ -19,7 +20,7 @@ from kip932.api.v1 import (
     share_fetch_pb2,
     share_stream_pb2,
 )
-from kip932.errors import InvalidRequestError
+from kip932.errors import InvalidRequestError, KafkaError
 from partition_leader.led_partitions import LedPartitions
 from partition_leader.share.codec import (
     acknowledge_request,
@@ -28,11 +29,15 @@ from partition_leader.share.codec import (
     fill_acknowledge_response,
     fill_fetch_response,
 )
+from partition_leader.share.explain_codec import explained, question_of, refused
+from partition_leader.share.record_explainer import RecordExplainer
 from partition_leader.share.requests import ShareRequests
 from partition_leader.share.values import FETCH_MAX_BYTES, ShareAnswer, ShareRequest
 from partition_leader.topic_rpc.fetch_and_offsets import FETCH_MAX_BYTES as OFFSET_FETCH_MAX_BYTES
 from partition_leader.topic_rpc.fetch_and_offsets import OffsetsService
+from partition_leader.topic_rpc.log_directory import GroupProgress
 from partition_leader.topic_rpc.produce import ProduceService
+from partition_leader.topic_rpc.produce_transactions import Transactions
 from shard_runtime.rpc.binding import CallContext, ServerStream
 
 log = structlog.get_logger(__name__)
@@ -57,11 +62,21 @@ class PartitionLeaderService:
         "ProduceStream": None,
     }
 
-    def __init__(self, led: LedPartitions, requests: ShareRequests, fetch_max_bytes: int = FETCH_MAX_BYTES) -> None:
+    def __init__(
+        self,
+        led: LedPartitions,
+        requests: ShareRequests,
+        explainer: RecordExplainer,
+        progress: GroupProgress,
+        fetch_max_bytes: int = FETCH_MAX_BYTES,
+        *,
+        transactions: Transactions | None = None,
+    ) -> None:
         self._led = led
         self._requests = requests
-        self._produce = ProduceService(led)
-        self._offsets = OffsetsService(led, min(fetch_max_bytes, OFFSET_FETCH_MAX_BYTES))
+        self._explainer = explainer
+        self._produce = ProduceService(led, transactions=transactions)
+        self._offsets = OffsetsService(led, min(fetch_max_bytes, OFFSET_FETCH_MAX_BYTES), progress)
 
     async def produce(self, request: produce_pb2.ProduceRequest, context: CallContext) -> produce_pb2.ProduceResponse:
         """Append batches; answered once they are in the store."""
@@ -86,6 +101,16 @@ class PartitionLeaderService:
     ) -> delete_records_pb2.DeleteRecordsResponse:
         """Move the log start."""
         return await self._offsets.delete_records(request, context)
+
+    async def explain_record(
+        self, request: explain_record_pb2.ExplainRecordRequest, context: CallContext
+    ) -> explain_record_pb2.ExplainRecordResponse:
+        """Why records are, or are not, delivered now (PL-820); changes nothing."""
+        question = question_of(request)
+        try:
+            return explained(await self._explainer.explain(question))
+        except KafkaError as error:
+            return refused(request, error, self._led)
 
     async def share_fetch(
         self, request: share_fetch_pb2.ShareFetchRequest, context: CallContext

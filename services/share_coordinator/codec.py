@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from kip932.entry_checksum import key_of
 from kip932.ids import TOPIC_ID_BYTES, SharePartitionKey
 from kip932.records.share_state import (
     batches_from_messages,
@@ -14,12 +16,17 @@ from kip932.records.share_state import (
     stats_to_message,
 )
 from kip932.records.v1 import share_state_log_pb2 as pb
+from kip932.state_batches import NO_STATS
 from share_coordinator.core.records import UNKNOWN_COUNT, ShareRecord, ShareSnapshot, ShareTombstone, ShareUpdate
 
 SNAPSHOT: Final = "S"
 UPDATE: Final = "U"
 TOMBSTONE: Final = "T"
+_KINDS: Final = frozenset({SNAPSHOT, UPDATE, TOMBSTONE})
 _VERSION: Final = 0
+#: How many keys are kept, so that the entries of a share-partition share one; a shard has about as many, at most.
+_KEYS_MAX: Final = 16_384
+_new_update = tuple.__new__  # ShareUpdate(…) of a tuple of its fields; a replay makes them by the hundred thousand
 
 
 class ShareStateCodec:
@@ -42,7 +49,7 @@ class ShareStateCodec:
     def decode(self, kind: str, data: bytes) -> ShareRecord | None:
         """The record; None for a type or version of a later build. Raises ValueError for bytes that are no such
         record."""
-        if kind not in {SNAPSHOT, UPDATE, TOMBSTONE}:
+        if kind not in _KINDS:
             return None
         try:
             message = pb.ShareStateRecord.FromString(data)
@@ -52,19 +59,31 @@ class ShareStateCodec:
             ) from error
         if message.record_version != _VERSION:
             return None
-        if len(message.key.topic_id) != TOPIC_ID_BYTES:
-            raise ValueError(
-                f"an entry of type {kind} has a topic id of {len(message.key.topic_id)} bytes; expected 16"
-            )
-        key = SharePartitionKey(message.key.group_id, message.key.topic_id, message.key.partition)
+        key = _key(key_of(data) or message.key.SerializeToString())
+        if len(key.topic_id) != TOPIC_ID_BYTES:
+            raise ValueError(f"an entry of type {kind} has a topic id of {len(key.topic_id)} bytes; expected 16")
+        if kind == UPDATE and message.HasField("update"):
+            return _update(key, message.update)
         found = message.WhichOneof("value")
         if kind == SNAPSHOT and found == "snapshot":
             return _snapshot(key, message.snapshot)
-        if kind == UPDATE and found == "update":
-            return _update(key, message.update)
         if kind == TOMBSTONE and found is None:
             return ShareTombstone(key)
         raise ValueError(f"an entry of type {kind} for {key.text} holds {found or 'no value'}")
+
+    def key(self, data: bytes) -> SharePartitionKey:
+        """The share-partition of a damaged entry, from the bytes of its key. Raises ValueError."""
+        try:
+            return _key(data)
+        except DecodeError as error:
+            raise ValueError(f"{len(data)} bytes are no key of a share-partition: {error}") from error
+
+
+@lru_cache(maxsize=_KEYS_MAX)
+def _key(data: bytes) -> SharePartitionKey:
+    """The key from its bytes. Many entries have the same one. Raises DecodeError."""
+    key = pb.ShareStateRecord.Key.FromString(data)
+    return SharePartitionKey(key.group_id, key.topic_id, key.partition)
 
 
 def _snapshot_message(record: ShareSnapshot) -> pb.ShareSnapshot:
@@ -94,8 +113,10 @@ def _fill_update(message: pb.ShareUpdate, record: ShareUpdate) -> None:
     message.start_offset = record.start_offset
     message.delivery_complete_count = record.delivery_complete_count
     message.generation = record.generation
-    for first, last, state, count in record.batches:
-        message.state_batches.add(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+    for first, last, state, count, until in record.batches:
+        message.state_batches.add(
+            first_offset=first, last_offset=last, delivery_state=state, delivery_count=count, not_before_ms=until
+        )
     stats = stats_to_message(record.stats)
     if stats is not None:
         message.stats.CopyFrom(stats)
@@ -124,14 +145,18 @@ def _snapshot(key: SharePartitionKey, message: pb.ShareSnapshot) -> ShareSnapsho
 
 
 def _update(key: SharePartitionKey, message: pb.ShareUpdate) -> ShareUpdate:
-    has_count = message.HasField("delivery_complete_count")
-    return ShareUpdate(
-        key=key,
-        snapshot_epoch=message.snapshot_epoch,
-        leader_epoch=message.leader_epoch,
-        generation=message.generation,
-        start_offset=message.start_offset,
-        delivery_complete_count=message.delivery_complete_count if has_count else UNKNOWN_COUNT,
-        batches=batches_from_messages(message.state_batches),
-        stats=stats_from_message(message.stats),
+    count = message.delivery_complete_count
+    stats = stats_from_message(message.stats) if message.HasField("stats") else NO_STATS
+    return _new_update(
+        ShareUpdate,
+        (
+            key,
+            message.snapshot_epoch,
+            message.leader_epoch,
+            message.generation,
+            message.start_offset,
+            count if count or message.HasField("delivery_complete_count") else UNKNOWN_COUNT,
+            batches_from_messages(message.state_batches),
+            stats,
+        ),
     )

@@ -7,7 +7,7 @@ Knows nothing of messages: `service` and `local` bring values.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, cast
 
 import structlog
@@ -22,6 +22,7 @@ from share_coordinator.core.commands import (
     DeleteTopics,
     KeyCommand,
     KeyOutcome,
+    ListStarts,
     ReadState,
     Removed,
     ShareCommand,
@@ -79,6 +80,10 @@ class ShardDirectory(Protocol):
         ...
 
 
+#: Share-partitions of one shard, each with its start offset (SC-116).
+Starts = tuple[tuple[SharePartitionKey, int], ...]
+
+
 class Begun(NamedTuple):
     """Commands given to their shards. `parts`: for indexes of commands the shard's future, or why there is none."""
 
@@ -122,7 +127,10 @@ class Dispatcher:
     def begin(self, commands: Sequence[KeyCommand]) -> Begun:
         """Give commands to their shards, now and in this order; a key may appear twice. Pass the result to `finish`."""
         parts: list[tuple[list[int], asyncio.Future[object] | KafkaError]] = [
-            (indexes, self._post(shard, tuple(commands[index] for index in indexes)) if self.active else _stopped())
+            (
+                indexes,
+                self._post(shard, _together(commands, indexes)) if self.active else _stopped(),
+            )
             for shard, indexes in self._plan(commands)
         ]
         return Begun(commands, self._clock.now_ms(), parts)
@@ -148,7 +156,7 @@ class Dispatcher:
         """Run one command and wait for its outcome, for at most `within_ms`."""
         started_ms = self._clock.now_ms()
         outcome: KeyOutcome
-        result = self._post(state_shard(command.key, self._directory.shards), (command,))
+        result = self._post(state_shard(command.key, self._directory.shards), command)
         if isinstance(result, KafkaError):
             outcome = result
         else:
@@ -171,6 +179,21 @@ class Dispatcher:
                 timer.cancel()
         self._report((command,), (outcome,), self._clock.now_ms() - started_ms)
         return outcome
+
+    async def topic_starts(self, topic_ids: frozenset[bytes]) -> Mapping[int, Starts | KafkaError]:
+        """How far every group is in these topics, by each shard served here (SC-116). A shard's answer shows only what
+        is durable, and comes within `write_timeout_ms`; it is complete, or an error."""
+        asked: dict[int, asyncio.Future[object] | KafkaError] = {}
+        for shard in self._directory.served() if self.active else ():
+            asked[shard] = self._post(shard, ListStarts(topic_ids))
+            await asyncio.sleep(0)  # a shard looks through all its keys
+        waiting = [future for future in asked.values() if isinstance(future, asyncio.Future)]
+        if waiting:
+            await asyncio.wait(waiting, timeout=self._write_timeout_ms / 1000)
+        found = {shard: self._collect(result, 1)[0] for shard, result in asked.items()}
+        for future in waiting:
+            future.cancel()
+        return cast("Mapping[int, Starts | KafkaError]", found)
 
     async def delete_topics(self, topic_ids: frozenset[bytes]) -> int:
         """Tombstone every key of deleted topics on the shards served here (SC-80). Returns how many.
@@ -209,9 +232,9 @@ class Dispatcher:
             found[1].add(command.key)
         return plan
 
-    def _post(self, shard: int, commands: tuple[KeyCommand, ...]) -> asyncio.Future[object] | KafkaError:
+    def _post(self, shard: int, command: ShareCommand) -> asyncio.Future[object] | KafkaError:
         try:
-            return self._directory.host_for(shard).post(commands[0] if len(commands) == 1 else CommandBatch(commands))
+            return self._directory.host_for(shard).post(command)
         except KafkaError as error:
             return error
         except Exception as error:
@@ -252,6 +275,10 @@ class Dispatcher:
                 command=name,
                 first=implausible[0].message,
             )
+
+
+def _together(commands: Sequence[KeyCommand], indexes: Sequence[int]) -> ShareCommand:
+    return commands[indexes[0]] if len(indexes) == 1 else CommandBatch(tuple(commands[index] for index in indexes))
 
 
 def _stopped() -> CoordinatorNotAvailableError:

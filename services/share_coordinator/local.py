@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kip932.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError
 from kip932.ids import SharePartitionKey
 from share_coordinator.core import commands as core
 from share_coordinator.dispatch import Dispatcher
-from share_persister.values import Answer, Payload, StateOperation, StoredState, Value
+from share_persister.values import Answer, Payload, StateOperation, StoredState, TopicStarts, Value
 
 _COMMANDS: Final[dict[StateOperation, Callable[[SharePartitionKey, Any], core.KeyCommand]]] = {
     StateOperation.READ: lambda key, read: core.ReadState(key, read.leader_epoch, read.generation),
     StateOperation.WRITE: core.WriteState,
     StateOperation.INITIALIZE: lambda key, init: core.InitializeState(key, init.state_epoch, init.start_offset),
     StateOperation.DELETE: core.DeleteState,
-    StateOperation.SUMMARY: lambda key, nothing: core.ReadSummary(key),
+    StateOperation.SUMMARY: core.ReadSummary,
 }
 
 
@@ -38,6 +38,10 @@ class LocalShareCoordinator:
             return Answer(CoordinatorNotAvailableError("the share coordinator has stopped"))
         outcome = await self._dispatcher.run_one(_COMMANDS[operation](key, payload), within_ms)
         return self._refusal(key, outcome) if isinstance(outcome, KafkaError) else Answer(None, _value(outcome))
+
+    async def topic_starts(self, topic_ids: frozenset[bytes]) -> Mapping[int, TopicStarts | KafkaError]:
+        """How far every group is in these topics, by each shard served here (SC-116)."""
+        return await self._dispatcher.topic_starts(topic_ids)
 
     def _refusal(self, key: SharePartitionKey, error: KafkaError) -> Answer:
         owner = self._dispatcher.owner(key) if isinstance(error, NotCoordinatorError) else None

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Final
 
 import structlog
 
-from kip932.errors import KafkaError, NotCoordinatorError
-from kip932.ids import GROUP_ID_MAX, TOPIC_ID_BYTES, SharePartitionKey, TopicIdPartition
+from kip932.errors import InQuarantineError, KafkaError, NotCoordinatorError
+from kip932.ids import GROUP_ID_MAX, STARTS_TOPICS_MAX, TOPIC_ID_BYTES, SharePartitionKey, TopicIdPartition
 from kip932.internal.v1.delete_share_group_state_pb2 import (
     DeleteShareGroupStateRequest,
     DeleteShareGroupStateResponse,
@@ -27,13 +27,17 @@ from kip932.internal.v1.read_share_group_state_summary_pb2 import (
     ReadShareGroupStateSummaryRequest,
     ReadShareGroupStateSummaryResponse,
 )
+from kip932.internal.v1.read_topic_start_offsets_pb2 import (
+    ReadTopicStartOffsetsRequest,
+    ReadTopicStartOffsetsResponse,
+)
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest, StateStreamResponse
 from kip932.internal.v1.write_share_group_state_pb2 import WriteShareGroupStateRequest, WriteShareGroupStateResponse
 from kip932.records.share_state import batches_from_messages, batches_to_messages, stats_from_message
-from kip932.state_values import StateWrite
+from kip932.state_values import StateSpan, StateWrite
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.binding import CallContext, ServerStream
-from shard_runtime.rpc.bounds import Turns, check_partitions, check_state_batches
+from shard_runtime.rpc.bounds import Turns, check_partitions, check_state_batches, check_state_spans
 from shard_runtime.rpc.status import expected, invalid_argument
 from share_coordinator.core.commands import (
     DeleteState,
@@ -52,6 +56,8 @@ log = structlog.get_logger(__name__)
 #: How much one step decides: share-partitions, and their state batches together (one share-partition may have more).
 KEYS_SLICE: Final = 200
 BATCHES_SLICE: Final = 5_000
+#: How many share-partitions of an answer to ReadTopicStartOffsets are written in one step.
+STARTS_SLICE: Final = 1_000
 #: The most bytes of a request with state batches; their number is bounded, too.
 WRITE_BYTES_MAX: Final = 8 * 1024 * 1024
 #: How many requests of one stream are processed at a time; further ones are not read yet.
@@ -81,6 +87,29 @@ def _write_command(key: SharePartitionKey, partition: Any) -> WriteState:
         stats=stats_from_message(partition.stats),
     )
     return WriteState(key, write)
+
+
+def _span_of(partition: Any) -> int:
+    """Of how many offsets the state batches are asked for."""
+    if not partition.HasField("batches_from"):
+        return 0
+    if not partition.HasField("batches_through"):
+        return 1
+    return max(0, int(partition.batches_through) - int(partition.batches_from) + 1)
+
+
+def _summary_command(key: SharePartitionKey, partition: Any) -> ReadSummary:
+    if not partition.HasField("batches_from"):
+        return ReadSummary(key)
+    first = partition.batches_from
+    return ReadSummary(
+        key, StateSpan(first, partition.batches_through if partition.HasField("batches_through") else first)
+    )
+
+
+def _summary_fields(reply: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = reply._asdict()
+    return fields | {"state_batches": batches_to_messages(fields.pop("batches"))}
 
 
 def _optional(message: Any, field: str) -> int:
@@ -113,8 +142,8 @@ _DELETE: Final = _Rpc(
 _SUMMARY: Final = _Rpc(
     "read the summary of",
     ReadShareGroupStateSummaryResponse,
-    lambda key, partition: ReadSummary(key),
-    lambda reply: reply._asdict(),
+    _summary_command,
+    _summary_fields,
 )
 
 
@@ -162,6 +191,30 @@ class ShareCoordinatorService:
     ) -> ReadShareGroupStateSummaryResponse:
         """Read start offsets and epochs without fencing any leader (SC-50)."""
         response: ReadShareGroupStateSummaryResponse = await self._serve(_SUMMARY, request)
+        return response
+
+    async def read_topic_start_offsets(
+        self, request: ReadTopicStartOffsetsRequest, context: CallContext
+    ) -> ReadTopicStartOffsetsResponse:
+        """How far every group with state here is in some topics (SC-116)."""
+        if not 1 <= len(request.topic_ids) <= STARTS_TOPICS_MAX:
+            raise invalid_argument(f"1 to {STARTS_TOPICS_MAX} topic ids are expected; {len(request.topic_ids)} came")
+        for topic_id in request.topic_ids:
+            if len(topic_id) != TOPIC_ID_BYTES:
+                raise invalid_argument(f"a topic id has {TOPIC_ID_BYTES} bytes; {len(topic_id)} came")
+        response, turns = ReadTopicStartOffsetsResponse(), Turns(STARTS_SLICE)
+        for shard, found in (await self._dispatcher.topic_starts(frozenset(request.topic_ids))).items():
+            if isinstance(found, KafkaError):
+                response.shards.add(shard=shard, error_code=found.code, error_message=found.message)
+                continue
+            result = response.shards.add(shard=shard)
+            groups: dict[tuple[str, bytes], Any] = {}
+            for key, start_offset in found:
+                await turns.step()
+                name = key.group_id, key.topic_id
+                if name not in groups:
+                    groups[name] = result.groups.add(group_id=key.group_id, topic_id=key.topic_id)
+                groups[name].partitions.add(partition=key.partition, start_offset=start_offset)
         return response
 
     async def state_stream(self, stream: ServerStream) -> None:
@@ -230,6 +283,8 @@ class ShareCoordinatorService:
         named = [(topic.topic_id, partition) for topic in request.topics for partition in topic.partitions]
         if rpc is _WRITE:
             check_state_batches([len(partition.state_batches) for _, partition in named])
+        if rpc is _SUMMARY:
+            check_state_spans([_span_of(partition) for _, partition in named])
         begun: list[Begun] = []
         try:
             # No part waits until an earlier one is durable: by then the caller may have timed out and written again.
@@ -273,17 +328,25 @@ class ShareCoordinatorService:
             result.archived_by_limit = result.archived_by_reject = -1
         elif isinstance(error, StaleLeaderError):
             result.leader_epoch = error.leader_epoch
+        result.in_quarantine = isinstance(error, InQuarantineError)
         if isinstance(error, NotCoordinatorError):
             owner = self._dispatcher.owner(key)
             if owner is not None:
                 result.coordinator.node_id, result.coordinator.host, result.coordinator.port = owner
 
 
+def _batches(rpc: _Rpc, partition: Any) -> int:
+    """How many state batches a partition of a request brings, or may bring back."""
+    if rpc is _WRITE:
+        return len(partition.state_batches)
+    return _span_of(partition) if rpc is _SUMMARY else 0
+
+
 def _slices(rpc: _Rpc, named: Sequence[tuple[bytes, Any]]) -> Iterator[Sequence[tuple[bytes, Any]]]:
     """Split a request into parts that are decided in one step each (CM-94), by number of keys and of state batches."""
     begin = batches = 0
     for index, (_, partition) in enumerate(named):
-        count = len(partition.state_batches) if rpc is _WRITE else 0
+        count = _batches(rpc, partition)
         if index > begin and (index - begin >= KEYS_SLICE or batches + count > BATCHES_SLICE):
             yield named[begin:index]
             begin, batches = index, 0

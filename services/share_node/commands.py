@@ -1,5 +1,5 @@
-"""Commands that need the services: `up`, `init`, `demo`, `scaler` and `state` reached through entry points, and all of
-them with `serve` as `python -m share_node`."""
+"""Commands that need the services: `up`, `init`, `demo`, `scaler`, `state`, `backup`, `restore`, reached through entry
+points, and all of them with `serve` as `python -m share_node`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import click
 from shard_runtime.config.process_settings import LOG_LEVEL, STORE_URL
 from shard_runtime.record_log.redis.startup_checks import ALLOWABLE
 from shard_runtime.record_log.store_url import masked
+from share_node.backup.commands import backup
+from share_node.backup.commands import restore_command as restore
 from share_node.cluster_init import init
 from share_node.demo.command import demo
 from share_node.embedded_store import EmbeddedStoreError
@@ -21,6 +23,7 @@ from share_node.serve import main as run_serve
 from share_node.state_check import check, skip
 from share_node.state_dump import state
 from share_node.state_reading import dump
+from share_node.state_repair import repair
 from share_node.store_option import password_option, url_with_password
 from share_node.up import Ready, UpOptions
 from share_node.up import up as run_up
@@ -132,6 +135,7 @@ def _run_up(options: UpOptions, output: str, with_parent: bool) -> int:
 state.add_command(check)
 state.add_command(dump)
 state.add_command(skip)
+state.add_command(repair)
 
 
 def _assignment(text: str) -> tuple[str, str]:
@@ -148,6 +152,6 @@ def serve(words: tuple[str, ...]) -> None:
     sys.exit(run_serve(words))
 
 
-main = ToolGroup("share_node", commands=[demo, init, scaler, serve, state, up])
+main = ToolGroup("share_node", commands=[backup, demo, init, restore, scaler, serve, state, up])
 
-__all__ = ["demo", "init", "scaler", "state", "up"]
+__all__ = ["backup", "demo", "init", "restore", "scaler", "state", "up"]

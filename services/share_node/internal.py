@@ -30,11 +30,15 @@ from shard_runtime.rpc.server import ListenError
 log = structlog.get_logger(__name__)
 
 
-class LogEnds:
-    """The RPC of a partition leader that nodes call: its logs' ends (GC-115)."""
+class LeaderForNodes:
+    """The RPCs of a partition leader that nodes call: its logs' ends (GC-115), markers of transactions (CM-155), and
+    dead letters for its topics (PL-912)."""
 
-    def __init__(self, leader: Any) -> None:
+    def __init__(self, leader: Any, markers: Any) -> None:
         self.list_offsets: Final[Callable[..., Awaitable[Any]]] = leader.list_offsets
+        self.write_txn_markers: Final[Callable[..., Awaitable[Any]]] = markers.write_txn_markers
+        self.produce: Final[Callable[..., Awaitable[Any]]] = leader.produce
+        self.request_bytes_max: Final = leader.request_bytes_max
 
 
 #: How long after the last node of an older build its calls on the client port are still served.

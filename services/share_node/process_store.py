@@ -17,7 +17,7 @@ from shard_runtime.config.process_settings import (
     STORE_URL,
     Settings,
 )
-from shard_runtime.record_log.cluster_store import ClusterStore
+from shard_runtime.record_log.cluster_store import ClusterStore, IncompleteRestoreError
 from shard_runtime.record_log.damage_notes import DamageNotes
 from shard_runtime.record_log.protocol import NameTakenError, StoreUnavailableError
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
@@ -54,6 +54,8 @@ def awaited(error: Exception) -> str:
     """
     if isinstance(error, NoClusterError):
         return "a cluster in the store"
+    if isinstance(error, IncompleteRestoreError):
+        return "a restore that is not complete"
     if isinstance(error, NameTakenError):
         return "node name"
     if isinstance(error, StoreUnavailableError):

@@ -19,8 +19,8 @@ from group_coordinator.ports import AllowAll
 from group_coordinator.role import GroupCoordinatorRole
 from group_coordinator.role import Node as GroupSurroundings
 from kip932.api.v1 import cluster_service_pb2, group_coordinator_service_pb2, partition_leader_service_pb2
-from kip932.ids import TopicIdPartition
-from kip932.internal.v1 import share_coordinator_service_pb2
+from kip932.ids import TopicIdPartition, shard_index
+from kip932.internal.v1 import member_connections_service_pb2, share_coordinator_service_pb2
 from kip932.rpc.grpc_transport import GrpcTransport
 from partition_leader.led_partitions import TailCaches
 from partition_leader.metrics import PartitionLeaderMetrics
@@ -31,9 +31,11 @@ from partition_leader.topic_log.settings import TopicLogSettings
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.node import ClusterNode
+from shard_runtime.cluster.topic_admin import new_producer_id
 from shard_runtime.config import kafka_configs
 from shard_runtime.config.process_settings import (
     COMPACTION_ENTRIES_MIN,
+    CONSUMED_INTERVAL_MS,
     HISTORY_MS,
     LOST_TAIL_JUMP,
     NODE_ROLES,
@@ -51,14 +53,16 @@ from shard_runtime.metrics.runtime import RuntimeMetrics
 from shard_runtime.metrics.store import watch_store
 from shard_runtime.ownership.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
 from shard_runtime.record_log.protocol import ShardKind
-from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.binding import CallContext, check_whole
 from shard_runtime.rpc.server import RpcServer
 from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.role import ShareCoordinator
-from share_node.internal import LogEnds, OlderNodes
+from share_node.internal import LeaderForNodes, OlderNodes
 from share_node.process_store import StoreClient
 from share_node.views import (
     LeaderFacts,
+    LetterView,
+    PartitionLeaders,
     StateMetadata,
     client_address_of,
     effective_group,
@@ -67,9 +71,17 @@ from share_node.views import (
 )
 from share_persister.client import PersisterClient
 from share_persister.settings import PersisterSettings
+from share_persister.topic_starts import TopicStartOffsets
+from transaction_coordinator.coordinator import TransactionCoordinator
+from transaction_coordinator.forgotten import ForgottenTransactions
+from transaction_coordinator.markers import MarkerCalls
+from transaction_coordinator.records import TransactionRecords
+from transaction_coordinator.service import TransactionService
+from transaction_coordinator.telling_service import Surroundings as TransactionSurroundings
 
 _CLUSTER: Final = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"]
 _GROUPS: Final = group_coordinator_service_pb2.DESCRIPTOR.services_by_name["GroupCoordinatorService"]
+_CONNECTIONS: Final = member_connections_service_pb2.DESCRIPTOR.services_by_name["MemberConnectionsService"]
 _LEADER: Final = partition_leader_service_pb2.DESCRIPTOR.services_by_name["PartitionLeaderService"]
 _STATE: Final = share_coordinator_service_pb2.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 
@@ -95,6 +107,7 @@ class Roles:
         wanted = settings[NODE_ROLES]
         self._state = self._share_coordinator() if ROLE_SHARE_COORDINATOR in wanted else None
         self._persister = self._persister_client()
+        self._transactions = self._transaction_coordinator()
         self._groups = self._group_coordinator() if ROLE_GROUP_COORDINATOR in wanted else None
         self._leader = self._partition_leader() if ROLE_PARTITION_LEADER in wanted else None
 
@@ -102,7 +115,11 @@ class Roles:
         """Register services with the servers for clients and for nodes (CM-80), and shard owners with the node. Call it
         before any of them starts."""
         node = self._node
-        server.add(_CLUSTER, node.service())
+        reads = self._groups.subscribed if self._groups is not None else lambda group_id: ()
+        told = TransactionSurroundings(lambda: node.registry.record.node_id, LeaderFacts(node).name)
+        cluster = node.service(TransactionService(self._transactions, told), reads)
+        check_whole(_CLUSTER, cluster)
+        server.add(_CLUSTER, cluster)
         internal.add(_CLUSTER, node.lookups_for_nodes())
         if self._state is not None:
             state_hosts = self._state.hosts
@@ -113,12 +130,15 @@ class Roles:
         if self._groups is not None:
             group_hosts = self._groups.hosts
             self._watch(ShardKind.GROUP, "group_coordinator", group_hosts)
+            check_whole(_GROUPS, self._groups.service)
             server.add(_GROUPS, self._groups.service)
+            internal.add(_CONNECTIONS, self._groups.connections)
             node.serve(ShardKind.GROUP, lambda shard: group_hosts[int(shard.name)])
         if self._leader is not None:
             self._watch(ShardKind.TOPIC, "partition_leader")
+            check_whole(_LEADER, self._leader.service)
             server.add(_LEADER, self._leader.service)
-            internal.add(_LEADER, LogEnds(self._leader.service))
+            internal.add(_LEADER, LeaderForNodes(self._leader.service, self._leader.markers))
             node.serve(ShardKind.TOPIC, self._leader.owner)
 
     def start(self) -> None:
@@ -129,6 +149,7 @@ class Roles:
             self._groups.start()
         if self._leader is not None:
             self._leader.start()
+        self._spawn(ForgottenTransactions(self._transactions).run())
 
     def drain(self) -> None:
         """Answer waiting requests; this node still owns its shards."""
@@ -140,6 +161,7 @@ class Roles:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._transactions.stop()
         if self._leader is not None:
             await self._leader.stop()
         if self._groups is not None:
@@ -162,14 +184,15 @@ class Roles:
             self._spawn(self._state.topics_deleted(deleted))
 
     def _watch(self, kind: ShardKind, service: str, hosts: Sequence[ShardHost[Any, Any]] | None = None) -> None:
-        """Export a role's shards by state, and the operations that wait in their hosts."""
+        """Export a role's shards by state, the operations that wait in their hosts, and what is in quarantine there."""
 
         def states() -> Sequence[HostState]:
             ownership = self._node.ownership
             return [] if ownership is None else shard_states(ownership.core, kind)
 
         waiting = None if hosts is None else lambda: sum(host.waiting for host in hosts)
-        self._runtime.watch_hosts(service, states, waiting)
+        quarantined = None if hosts is None else lambda: sum(_quarantined(host) for host in hosts)
+        self._runtime.watch_hosts(service, states, waiting, quarantined)
 
     # ---- building
 
@@ -197,6 +220,17 @@ class Roles:
             settings=PersisterSettings(operation_timeout_ms=self._settings[kafka_configs.PERSISTER_TIMEOUT_MS]),
         )
 
+    def _transaction_coordinator(self) -> TransactionCoordinator:
+        settings = self._settings
+        expiration_ms = settings[kafka_configs.TRANSACTIONAL_ID_EXPIRATION_MS]
+        return TransactionCoordinator(
+            TransactionRecords(self._store.cluster.transactions, self._rng, expiration_ms),
+            MarkerCalls(self._transport, PartitionLeaders(self._node, self._clock)),
+            self._rng,
+            new_id=new_producer_id,
+            max_timeout_ms=settings[kafka_configs.TRANSACTION_MAX_TIMEOUT_MS],
+        )
+
     def _group_coordinator(self) -> GroupCoordinatorRole:
         node, metadata = self._node, self._node.metadata
         return GroupCoordinatorRole(
@@ -217,6 +251,7 @@ class Roles:
                 meter=self._runtime.meter("group_coordinator"),
                 client_id_of=_client_id,
                 host_options=self._host_options(self._settings[kafka_configs.COMMIT_TIMEOUT_MS]),
+                queue_of=lambda group_id: node.configs.group(group_id, kafka_configs.GROUP_DLQ_TOPIC),
             ),
             {name: self._settings[name] for name in kafka_configs.BROKER_CONFIGS},
         )
@@ -240,7 +275,23 @@ class Roles:
                 operation_timeout_ms=settings[kafka_configs.PERSISTER_TIMEOUT_MS],
                 fetch_max_bytes=settings[kafka_configs.FETCH_MAX_BYTES],
                 enabled=lambda: node.configs.broker(kafka_configs.SHARE_VERSION) >= 1,
+                transactions=self._transactions,
+                letters=LetterView(node, self._clock, lambda: self._store.record_log.history),
+                transport=self._transport,
+                starts=self._topic_starts(),
+                consumed_interval_ms=settings[CONSUMED_INTERVAL_MS],
+                leader_of=self._leader_address,
+                coordinator_of=self._coordinator_address,
+                address=lambda: node.registry.record.address,
             )
+        )
+
+    def _topic_starts(self) -> TopicStartOffsets:
+        return TopicStartOffsets(
+            self._transport,
+            self._state_address,
+            shards=self._settings[kafka_configs.STATE_SHARDS],
+            local=self._state.local if self._state is not None else None,
         )
 
     def _host_options(self, write_timeout_ms: int) -> HostOptions:
@@ -267,6 +318,11 @@ class Roles:
         owner = self._node.owners.look(topic_shard(partition))
         return None if owner is None else owner.node.peer_address
 
+    def _coordinator_address(self, group_id: str) -> str | None:
+        index = shard_index(group_id, self._settings[kafka_configs.GROUP_SHARDS])
+        owner = shard_owner(self._node, ShardKind.GROUP, index)
+        return None if owner is None else owner.node.peer_address
+
     def _idle_ms(self, group_id: str) -> int:
         """After how long a share session without a stream and without requests ends, ms (PL-524)."""
         effective = self._node.configs
@@ -281,3 +337,7 @@ class Roles:
 
 def _client_id(caller: object) -> str:
     return caller.client_id if isinstance(caller, CallContext) else ""
+
+
+def _quarantined(host: ShardHost[Any, Any]) -> int:
+    return 0 if host.shard is None else len(host.shard.quarantined())

@@ -8,6 +8,7 @@ owner hints name. Damaged entries stay in the store, so that a person can examin
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
 import re
 import sys
@@ -31,6 +32,7 @@ from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.keys import META_LOG
 from shard_runtime.record_log.redis.log import StoreRecordLog
 from shard_runtime.record_log.redis.topology import open_store
+from shard_runtime.record_log.settlements import Settlement
 from share_node.data_directory import DataDirectory, DataDirectoryError
 from share_node.embedded_store import EmbeddedStore, EmbeddedStoreError
 from share_node.serve import run
@@ -100,12 +102,13 @@ class StateCheck:
             for entry in page:
                 self.entries += 1
                 if entry.damage:
-                    yield _finding(stream, str(entry.id), entry.damage, main and entry.id in skipped)
+                    settled = skipped.get(entry.id) if main else None
+                    yield _finding(stream, str(entry.id), entry.damage, settled is not None, settled)
                 if topic and main:
                     coverage = _covered(coverage, entry)
                 elif not topic and before is not None and not _follows(before, entry.id):
                     why = f"entries between {before} and it are missing"
-                    yield _finding(stream, str(entry.id), why, entry.id in skipped)
+                    yield _finding(stream, str(entry.id), why, entry.id in skipped, skipped.get(entry.id))
                 before = entry.id
             after = page[-1].id
         for first, last in coverage.lost if coverage is not None else ():
@@ -127,8 +130,9 @@ def _follows(before: StreamId, entry: StreamId) -> bool:
     return entry.seq == (before.seq + 1 if before.epoch == entry.epoch else 0)
 
 
-def _finding(stream: str, entry: str, why: str, skipped: bool) -> Finding:
-    return {"stream": stream, "id": entry, "damaged": why, "skipped": skipped}
+def _finding(stream: str, entry: str, why: str, skipped: bool, settled: Settlement | None = None) -> Finding:
+    finding: Finding = {"stream": stream, "id": entry, "damaged": why, "skipped": skipped}
+    return finding if settled is None else finding | {"settled": settled._asdict()}
 
 
 @contextlib.asynccontextmanager
@@ -140,8 +144,11 @@ async def opened(store: str | None, password_env: str, data: Path | None) -> Asy
     if data is None:
         yield url_with_password(store, password_env)
         return
+    running: str | None = None
     with contextlib.suppress(click.ClickException):
-        yield embedded_url(data)
+        running = embedded_url(data)
+    if running is not None:  # outside the `suppress`: what the caller raises is the caller's
+        yield running
         return
     if not (data / "store").is_dir():
         raise EmbeddedStoreError(
@@ -177,7 +184,7 @@ def check(store: str | None, password_env: str, data: Path | None) -> None:
                 entries = look.entries
                 await look.close()
 
-    _run(body)
+    run_told(body)
     open_ones = sum(not finding.get("skipped") for finding in found)
     click.echo(f"{entries} entries looked at, {len(found)} findings, {open_ones} of them not skipped.", err=True)
     sys.exit(1 if open_ones else 0)
@@ -221,11 +228,11 @@ def skip(  # noqa: PLR0917 - click passes options by name
                 _require_there(
                     which.streams[0], at, [one.id for one in await log.read(which.streams[0], before, at, 1)]
                 )
-                await log.skip(which, at)
+                await log.skip(which, at, Settlement(by=getpass.getuser()))
             finally:
                 await log.close()
 
-    _run(body)
+    run_told(body)
     click.echo(f"Replays go on without {entry} of {META_LOG if which is None else which.streams[0]}.")
 
 
@@ -234,7 +241,7 @@ def _require_there(stream: str, entry: StreamId, found: Iterable[StreamId]) -> N
         raise click.ClickException(f"{stream} has no entry {entry}; `sharegroups state check` lists what is damaged")
 
 
-def _run(body: Callable[[], Awaitable[None]]) -> None:
+def run_told(body: Callable[[], Awaitable[None]]) -> None:
     """Run a command's work; print an error as one line."""
     failed: list[str] = []
 

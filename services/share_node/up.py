@@ -136,6 +136,8 @@ OnServed = Callable[[str, dict[str, int]], None]
 async def _in_one(options: UpOptions, directory: DataDirectory, url: str, stop: asyncio.Event, ready: OnServed) -> str:
     settings = load_settings(_flags(options, directory.path, url), os.environ, options.config)
     _say_offset_reset(settings)
+    _say_retention(settings)
+    _say_assignor(settings)
     return await serve(
         settings,
         stop,
@@ -152,6 +154,8 @@ async def _in_processes(
     flags = _flags(options, directory.path, url)
     settings = load_settings(flags, os.environ, options.config)
     _say_offset_reset(settings)
+    _say_retention(settings)
+    _say_assignor(settings)
     opening = open_clients(
         settings,
         SystemClock(),
@@ -224,6 +228,14 @@ def _is_hidden(name: str) -> bool:
     return name in NODE_SETTINGS and NODE_SETTINGS[name].sensitive
 
 
+#: For how long `up` keeps groups without members, in milliseconds: a week (GC-46).
+_EMPTY_RETENTION_MS: Final = 7 * 24 * 3_600_000
+
+
+#: The assignor of groups here: nobody expects of a work queue that a slow member stalls a partition (GC-52a).
+_ASSIGNOR: Final = "shared"
+
+
 def _flags(options: UpOptions, data: Path, url: str) -> dict[str, str]:
     """The settings that `up` makes; those that the user gives by name win."""
     always = options.store is None and options.fsync == "always"
@@ -236,6 +248,8 @@ def _flags(options: UpOptions, data: Path, url: str) -> dict[str, str]:
         STORE_URL.name: url,
         STORE_FSYNC_ALWAYS.name: "true" if always else "false",
         kafka_configs.AUTO_OFFSET_RESET.name: kafka_configs.EARLIEST,
+        kafka_configs.EMPTY_RETENTION_MS.name: str(_EMPTY_RETENTION_MS),
+        kafka_configs.ASSIGNORS.name: _ASSIGNOR,
         **options.settings,
     }
 
@@ -252,6 +266,27 @@ def _say_offset_reset(settings: Settings) -> None:
             "new share groups begin at the earliest record here; production's default is latest",
             setting=kafka_configs.AUTO_OFFSET_RESET.name,
             value=settings[kafka_configs.AUTO_OFFSET_RESET],
+        )
+
+
+def _say_retention(settings: Settings) -> None:
+    if retention_ms := settings[kafka_configs.EMPTY_RETENTION_MS]:
+        log.info(
+            "groups that nobody uses for this long are deleted with their offsets here; production keeps them",
+            setting=kafka_configs.EMPTY_RETENTION_MS.name,
+            value=retention_ms,
+            hours=retention_ms // 3_600_000,
+        )
+
+
+def _say_assignor(settings: Settings) -> None:
+    assignors = settings[kafka_configs.ASSIGNORS]
+    if assignors != kafka_configs.ASSIGNORS.default:
+        log.info(
+            "a partition is shared by several members here, so that a slow or dead one stalls none; production's "
+            "default is simple",
+            setting=kafka_configs.ASSIGNORS.name,
+            value=",".join(assignors),
         )
 
 

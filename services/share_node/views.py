@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from kip932.ids import TopicIdPartition
+from partition_leader.dead_letters.core.destination import Queue, QueueTopic, View
 from partition_leader.partition_owners import topic_shard
+from partition_leader.share.core.backoff import Backoff
 from partition_leader.share.group_view import EffectiveGroup
 from partition_leader.topic_rpc.log_directory import Leader
+from shard_runtime.clock import Clock
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.owners import Owner, OwnerAddress, host_port
-from shard_runtime.config import kafka_configs
+from shard_runtime.cluster.topic_admin import TopicAdmin
+from shard_runtime.config import group_extensions, kafka_configs
 from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.record_log.protocol import ShardId, ShardKind
 
 _NO_TOPIC = ""
+#: Partitions without a topic that are remembered; with one more, all are asked for anew.
+_MISSING_MAX: Final = 10_000
+_NEVER_MS = -1
+_DLQ_VERSION = 2  # share.version from which on there are dead-letter queues (PL-901)
 
 
 class StateMetadata:
@@ -57,6 +68,10 @@ class LeaderFacts:
         name, effective = self._name(topic_id), self._node.configs
         return effective.topic(name, kafka_configs.RETENTION_MS), effective.topic(name, kafka_configs.RETENTION_BYTES)
 
+    def consumed(self, topic_id: bytes) -> bool:
+        """Whether the topic has `sharegroups.retention=consumed`."""
+        return self._node.configs.topic(self._name(topic_id), kafka_configs.RETENTION_POLICY) == kafka_configs.CONSUMED
+
     def leader(self, partition: TopicIdPartition) -> Leader | None:
         """The live node that owns the partition by the hints; None when none is known."""
         owner = self._node.owners.look(topic_shard(partition))
@@ -73,6 +88,77 @@ class LeaderFacts:
     def _name(self, topic_id: bytes) -> str:
         found = self._node.metadata.image.by_id.get(topic_id)
         return _NO_TOPIC if found is None else found.name
+
+
+class PartitionLeaders:
+    """Who leads what, for the markers of transactions (`Leaders`)."""
+
+    def __init__(self, node: ClusterNode, clock: Clock) -> None:
+        self._node = node
+        self._clock = clock
+        self._missing: dict[TopicIdPartition, int] = {}
+
+    def address(self, partition: TopicIdPartition) -> str | None:
+        """The address at which other nodes reach the partition's leader, by the hints."""
+        owner = self._node.owners.look(topic_shard(partition))
+        return None if owner is None else owner.node.peer_address
+
+    def gone(self, partition: TopicIdPartition) -> bool:
+        """Whether the partition's topic was deleted: it was not known when first asked for, nor is it in an image that
+        has everything which was in the metadata log at that time. (A node that is behind must not take a new topic
+        for a deleted one: its part of the transaction would get no marker.)"""
+        metadata = self._node.metadata
+        found = metadata.image.by_id.get(partition.topic_id)
+        if found is not None and partition.partition < found.partitions:
+            self._missing.pop(partition, None)
+            return False
+        if len(self._missing) >= _MISSING_MAX:
+            self._missing.clear()
+        since_ms = self._missing.setdefault(partition, self._clock.now_ms())
+        return metadata.sound and metadata.complete_since_ms >= since_ms
+
+
+class LetterView:
+    """The dead-letter queues of groups, for the partition leader (`LetterFacts`). `history`: the store's."""
+
+    def __init__(self, node: ClusterNode, clock: Clock, history: Callable[[], str]) -> None:
+        self._node = node
+        self._admin = TopicAdmin(node.metadata, node.configs, clock, history=history)
+
+    def view(self, group_id: str) -> View:
+        """A group's configs, and the topic they name."""
+        node, effective = self._node, self._node.configs
+        name = effective.group(group_id, kafka_configs.GROUP_DLQ_TOPIC)
+        found = node.metadata.image.topics.get(name)
+        topic = None
+        if found is not None:
+            topic = QueueTopic(
+                found.topic_id,
+                found.partitions,
+                effective.topic(name, kafka_configs.TOPIC_DLQ_ENABLE),
+                effective.topic(name, kafka_configs.MAX_MESSAGE_BYTES),
+            )
+        return View(
+            complete_since_ms=node.metadata.complete_since_ms if node.metadata.sound else _NEVER_MS,
+            served=effective.broker(kafka_configs.SHARE_VERSION) >= _DLQ_VERSION,
+            queue=Queue(
+                name,
+                effective.group(group_id, kafka_configs.GROUP_DLQ_COPY),
+                effective.group(group_id, group_extensions.GROUP_DLQ_FAILURE) == "drop",
+            ),
+            topic=topic,
+            prefix=effective.broker(kafka_configs.DLQ_PREFIX),
+            creates=effective.broker(kafka_configs.DLQ_AUTO_CREATE),
+        )
+
+    def name(self, topic_id: bytes) -> str:
+        """The topic's name, "" when it is not known."""
+        found = self._node.metadata.image.by_id.get(topic_id)
+        return "" if found is None else found.name
+
+    async def create(self, name: str) -> None:
+        """Create a dead-letter topic with the cluster's number of partitions. Raises KafkaError."""
+        await self._admin.create_topic(name, {kafka_configs.TOPIC_DLQ_ENABLE.name: "true"})
 
 
 def client_address_of(owner: Owner | None) -> OwnerAddress | None:
@@ -97,6 +183,7 @@ def shard_owner(node: ClusterNode, kind: ShardKind, index: int) -> Owner | None:
 
 def effective_group(effective: EffectiveConfigs, group_id: str) -> EffectiveGroup:
     """A group's settings for the partition leader (PL-1002)."""
+    delay_max_ms = effective.group(group_id, group_extensions.GROUP_RETRY_DELAY_MAX_MS)
     return EffectiveGroup(
         lock_duration_ms=effective.group(group_id, kafka_configs.GROUP_LOCK_DURATION_MS),
         delivery_count_limit=effective.group(group_id, kafka_configs.GROUP_DELIVERY_COUNT_LIMIT),
@@ -104,4 +191,15 @@ def effective_group(effective: EffectiveConfigs, group_id: str) -> EffectiveGrou
         renew_enabled=effective.group(group_id, kafka_configs.GROUP_RENEW_ENABLE),
         auto_offset_reset=effective.group(group_id, kafka_configs.GROUP_AUTO_OFFSET_RESET),
         read_committed=effective.group(group_id, kafka_configs.GROUP_ISOLATION_LEVEL) == "read_committed",
+        dlq_enabled=effective.broker(kafka_configs.SHARE_VERSION) >= _DLQ_VERSION
+        and bool(effective.group(group_id, kafka_configs.GROUP_DLQ_TOPIC)),
+        dead_letters_max=effective.group(group_id, group_extensions.GROUP_DLQ_WAITING_MAX),
+        delayed_max=effective.group(group_id, group_extensions.GROUP_RETRY_DELAYED_MAX),
+        delay_max_ms=delay_max_ms,
+        backoff=Backoff(
+            effective.group(group_id, group_extensions.GROUP_RETRY_INITIAL_MS),
+            effective.group(group_id, group_extensions.GROUP_RETRY_MULTIPLIER),
+            min(delay_max_ms, effective.group(group_id, group_extensions.GROUP_RETRY_MAX_MS)),
+            effective.group(group_id, group_extensions.GROUP_RETRY_JITTER),
+        ),
     )

@@ -23,7 +23,7 @@ from kip932.errors import (
 )
 from kip932.ids import NULL_TOPIC_ID, TOPIC_ID_BYTES, SharePartitionKey, TopicIdPartition
 from kip932.rpc.transport import Transport
-from kip932.state_values import StateSummary, StateWrite
+from kip932.state_values import StateSpan, StateSummary, StateWrite
 from shard_runtime.clock import Clock
 from share_persister.finder import CoordinatorFinder, Nodes, NoNodesError, Resolve
 from share_persister.key_locks import KeyLocks
@@ -54,12 +54,13 @@ _QUEUES_MAX: Final = 1_024
 class _Attempts:
     """One operation's state across its attempts."""
 
-    __slots__ = ("deadline_ms", "error", "failures", "leader_epoch", "lookup_failures", "redirected", "unknown")
+    __slots__ = ("deadline_ms", "error", "failures", "leader_epoch", "lookup_failures", "redirected", "sent", "unknown")
 
     def __init__(self, deadline_ms: int) -> None:
         self.deadline_ms = deadline_ms
         self.failures = 0
         self.lookup_failures = 0
+        self.sent = 0
         self.redirected = False
         self.unknown = False
         self.error: KafkaError | None = None
@@ -104,6 +105,7 @@ class PersisterClient:
         self._queues: dict[tuple[str, StateOperation], NodeQueue] = {}
         self._streams: dict[str, StateStream] = {}
         self._writing = KeyLocks()
+        self._writes: dict[SharePartitionKey, _Attempts] = {}
         self._closed = False
 
     async def read(self, key: SharePartitionKey, leader_epoch: int, generation: int) -> StoredState:
@@ -139,6 +141,15 @@ class PersisterClient:
         results = await self._perform_all(StateOperation.SUMMARY, group_id, dict.fromkeys(partitions))
         return cast("dict[TopicIdPartition, StateSummary | PersisterError]", results)
 
+    async def look(self, key: SharePartitionKey, span: StateSpan) -> StateSummary:
+        """Read one summary with the state batches of `span`, without fencing any leader (PL-825)."""
+        return cast(StateSummary, await self._perform(StateOperation.SUMMARY, key, span))
+
+    def write_attempts(self, key: SharePartitionKey) -> int:
+        """How often the write of `key` that runs now has been sent; 0 when none runs."""
+        attempts = self._writes.get(key)
+        return attempts.sent if attempts is not None else 0
+
     async def close(self) -> None:
         """Fail the operations under way and close the streams."""
         self._closed = True
@@ -169,13 +180,19 @@ class PersisterClient:
         if operation is not StateOperation.WRITE:
             return await self._begin(operation, key, payload, attempts)
         if self._writing.take(key):
+            self._writes[key] = attempts
             try:
                 return await self._begin(operation, key, payload, attempts)
             finally:
+                del self._writes[key]
                 self._writing.give_back(key)
         try:
             async with asyncio.timeout(self._left_s(attempts)), self._writing.hold(key):
-                return await self._try(operation, key, payload, attempts)
+                self._writes[key] = attempts
+                try:
+                    return await self._try(operation, key, payload, attempts)
+                finally:
+                    del self._writes[key]
         except TimeoutError:
             raise attempts.failed() from None
 
@@ -236,6 +253,7 @@ class PersisterClient:
     ) -> Answer:
         assert self._local is not None
         before, attempts.unknown = attempts.unknown, True
+        attempts.sent += 1
         left_ms = max(0, attempts.deadline_ms - self._clock.now_ms())
         answer = await self._local.perform(operation, key, payload, left_ms)
         attempts.unknown = before or (answer.error is not None and may_have_applied(answer.error))
@@ -244,6 +262,7 @@ class PersisterClient:
     async def _ask_remote(
         self, operation: StateOperation, address: str, entry: QueuedCall, attempts: _Attempts
     ) -> Answer:
+        attempts.sent += 1
         try:
             self._queue_to(address, operation).add(entry)
         except KafkaError as error:

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from kip932.errors import error_for
+from kip932.errors import InQuarantineError, error_for
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.records.share_state import batches_from_messages, batches_to_messages, stats_to_message
 from kip932.rpc.transport import Method, service_methods
-from kip932.state_values import StateSummary
+from kip932.state_values import StateSpan, StateSummary
 from share_persister.values import Answer, Payload, StateOperation, StoredState, Value
 
 METHODS: Final[dict[str, Method[Message, Message]]] = service_methods(
@@ -47,8 +47,21 @@ def _stored(result: Any) -> StoredState:
 
 
 def _summary(result: Any) -> StateSummary:
-    counts = (getattr(result, name) if result.HasField(name) else -1 for name in _COUNTS)
-    return StateSummary(result.state_epoch, result.leader_epoch, result.start_offset, *counts)
+    finished, by_limit, by_reject = (getattr(result, name) if result.HasField(name) else -1 for name in _COUNTS)
+    return StateSummary(
+        result.state_epoch,
+        result.leader_epoch,
+        result.start_offset,
+        finished,
+        by_limit,
+        by_reject,
+        batches_from_messages(result.state_batches),
+    )
+
+
+def _summary_fields(span: StateSpan | None) -> dict[str, Any]:
+    first, last = span or (None, None)
+    return {"leader_epoch": -1, "batches_from": first, "batches_through": last}
 
 
 _COUNTS: Final = ("delivery_complete_count", "archived_by_limit", "archived_by_reject")
@@ -63,7 +76,7 @@ _SHAPES: Final[dict[StateOperation, _Shape]] = {
         lambda init: {"state_epoch": init.state_epoch, "start_offset": init.start_offset}
     ),
     StateOperation.DELETE: _Shape(lambda state_epoch: {"state_epoch": state_epoch}),
-    StateOperation.SUMMARY: _Shape(lambda nothing: {"leader_epoch": -1}, _summary),
+    StateOperation.SUMMARY: _Shape(_summary_fields, _summary),
 }
 
 
@@ -90,6 +103,8 @@ def read_response(operation: StateOperation, response: Any) -> dict[TopicIdParti
     for topic in response.results:
         for result in topic.partitions:
             error = error_for(result.error_code, result.error_message)
+            if error is not None and result.in_quarantine:
+                error = InQuarantineError(result.error_message)
             name = TopicIdPartition(topic.topic_id, result.partition)
             answers[name] = Answer(value=value(result)) if error is None else _refusal(operation, result, error)
     return answers

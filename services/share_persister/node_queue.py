@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from kip932.errors import CoordinatorNotAvailableError, InvalidRequestError, NetworkError, UnknownServerError
 from kip932.ids import STATE_BATCHES_MAX, SharePartitionKey
 from kip932.rpc.transport import TransportError
-from kip932.state_values import StateWrite
+from kip932.state_values import StateSpan, StateWrite
 from share_persister.messages import build_request, read_response
 from share_persister.retry_rules import from_transport
 from share_persister.settings import PersisterSettings
@@ -121,7 +121,7 @@ class NodeQueue:
         batch: dict[SharePartitionKey, QueuedCall] = {}
         self._queue, held = [], 0
         for entry in waiting:
-            size = len(entry.payload.batches) if isinstance(entry.payload, StateWrite) else 0
+            size = _batches(entry.payload)
             full = len(batch) >= self._settings.keys_per_request or (batch and held + size > STATE_BATCHES_MAX)
             if full or entry.key in batch:
                 self._queue.append(entry)
@@ -162,3 +162,10 @@ class NodeQueue:
         for entry in entries:
             found = answers.get(entry.key.topic_partition)
             entry.settle(found or Answer(UnknownServerError(f"the reply holds no result for {entry.key.text}")))
+
+
+def _batches(payload: Payload) -> int:
+    """How many state batches a call brings, or may bring back: one for each offset (CM-91)."""
+    if isinstance(payload, StateWrite):
+        return len(payload.batches)
+    return payload.last_offset - payload.first_offset + 1 if isinstance(payload, StateSpan) else 0

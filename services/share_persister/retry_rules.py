@@ -44,7 +44,10 @@ _BY_STATUS: Final[dict[TransportStatus, type[errors.KafkaError]]] = {
 
 
 def retriable(operation: StateOperation, error: errors.KafkaError) -> bool:
-    """Whether another attempt may help. Deleting what does not exist needs none (SC-48)."""
+    """Whether another attempt may help: not where nothing is to be deleted (SC-48), nor where what is stored is in
+    quarantine (SC-114)."""
+    if isinstance(error, errors.InQuarantineError):
+        return False
     if operation is StateOperation.DELETE and isinstance(error, errors.UnknownTopicOrPartitionError):
         return False
     return error.code in _RETRIABLE
@@ -52,7 +55,7 @@ def retriable(operation: StateOperation, error: errors.KafkaError) -> bool:
 
 def may_have_applied(error: errors.KafkaError) -> bool:
     """Whether a request that was answered with `error` may have taken effect, or still may."""
-    return error.code not in _NOT_APPLIED
+    return error.code not in _NOT_APPLIED and not isinstance(error, errors.InQuarantineError)
 
 
 def from_transport(error: TransportError) -> errors.KafkaError:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from kip932.errors import KafkaError
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from kip932.state_batches import StateBatch
-from kip932.state_values import StateSummary, StateWrite
+from kip932.state_values import StateSpan, StateSummary, StateWrite
 
 
 class StoredState(NamedTuple):
@@ -91,6 +91,19 @@ class Persister(Protocol):
         ...
 
 
+class LeaderPersister(Persister, Protocol):
+    """What a partition leader asks besides."""
+
+    async def look(self, key: SharePartitionKey, span: StateSpan) -> StateSummary:
+        """The summary of one share-partition with the state batches of `span`. Nothing is written and no leader is
+        fenced (SC-50, PL-825). Raises PersisterError."""
+        ...
+
+    def write_attempts(self, key: SharePartitionKey) -> int:
+        """How often the write of `key` that runs now has been sent; 0 when none runs."""
+        ...
+
+
 class StateOperation(Enum):
     """The five operations; the value is the RPC's name."""
 
@@ -101,8 +114,8 @@ class StateOperation(Enum):
     SUMMARY = "ReadShareGroupStateSummary"
 
 
-#: An operation's argument: for DELETE the state epoch, for SUMMARY None.
-Payload = StateRead | StateWrite | StateInit | int | None
+#: An operation's argument: for DELETE the state epoch, for SUMMARY None or whose batches it shall contain.
+Payload = StateRead | StateWrite | StateInit | StateSpan | int | None
 Value = StoredState | StateSummary | None
 
 
@@ -113,6 +126,10 @@ class Answer(NamedTuple):
     value: Value = None
     leader_epoch: int | None = None
     hint: str | None = None
+
+
+#: Share-partitions of some topics, each with its stored start offset; −1: its leader has not chosen one yet.
+TopicStarts = Sequence[tuple[SharePartitionKey, int]]
 
 
 class LocalCoordinator(Protocol):
@@ -126,4 +143,8 @@ class LocalCoordinator(Protocol):
         self, operation: StateOperation, key: SharePartitionKey, payload: Payload, within_ms: int
     ) -> Answer:
         """Run one operation. It is answered within the coordinator's write time-out and within `within_ms`."""
+        ...
+
+    async def topic_starts(self, topic_ids: frozenset[bytes]) -> Mapping[int, TopicStarts | KafkaError]:
+        """How far every group is in these topics, by each shard that this process serves (SC-116)."""
         ...

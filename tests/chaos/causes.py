@@ -178,12 +178,12 @@ def _said(acks: Sequence[Acknowledged]) -> str:
 
 
 def one_holder(events: Sequence[Event]) -> Iterator[str]:
-    """INV-3: while one worker's lock runs, nobody else gets the record.
+    """INV-3: while a worker's lock runs, nobody gets the record, the same worker included.
 
-    The lock cannot have run out when the next worker's fetch was answered within the lock's duration after the first
-    worker's fetch was sent. It may have ended by an acknowledgement, with the session, or with the share-partition's
-    object; faults end sessions and objects that nobody tells about. What a worker never saw, its client may have given
-    back by itself at any time, for example when the partition was assigned to another member.
+    The lock cannot have run out when the next fetch that brings the record was answered within the lock's duration
+    after the first worker's fetch was sent. It may have ended by an acknowledgement, with the session, or with the
+    share-partition's object; faults end sessions and objects that nobody tells about. What a worker never saw, its
+    client may have given back by itself at any time, for example when the partition was assigned to another member.
     """
     told = Told(events)
     if told.configured is None:
@@ -193,7 +193,7 @@ def one_holder(events: Sequence[Event]) -> Iterator[str]:
         for first, second in pairwise(ordered):
             if isinstance(first, Unseen) or second.at_ms >= first.fetched_ms + told.configured.lock_ms:
                 continue
-            if second.worker != first.worker and not _lock_may_have_ended(told, at, first, second):
+            if not _lock_may_have_ended(told, at, first, second):
                 yield (
                     f"INV-3: {at} went to {second.worker} (count {second.delivery_count}) at {second.at_ms}, while "
                     f"{first.worker} (count {first.delivery_count}) held it, which asked for it at "

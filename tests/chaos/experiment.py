@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from sharegroups import Admin, NewTopic
 from tests.chaos.checker import judge
-from tests.chaos.history import Acknowledged, Event, Fault, HistoryWriter, Produced, now_ms, read_history
+from tests.chaos.history import Acknowledged, Ended, Event, Fault, HistoryWriter, Produced, now_ms, read_history
 from tests.chaos.load import tell_settings
 from tests.chaos.observer import Observer
 from tests.chaos.processes import ClusterProcesses
@@ -114,6 +114,7 @@ class Experiment:
         self._tell("SIGKILL", f"consumer{number}")
         worker.kill()
         worker.wait()
+        self._faults.write([Ended(f"consumer{number}", worker.returncode, now_ms(), killed=True)])
         if worker.stdin is not None:
             worker.stdin.close()
         self._workers[1 + number] = self._work(f"consumer{number + CONSUMERS}")

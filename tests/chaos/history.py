@@ -87,11 +87,16 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A worker that has ended; `status` is its exit status, −1 when it had to be killed because it stayed."""
+    """A worker that has ended; `status` is its exit status, −1 when it had to be killed because it stayed.
+
+    `killed`: it was killed on purpose. The fault tells when that was asked for, this when it was seen dead: on a busy
+    machine it worked on in between.
+    """
 
     worker: str
     status: int
     at_ms: int
+    killed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

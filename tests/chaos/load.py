@@ -177,10 +177,11 @@ class Load:
             self._ended.write([Ended(worker.name, KILLED if status is None else status, now_ms())])
 
     def kill_worker(self, name: str) -> None:
-        """SIGKILL one; it is not expected to end in good order."""
+        """SIGKILL one; it is not expected to end in good order. The history tells when it was seen dead."""
         worker = self.workers.pop(name)
         worker.kill()
         worker.wait(LEAVE_WAIT_S)
+        self._ended.write([Ended(worker.name, KILLED, now_ms(), killed=True)])
 
     def drained(self, timeout_s: float) -> bool:
         """Whether every partition had lag 0 at one look within the time."""

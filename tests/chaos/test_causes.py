@@ -97,6 +97,10 @@ VANISHED: dict[str, tuple[list[Event], list[Event]]] = {
         [went(10), Ended("w1", 0, 1_000)],
         [went(10), acked(20), Ended("w1", 0, 1_000)],
     ),
+    "it worked on between the order to kill it and its death": (
+        [fault(1, target="w1"), went(10)],
+        [fault(1, target="w1"), went(10), Ended("w1", -1, 120, killed=True)],
+    ),
     "too few faults to hide the rest": (
         [went(10), fault(1_000), fault(2_000)],
         [went(10), *(fault(1_000 * number) for number in range(1, LIMIT))],
@@ -147,6 +151,10 @@ SHARED: dict[str, tuple[list[Event], list[Event]]] = {
     "released only afterwards": (
         [went(100), went(500, 2, "w2"), acked(600, "RELEASE")],
         [went(100), acked(400, "RELEASE"), went(500, 2, "w2")],
+    ),
+    "it went to the same worker again": (
+        [went(100), went(500, 2)],
+        [went(100), acked(400, "RELEASE"), went(500, 2)],
     ),
     "its acknowledgement was refused": (
         [went(100), acked(400, error="INVALID_RECORD_STATE"), went(500, 2, "w2")],

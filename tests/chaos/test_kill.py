@@ -33,13 +33,13 @@ def finish(experiment: Experiment, report: Report) -> None:
 
 @everything_holds
 @pytest.mark.rule("CM-3", "CM-12", "CM-13", "CM-43", "PL-1209")
-@pytest.mark.parametrize("target", [LEADER, STATE, GROUPS, STORE])
-def test_sigkill_of_one_process_again_and_again(target: str, begin: Begin, report: Report) -> None:
+def test_sigkill_of_one_process_again_and_again(begin: Begin, report: Report) -> None:
     experiment = begin()
-    for _ in range(4):
-        experiment.pass_time(0.6, 2.4)
-        experiment.kill(target)
-    experiment.pass_time(1.0, 2.0)
+    for target in (LEADER, STATE, GROUPS, STORE):
+        for _ in range(4):
+            experiment.pass_time(0.6, 2.4)
+            experiment.kill(target)
+        experiment.pass_time(1.0, 2.0)
     finish(experiment, report)
 
 
@@ -81,13 +81,13 @@ def test_an_owner_paused_beyond_its_lease_confirms_nothing_when_it_goes_on(
 
 @everything_holds
 @pytest.mark.rule("CM-3", "CM-13")
-@pytest.mark.parametrize("target", [LEADER, STATE, STORE])
-def test_pauses_around_a_lease_with_nobody_else_to_take_over(target: str, begin: Begin, report: Report) -> None:
+def test_pauses_around_a_lease_with_nobody_else_to_take_over(begin: Begin, report: Report) -> None:
     experiment = begin()
-    for _ in range(3):
-        experiment.pass_time(0.3, 1.0)
-        experiment.pause(target, 0.2, 3.8)
-    experiment.pass_time(0.5, 1.0)
+    for target in (LEADER, STATE, STORE):
+        for _ in range(3):
+            experiment.pass_time(0.3, 1.0)
+            experiment.pause(target, 0.2, 3.8)
+        experiment.pass_time(0.5, 1.0)
     finish(experiment, report)
 
 

@@ -162,6 +162,11 @@ def test_a_history_that_shows_nothing_or_a_failed_worker_is_bad(events: list[Eve
     assert problem in judge_history(events).violations
 
 
+def test_a_worker_that_was_killed_on_purpose_need_not_end_in_good_order() -> None:
+    killed = [*CLEAN[:-1], Ended("w1", -1, 110, killed=True)]
+    assert not any("ended with" in problem for problem in judge_history(killed).violations)
+
+
 def test_an_error_while_it_runs_is_bad_and_the_next_one_gets_a_new_cluster(play: Callable[..., list[Outcome]]) -> None:
     def breaks(trial: Any) -> None:
         write(trial.folder, CLEAN)
@@ -305,6 +310,18 @@ def test_recovery_of_a_leader_is_that_of_the_partition_that_waited_longest() -> 
     assert list(recoveries(events)) == [Recovered("partition_leader", 2_905)]
 
 
+def test_recovery_of_a_killed_consumer_is_that_of_the_partition_that_waited_longest() -> None:
+    events: list[Event] = [
+        acked(0, 50),
+        acked(1, 60),
+        Fault("SIGKILL of a consumer", "consumer1", 100),
+        acked(0, 110),
+        acked(1, 2_300),
+        Produced("t", 0, 9, "v9", 4_000),
+    ]
+    assert list(recoveries(events)) == [Recovered("consumer", 2_205)]
+
+
 def test_recovery_of_a_group_coordinator_counts_looks_that_were_asked_for_after_the_kill() -> None:
     events: list[Event] = [
         Fault("SIGKILL", "group_coordinator-0", 100),
@@ -355,6 +372,7 @@ def test_experiments_are_selected_by_name_or_by_what_it_begins_with() -> None:
         "recovery-partition-leader",
         "recovery-share-coordinator",
         "recovery-group-coordinator",
+        "recovery-consumer",
         "recovery-rolling-restart",
     ]
     with pytest.raises(ValueError, match="there is no experiment nonsense"):

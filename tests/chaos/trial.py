@@ -27,6 +27,7 @@ from tests.chaos.hands import Hand, produce_all, produce_one
 from tests.chaos.history import Acknowledged, Fault, HistoryWriter, Observed, now_ms
 from tests.chaos.load import Load, LoadOptions, Tail, wait_for
 from tests.chaos.ownership import Ownership
+from tests.chaos.verdict import CONSUMER_KILLED
 
 ROLES: Final = (*SERVICES, STORE, REPLICA, SENTINEL)
 #: Far above what a recovery may take; whether it took too long is a matter of the report.
@@ -128,7 +129,7 @@ class Trial:
         wait_for(happened, what, timeout_s)
 
     def until_served_again(self, role: str) -> None:
-        """Until what was killed last, a node of this role, is served again; see `verdict.recoveries`."""
+        """Until what was killed last, a node of this role or a consumer, is served again; see `verdict.recoveries`."""
         groups = role == GROUP_COORDINATOR
         missing = {0} if groups else set(range(self.load.options.partitions))
 
@@ -150,6 +151,11 @@ class Trial:
             self._killed_ms = self._tell("SIGKILL", name)
             self._down.append(name)
             self.deployment.kill(name)
+
+    def kill_consumer(self, name: str) -> None:
+        """SIGKILL of a consumer's process; it stays down."""
+        self._killed_ms = self._tell(CONSUMER_KILLED, name)
+        self.load.kill_worker(name)
 
     def start(self, *names: str) -> None:
         """Start again what is down, the nodes of a store first and the rest side by side; all are ready then."""

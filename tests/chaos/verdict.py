@@ -16,12 +16,15 @@ from tests.chaos.deployment import GROUP_COORDINATOR, SERVICES
 from tests.chaos.history import Acknowledged, Ended, Event, Failed, Fault, Observed, Produced
 
 #: Faults that end what a measured recovery may use: from then on another fault is waited for.
-HARM: Final = frozenset({"SIGKILL", "SIGTERM", "SIGSTOP", "cut"})
+CONSUMER: Final = "consumer"
+CONSUMER_KILLED: Final = "SIGKILL of a consumer"
+HARM: Final = frozenset({"SIGKILL", "SIGTERM", "SIGSTOP", "cut", CONSUMER_KILLED})
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """From the SIGKILL of a service until it was served again, for the partition that waited longest."""
+    """From the SIGKILL of a service, or of a consumer, until it was served again, for the partition that waited
+    longest."""
 
     role: str
     ms: int
@@ -55,9 +58,9 @@ class Verdict:
 
 
 def ended_in_order(events: Sequence[Event]) -> Iterator[str]:
-    """A worker that was asked to leave ended with status 0."""
+    """A worker that was asked to leave ended with status 0. Of one that was killed on purpose nothing is asked."""
     for event in events:
-        if isinstance(event, Ended) and event.status != 0:
+        if isinstance(event, Ended) and event.status != 0 and not event.killed:
             yield f"worker {event.worker} ended with {event.status}"
 
 
@@ -88,22 +91,30 @@ def judge_history(events: Sequence[Event], checks: Iterable[Checker] = (), *, me
 
 
 def recoveries(events: Sequence[Event]) -> Iterator[Recovered]:
-    """Per SIGKILL of a service under load, unless another fault came before everything was served again.
+    """Per SIGKILL of a service or a consumer under load, unless another fault came before everything was served again.
 
-    Leaders and share coordinators: until every partition has had an acknowledgement confirmed that was sent after the
-    kill. Group coordinators: until a look at the group's offsets that was asked for after the kill was answered.
+    Leaders, share coordinators and consumers: until every partition has had an acknowledgement confirmed that was sent
+    after the kill. Group coordinators: until a look at the group's offsets that was asked for after it was answered.
     """
     partitions = {event.partition for event in events if isinstance(event, Acknowledged)}
     faults = [event for event in events if isinstance(event, Fault)]
     produced_ms = max((event.at_ms for event in events if isinstance(event, Produced)), default=0)
     for number, fault in enumerate(faults):
-        role = fault.target.rpartition("-")[0]
-        if fault.name != "SIGKILL" or role not in SERVICES or fault.at_ms > produced_ms:
+        role = _killed(fault)
+        if not role or fault.at_ms > produced_ms:
             continue
         until = next((later.at_ms for later in faults[number + 1 :] if later.name in HARM), events[-1].at_ms + 1)
         answered = _answers(events, role, fault.at_ms, until)
         if answered.keys() >= (partitions if role != GROUP_COORDINATOR else {0}):
             yield Recovered(role, max(answered.values()) - fault.at_ms)
+
+
+def _killed(fault: Fault) -> str:
+    """What was killed; "" for another fault."""
+    if fault.name == CONSUMER_KILLED:
+        return CONSUMER
+    role = fault.target.rpartition("-")[0]
+    return role if fault.name == "SIGKILL" and role in SERVICES else ""
 
 
 def _answers(events: Sequence[Event], role: str, since_ms: int, until_ms: int) -> dict[int, int]:

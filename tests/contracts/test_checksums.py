@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from kip932.entry_checksum import checksum, unplaced
+from kip932.entry_checksum import checksum, key_proof, unplaced
 from shard_runtime.record_log.cluster_store import NO_ENTRY
 from shard_runtime.record_log.protocol import STREAM_START, Entry, ShardId, ShardKind, StreamAppend, StreamId
 from shard_runtime.record_log.redis.keys import META_LOG
+from shard_runtime.record_log.settlements import Choice, Settlement
 from share_metrics.reader.decoding import decode
 from share_metrics.reader.entries import stored_entry
 from share_metrics.reader.schemas import Kind
@@ -66,6 +67,34 @@ async def test_entries_and_no_ops_of_coordinators_carry_it_too(world: World) -> 
         assert [fields[b"t"] for _, fields in entries] == [b"C", b"S", b"N"]
         for at, fields in entries:
             assert fields[b"c"] == checksum(shard.streams[0], at, fields[b"t"].decode(), fields[b"r"])
+
+
+@pytest.mark.rule("CM-106")
+async def test_what_coordinators_append_proves_whose_it_is_and_a_damaged_entry_brings_its_proof(world: World) -> None:
+    one = await world.process()
+    key = b"the key"
+    for shard in (GROUP, ShardId(ShardKind.SHARE_STATE, "3")):
+        claimed = await one.claim(shard)
+        stream, record = shard.streams[0], b"\x12" + bytes([len(key)]) + key + b"rest"
+        await world.store.order("a", "EXEC", "lose_reply")
+        await one.log.append(shard, claimed.epoch, flush(shard, claimed.epoch, 1, record))
+        entries = await raw_entries(world, stream)
+        assert [fields.get(b"k") for _, fields in entries] == [
+            None,
+            key_proof(stream, entries[1][0], key),
+            key_proof(stream, entries[2][0], b""),
+        ]
+        read = await one.log.read(stream, STREAM_START, None, 10)
+        assert [(entry.damage, entry.key_proof) for entry in read] == [("", b"")] * 3  # an intact one needs none
+        fields = {name.decode(): value for name, value in entries[1][1].items()} | {"r": record[:-1] + b"?"}
+        await put(world, stream, f"{claimed.epoch}-9", **fields)
+        bad = (await one.log.read(stream, StreamId(claimed.epoch, 2), None, 10))[0]
+        assert (bad.damage != "", bad.key_proof) == (True, fields["k"])
+        del fields["t"]
+        await put(world, stream, f"{claimed.epoch}-10", **fields)
+        assert (await one.log.read(stream, StreamId(claimed.epoch, 9), None, 10))[0].key_proof == fields["k"]
+        (raw,) = await world.store.raw(("XRANGE", stream, str(entries[1][0]), str(entries[1][0])))
+        assert not stored_entry(stream, raw[0]).damage  # the pipeline reads it as intact
 
 
 @pytest.mark.rule("CM-100")
@@ -133,15 +162,23 @@ async def test_a_damaged_metadata_entry_is_read_as_one(world: World) -> None:
     assert (one.damage, two.data, two.damage != "") == ("", b"two", True)
 
 
-@pytest.mark.rule("CM-103")
+@pytest.mark.rule("CM-103", "CM-114")
 async def test_what_an_operator_says_to_skip_is_kept_beside_the_stream(world: World) -> None:
     one = await world.process()
     claimed = await one.claim(GROUP)
     await one.log.append(GROUP, claimed.epoch, flush(GROUP, claimed.epoch, 1, b"one"))
-    assert await one.log.skipped(GROUP) == frozenset()
+    assert await one.log.skipped(GROUP) == {}
     await one.log.skip(GROUP, StreamId(claimed.epoch, 1))
     await one.log.skip(GROUP, StreamId(claimed.epoch, 1))  # said twice is said once
-    assert await one.log.skipped(GROUP) == {StreamId(claimed.epoch, 1)}
+    assert list(await one.log.skipped(GROUP)) == [StreamId(claimed.epoch, 1)]
+    assert await one.log.replay_from(GROUP) == STREAM_START
+    drop = Settlement(Choice.DROP, "kim@ops", "no copy is left")
+    await one.log.skip(GROUP, StreamId(claimed.epoch, 2), drop)
+    await world.store.raw(("HSET", GROUP.skip_key, f"{claimed.epoch}-3", "1700000000"))  # by an older build
+    first, second, old = (await one.log.skipped(GROUP)).values()
+    assert (first.choice, second.choice, second.by, second.why) == (Choice.SKIP, *drop[:3])
+    assert first.at_ms > 0
+    assert old == Settlement(at_ms=1_700_000_000_000)
     store = await world.cluster_store()
     await store.skip_metadata(7)
     assert await store.skipped_metadata() == {7}

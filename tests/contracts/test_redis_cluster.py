@@ -230,3 +230,21 @@ async def test_wakes_are_heard_again_when_their_node_has_died(world: World, node
     await other.wake("second")
     assert await asyncio.wait_for(anext(wakes), 10) == "second"
     await store.close()
+
+
+@pytest.mark.rule("CM-157")
+async def test_records_of_transactions_are_listed_from_every_node(world: World) -> None:
+    store = (await world.cluster_store()).transactions
+    ids = {f"id-{number}" for number in range(24)}
+    for one in ids:
+        await store.change(one, None, one.encode(), 0)
+    found: list[str] = []
+    nodes: set[str] = set()
+    cursor, first = "", True
+    while cursor or first:
+        page = await store.page(cursor)
+        found += [one for one, _ in page.records]
+        cursor, first = page.next_cursor, False
+        nodes.add(cursor.rpartition("|")[0])
+    assert sorted(found) == sorted(ids)
+    assert len(nodes - {""}) == 2, "the cursor goes from the first of three masters to the others"

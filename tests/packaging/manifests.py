@@ -121,17 +121,24 @@ def containers_of(doc: Doc) -> Iterator[Doc]:
 
 def schema_faults(docs: list[Doc]) -> list[str]:
     """What the API server would refuse, or ignore without a word: unknown fields are faults too."""
-    found = []
-    for doc in docs:
-        for release in RELEASES if doc["kind"] not in CUSTOM_KINDS else ():
-            try:
-                kubernetes_validate.validate(doc, release, strict=True)
-            except kubernetes_validate.ValidationError as error:
-                where = ".".join(map(str, error.path))
-                found.append(f"{name_of(doc)}, Kubernetes {release}: {where}: {error.message}")
-            except kubernetes_validate.SchemaNotFoundError as error:
-                found.append(f"{name_of(doc)}: {error.message}")
-    return found
+    known = [doc for doc in docs if doc["kind"] not in CUSTOM_KINDS]
+    texts = [json.dumps(doc, sort_keys=True) for doc in known]
+    return [fault for text in texts for release in RELEASES for fault in _schema_faults(text, release)]
+
+
+@functools.cache
+def _schema_faults(document: str, release: str) -> tuple[str, ...]:
+    """Of one document, as JSON. Of what a test breaks most documents are those of the last one, and the validator reads
+    its schemas anew for each."""
+    doc = json.loads(document)
+    try:
+        kubernetes_validate.validate(doc, release, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        where = ".".join(map(str, error.path))
+        return (f"{name_of(doc)}, Kubernetes {release}: {where}: {error.message}",)
+    except kubernetes_validate.SchemaNotFoundError as error:
+        return (f"{name_of(doc)}: {error.message}",)
+    return ()
 
 
 def environment_of(container: Doc, pod: Doc, docs: list[Doc]) -> dict[str, str]:

@@ -17,7 +17,8 @@ PURE = frozenset(
 # Pure modules that cores may import: the words, and the shape of a shard, which is what a core implements.
 VOCABULARY = frozenset(
     {
-        "kip932.errors", "kip932.ids", "kip932.state_batches", "kip932.state_values", "shard_runtime.hosting.shard",
+        "kip932.errors", "kip932.ids", "kip932.state_batches", "kip932.state_values",
+        "shard_runtime.hosting.quarantine", "shard_runtime.hosting.shard",
     }
 )  # fmt: skip
 # Pure modules of the runtime that its own core may import besides; they are held to the same list.
@@ -25,7 +26,8 @@ RUNTIME_WORDS = frozenset(
     {
         "shard_runtime.ownership.lease_terms", "shard_runtime.ownership.placement", "shard_runtime.ownership.targets",
         "shard_runtime.ownership.shard_claims", "shard_runtime.record_log.cluster_store",
-        "shard_runtime.record_log.protocol",
+        "shard_runtime.record_log.protocol", "shard_runtime.record_log.settlements",
+        "shard_runtime.record_log.transaction_store",
     }
 )  # fmt: skip
 
@@ -34,10 +36,12 @@ MESSAGE_EDGES = frozenset({"service", "codec", "transport", "state_dump"})
 MESSAGE_PACKAGES = (
     "group_coordinator.leader_end_offsets",
     "kip932.rpc",
+    "partition_leader.member_reports",
     "partition_leader.topic_rpc",
     "share_persister",
     "shard_runtime.cluster",
     "shard_runtime.rpc",
+    "transaction_coordinator.markers",
 )
 # A composition root names the services that its process serves; it sees their descriptors, and no message.
 SERVICE_NAMERS = frozenset({"share_node.roles"})

@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 
 import sharegroups
-from sharegroups import aio, config
+from kip932.api.v1 import cluster_service_pb2, group_coordinator_service_pb2, partition_leader_service_pb2
+from kip932.rpc.transport import service_methods
+from kip932.rpc.unserved import UNSERVED
+from sharegroups import aio, config, wire
+from tools.api_page import rpcs_of
 from tools.reference import FOLDER, PAGES
 
 
@@ -31,8 +35,35 @@ def test_every_public_name_has_its_place_on_the_page_of_the_api() -> None:
 
 def test_the_page_of_the_api_tells_how_to_call_and_what_is_raised() -> None:
     page = (FOLDER / "api.md").read_text(encoding="utf-8")
-    assert "\n- `poll(timeout: float | None = None) -> Messages`: " in page
-    assert "\n- `await poll(timeout: float | None = None) -> Messages`" in page
+    assert "\n- `poll(timeout: float | None = None, *, max_records: int | None = None) -> Messages`: " in page
+    assert "\n- `await poll(timeout: float | None = None, *, max_records: int | None = None) -> Messages`" in page
     assert "\n- `await send(topic: str, value: Any = None, " in page
     assert "Raises BufferFullError, MessageTooLargeError" in page
     assert " at 0x" not in page  # no address of an object: the page is the same wherever it is made
+
+
+@pytest.mark.rule("CL-88")
+def test_the_page_of_the_api_marks_the_methods_that_need_what_no_service_has() -> None:
+    page = (FOLDER / "api.md").read_text(encoding="utf-8")
+    marked = [line for line in page.splitlines() if "**Not served by this version**" in line]
+    assert marked == [], "every method of this version's clients is served"
+    for path in UNSERVED:
+        assert f"\n- `{path.rpartition('.')[2]}`: " in page
+
+
+def test_every_unserved_call_is_one_of_the_protocol() -> None:
+    known = {
+        method.path
+        for module in (cluster_service_pb2, group_coordinator_service_pb2, partition_leader_service_pb2)
+        for service in module.DESCRIPTOR.services_by_name.values()
+        for method in service_methods(service).values()
+    }
+    assert UNSERVED.keys() <= known
+
+
+def test_every_method_of_the_admin_client_is_known_to_need_its_calls() -> None:
+    assert rpcs_of(sharegroups.Admin, "delete_share_groups") == {wire.DELETE_GROUPS.path}
+    assert rpcs_of(sharegroups.Admin, "list_share_group_offsets") == {wire.DESCRIBE_OFFSETS.path}
+    assert rpcs_of(sharegroups.Producer, "transaction") == {wire.END_TXN.path}
+    calls = [name for name in vars(sharegroups.Admin) if name[0] != "_" and name != "close"]
+    assert [name for name in calls if not rpcs_of(sharegroups.Admin, name)] == []

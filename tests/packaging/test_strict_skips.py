@@ -28,7 +28,7 @@ def run(folder: Path, reason: str, *arguments: str, ci: str = "") -> subprocess.
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments, str(folder)],
         cwd=folder,
-        env={**os.environ, "CI": ci},
+        env={**os.environ, "CI": ci, "PYTHONPATH": str(TESTS.parent)},
         capture_output=True,
         text=True,
         timeout=120,

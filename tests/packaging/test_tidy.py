@@ -1,6 +1,7 @@
 """The house rules that a machine can hold: sizes, module docstrings, no paths of anybody's machine."""
 
 import ast
+import functools
 import re
 import subprocess
 from pathlib import Path
@@ -44,6 +45,7 @@ def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (function.end_lineno or first.lineno) - first.lineno + 1
 
 
+@functools.cache
 def long_bodies(path: Path) -> list[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]

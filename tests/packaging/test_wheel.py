@@ -18,6 +18,7 @@ NAMES = {
     "kip932",
     "shard_runtime",
     "share_persister",
+    "transaction_coordinator",
     "group_coordinator",
     "share_coordinator",
     "partition_leader",

@@ -12,8 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 from kip932.state_batches import StateBatch
 from partition_leader.share.core import effects as fx
 from partition_leader.share.core import events as ev
+from partition_leader.share.core.dead_letters import DeadLetters
 from partition_leader.share.core.share_partition import SharePartition
 from partition_leader.share.core.status import Overview, Status
+from tests.support.batch_headers import Header
 
 LOCK_MS = 1_000
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = range(5)
@@ -37,7 +39,7 @@ class Coordinator:
             same = write.start_offset == self.start
             self.dcc = max(self.dcc, write.delivery_complete_count) if same else write.delivery_complete_count
         self.start = max(self.start, write.start_offset)
-        for first, last, state, count in write.state_batches:
+        for first, last, state, count, _ in write.state_batches:
             for offset in range(first, last + 1):
                 self.ranks[offset] = max(self.ranks.get(offset, (-1, -1)), (count, state))
         self.ranks = {offset: rank for offset, rank in self.ranks.items() if offset >= self.start}
@@ -56,7 +58,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         super().__init__()
         self.now = 0
         self.coordinator = Coordinator()
-        self.log: list[ev.LogBatch] = []
+        self.log: list[Header] = []
         self.log_end = 0
         self.log_start = 0
         self.holders: dict[int, tuple[str, int]] = {}  # offset -> last (member, lock end), this leader
@@ -75,10 +77,11 @@ class SharePartitionModel(RuleBasedStateMachine):
         spans=st.lists(st.tuples(st.integers(1, 8), st.sampled_from([0, 0, 0, 3])), min_size=3, max_size=12),
         limit=st.sampled_from([2, 3, 5]),
         max_locks=st.sampled_from([5, 20, 100]),
-        dlq=st.booleans(),
+        dlq=st.sampled_from([True, True, False]),
+        letters_max=st.sampled_from([3, 10, 5_000]),
     )
-    def begin(self, spans: list[tuple[int, int]], limit: int, max_locks: int, dlq: bool) -> None:
-        self.settings = ev.GroupSettings(LOCK_MS, limit, max_locks, True, dlq)
+    def begin(self, spans: list[tuple[int, int]], limit: int, max_locks: int, dlq: bool, letters_max: int) -> None:
+        self.settings = ev.GroupSettings(LOCK_MS, limit, max_locks, True, dlq, letters_max)
         for size, hole in spans:
             self.append(size, hole)
         self.new_leader()
@@ -86,9 +89,10 @@ class SharePartitionModel(RuleBasedStateMachine):
     def new_leader(self) -> None:
         self.generation += 1
         self.core = SharePartition(self.generation)
+        self.core._state.dead_letters = DeadLetters(squeeze_at=2)  # the windows here are small
         self.write: fx.Persist | None = None
         self.read_back: fx.ReadBackWanted | None = None
-        self.dead: list[fx.DeadLetter] = []
+        self.dead: list[tuple[int, int]] = []  # (number, offset) of each letter that is out
         self.holders.clear()
         self.claims.clear()
         self.committed = set(self.done)
@@ -117,7 +121,9 @@ class SharePartitionModel(RuleBasedStateMachine):
             elif isinstance(effect, fx.ReadBackWanted):
                 self.read_back = effect
             elif isinstance(effect, fx.DeadLetter):
-                self.dead.append(effect)
+                self.dead += [
+                    (effect.dead_letter_id, o) for first, last, _ in effect.ranges for o in range(first, last + 1)
+                ]
             elif isinstance(effect, fx.Dropped):
                 self.generation = effect.generation
         self.numbers_hold()
@@ -164,7 +170,7 @@ class SharePartitionModel(RuleBasedStateMachine):
 
     def append(self, size: int, hole: int) -> None:
         base = self.log_end + hole
-        self.log.append(ev.LogBatch(base, base + size - 1))
+        self.log.append(Header(base, base + size - 1))
         self.log_end = base + size
 
     # What must hold.
@@ -191,6 +197,35 @@ class SharePartitionModel(RuleBasedStateMachine):
 
     def held_by(self, member: str) -> list[int]:
         return sorted(o for o, state in self.states().items() if state == ACQUIRED and self.holders[o][0] == member)
+
+    @invariant()
+    def letters_are_out_once_and_take_no_lock(self) -> None:
+        """Each Archiving record is out, unless the write that makes it so is (PL-904, PL-305); none counts against the
+        locks, nor does what is finished in front of the first record that is neither (PL-915, PL-916)."""
+        if not hasattr(self, "core") or self.core.status is not Status.ACTIVE:
+            return
+        out = [offset for _, offset in self.dead]
+        assert len(set(out)) == len(out), "a letter is out twice"
+        assert self.core.dead_letters_waiting == len(out)
+        states = self.states()
+        if self.write or self.read_back or self.core.overview().operations_waiting:
+            return  # a record that is pending shows the state that it goes to
+        archiving = {offset for offset, state in states.items() if state == ARCHIVING}
+        unwritten = self.core._state.write_back.dirty.archiving  # a failed write carried it; the next one does
+        later = {offset for first, last in unwritten for offset in range(first, last + 1)} & archiving
+        assert archiving - later == {offset for offset in out if offset >= self.spso}, "a letter is lost"
+        overview = self.core.overview()
+        locks = overview.in_flight
+        if out and locks:
+            gap = overview.gap_window[0] if overview.gap_window else self.log_end
+            held = [o for o, state in states.items() if state not in (*TERMINAL, ARCHIVING)]
+            front = min([gap, *held]) if held or overview.gap_window else self.core.speo
+            locks = self.core.speo - front - len([offset for offset in out if offset >= front])
+        older = self.core.next_fetch_offset() != self.core.speo or not overview.batch_count
+        full = self.core.dead_letters_full(self.settings)
+        assert full == (bool(out) and len(out) >= self.settings.dead_letters_max)
+        room = not full and locks < self.settings.max_record_locks
+        assert self.core.can_acquire(self.settings) == (room or older), (locks, out, states)
 
     @invariant()
     def locks_hold(self) -> None:

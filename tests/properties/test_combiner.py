@@ -17,20 +17,22 @@ _SPAN = 40
 def _batch(draw: st.DrawFn) -> StateBatch:
     first = draw(st.integers(0, _SPAN))
     last = draw(st.integers(first, min(_SPAN, first + draw(st.sampled_from([0, 3, _SPAN])))))
-    return StateBatch(first, last, draw(st.sampled_from([0, 2, 3, 4])), draw(st.integers(0, 3)))
+    state = draw(st.sampled_from([0, 2, 3, 4]))
+    until_ms = draw(st.sampled_from([0, 0, 1_000, 2_000])) if state == 0 else 0
+    return StateBatch(first, last, state, draw(st.integers(0, 3)), until_ms)
 
 
 _BATCHES = st.lists(_batch(), max_size=8)
 _START = st.one_of(st.just(-1), st.integers(0, _SPAN + 2))
 
 
-def _oracle(batches: list[StateBatch], start: int) -> dict[int, tuple[int, int]]:
+def _oracle(batches: list[StateBatch], start: int) -> dict[int, tuple[int, int, int]]:
     """Offset → highest rank, offset by offset (SC-107)."""
-    found: dict[int, tuple[int, int]] = {}
+    found: dict[int, tuple[int, int, int]] = {}
     for batch in batches:
         for offset in range(batch.first_offset, batch.last_offset + 1):
             if offset >= start:
-                found[offset] = max(found.get(offset, (-1, -1)), batch.rank)
+                found[offset] = max(found.get(offset, (-1, -1, -1)), batch.rank)
     return found
 
 

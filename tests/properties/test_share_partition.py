@@ -95,6 +95,20 @@ class SharePartitionMachine(SharePartitionModel):
                 if types[offset - low] == 4 and offset in self.holders:
                     self.holders[offset] = (member, self.now + LOCK_MS)
 
+    @rule(member=members, budget=st.integers(1, 8), keep=st.integers(0, 3), mode=st.integers(0, 1))
+    def fetch_and_reject(self, member: str, budget: int, keep: int, mode: int) -> None:
+        """What it takes for a letter, in one step: else few examples have any. Every fourth record is accepted."""
+        self.fetch(member, budget, mode, 1, 3)
+        mine = self.held_by(member)
+        if not mine:
+            return
+        self.op += 1
+        acks = tuple((offset, offset, (1,) if offset % 4 == keep else (3,)) for offset in mine)
+        self.claims[self.op] = (member, acks)
+        self.do(ev.Acknowledge(self.op, member, tuple(ev.AckBatch(*ack) for ack in acks), self.settings))
+        if self.write and keep:
+            self.write_succeeds()
+
     @rule(data=st.data(), member=members, later=st.booleans(), applied=st.booleans())
     def acknowledge_without_an_answer(self, data: st.DataObject, member: str, later: bool, applied: bool) -> None:
         self.acknowledge(data, member)
@@ -195,7 +209,18 @@ class SharePartitionMachine(SharePartitionModel):
     @precondition(lambda self: self.dead)
     @rule()
     def dead_letter_done(self) -> None:
-        self.do(ev.DlqDone(self.dead.pop(0).dead_letter_id))
+        number = self.dead[0][0]
+        self.dead = [letter for letter in self.dead if letter[0] != number]
+        self.do(ev.DlqDone(number))
+
+    @precondition(lambda self: self.dead)
+    @rule(data=st.data())
+    def dead_letters_done_in_part(self, data: st.DataObject) -> None:
+        number = self.dead[0][0]
+        offsets = sorted(offset for of, offset in self.dead if of == number)
+        done = data.draw(st.sets(st.sampled_from(offsets)))
+        self.dead = [letter for letter in self.dead if letter[0] != number or letter[1] not in done]
+        self.do(ev.DlqDone(number, tuple(runs(sorted(done)))))
 
     @rule(jump=st.integers(1, 12), chance=st.integers(0, 3))
     def log_start_moves(self, jump: int, chance: int) -> None:
@@ -226,6 +251,7 @@ class SharePartitionMachine(SharePartitionModel):
         """However it went so far: with a healthy store and consumers that accept, everything is finished."""
         if not hasattr(self, "core"):
             return
+        self.everything_is_delivered_while_letters_wait()
         self.settle_for_good()
         self.check_everything_is_stored()
         for _ in range(400):
@@ -242,6 +268,23 @@ class SharePartitionMachine(SharePartitionModel):
         assert self.coordinator.start == overview.start_offset
         assert self.coordinator.dcc == 0, "INV-17"
 
+    def everything_is_delivered_while_letters_wait(self) -> None:
+        """No letter is answered, and yet no record waits behind one, up to the bound (PL-915, PL-916)."""
+        if not self.dead:
+            return
+        waiting = -1
+        for _ in range(400):
+            self.now += LOCK_MS + 5_000
+            self.settle_everything(letters=False)
+            if self.core.dead_letters_full(self.settings):
+                return
+            done = not self.drain_once() and waiting == len(self.dead)
+            waiting = len(self.dead)
+            if done:
+                break
+        left = [o for b in self.log for o in range(b.base_offset, b.last_offset + 1) if o >= self.core.speo]
+        assert not left, f"{left} wait behind dead letters (PL-915)"
+
     def settle_for_good(self) -> None:
         """PL-621: five seconds after the last change storage agrees with memory."""
         for _ in range(2):
@@ -250,22 +293,22 @@ class SharePartitionMachine(SharePartitionModel):
 
     def check_everything_is_stored(self) -> None:
         """Whatever memory knows beyond Acquired and never-delivered is in storage by now (PL-621)."""
-        for first, last, state, count in self.core.overview().records:
+        for first, last, state, count, _ in self.core.overview().records:
             if state != ACQUIRED and count > 0:
                 for offset in range(first, last + 1):
                     assert self.coordinator.ranks.get(offset) == (count, state), f"{offset} is not stored (PL-621)"
 
-    def settle_everything(self) -> None:
-        for _ in range(20):
+    def settle_everything(self, letters: bool = True) -> None:
+        for _ in range(200):
             if self.read_back:
                 self.read_back_answers()
             elif self.write:
                 self.write_succeeds()
-            elif self.dead:
+            elif self.dead and letters:
                 self.dead_letter_done()
             else:
                 self.do(ev.Tick(self.settings))
-                if not (self.read_back or self.write or self.dead):
+                if not (self.read_back or self.write or (self.dead and letters)):
                     return
         raise AssertionError("writes never end")
 
@@ -302,7 +345,7 @@ def runs(offsets: list[int]) -> list[tuple[int, int]]:
 
 
 TestSharePartition = pytest.mark.rule(
-    "PL-120", "PL-121", "PL-122", "PL-123", "PL-608", "PL-707", "PL-1101",
+    "PL-120", "PL-121", "PL-915", "PL-122", "PL-123", "PL-608", "PL-707", "PL-1101",
     "PL-1201", "PL-1202", "PL-1203", "PL-1204", "PL-1205", "PL-1206", "PL-1207", "PL-1208", "PL-1209",
 )(SharePartitionMachine.TestCase)  # fmt: skip
 TestSharePartition.settings = settings(

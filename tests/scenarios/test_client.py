@@ -1,4 +1,4 @@
-"""S-003 … S-006, S-010, S-011, S-017, S-021, S-023, S-086, S-113, S-131, S-133: applications on a whole node."""
+"""S-003 … S-006, S-010, S-011, S-017, S-021 … S-023, S-086, S-113, S-131, S-133: applications on a whole node."""
 
 from __future__ import annotations
 
@@ -183,6 +183,23 @@ async def test_a_lowered_delivery_limit_counts_for_records_in_flight(cluster: Cl
             assert list((await c.commit_sync()).values()) == [None]
             if count == 2:
                 await cluster.configure("group1", share_delivery_count_limit=3)
+        assert not await c.poll(5)
+    assert await cluster.offsets() == (1, 0)
+
+
+@pytest.mark.scenario("S-022")
+@on_one_node(group_share_delivery_count_limit="3")
+async def test_raising_the_delivery_limit_while_records_are_in_flight(cluster: Cluster) -> None:
+    """The node's limit is 3; the group's own, set after two deliveries, is 5."""
+    await cluster.produce(b"v")
+    async with cluster.consumer(**EXPLICIT) as c:
+        for count in range(1, 6):
+            (message,) = await first(c)
+            assert deliveries([message]) == [(0, count)]
+            c.acknowledge(message, RELEASE)
+            assert list((await c.commit_sync()).values()) == [None]
+            if count == 2:
+                await cluster.configure("group1", share_delivery_count_limit=5)
         assert not await c.poll(5)
     assert await cluster.offsets() == (1, 0)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.ids import parse_topic_id
 from kip932.records.v1.topic_log_pb2 import TopicLogRecord
 from tests.simulation.final import Final as End
-from tests.simulation.final import labels
-from tests.simulation.history import Share, StateSeen
-from tests.simulation.inside import all_states, logs, quiet, running, share_of
+from tests.simulation.final import Letter, labels
+from tests.simulation.history import LETTER_TOPIC, Administered, Share, StateSeen
+from tests.simulation.inside import all_groups, all_states, logs, quiet, running, share_of
 from tests.simulation.rebuild import Rebuilding
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 _POLL_S: Final = 0.05
 _QUIET_S: Final = 20.0
+#: An interrupted change of a group ends by then: its call is forgotten within 60 s (GC-108), and a sweep comes round.
+_CHANGED_S: Final = 120.0
+_SWEEP_S: Final = 1.0
 #: Behind a restart: deleted topics are looked through, and what a take-over writes is written.
 _SETTLE_S: Final = 2.0
 #: What a process had sent to the store when it was killed is executed by then.
@@ -34,15 +38,18 @@ _SLACK: Final = 64
 async def collect_final(world: World) -> End:
     """Served, then replayed by fresh processes, then read from the store. Ends with a cluster that serves again."""
     await world.settled()
+    await _changed(world)
     await _quiet(world)
-    served, ends, streams = all_states(world), logs(world), _streams(world)
+    served, ends, streams, groups = all_states(world), logs(world), _streams(world), all_groups(world)
     names = [each.name for each in world.shape.processes]
     for name in names:
         await world.kill(name)
     await asyncio.sleep(_ON_ITS_WAY_S)
     data = world.store.master.data
     rebuilt, torn = _rebuilt(data, world.shape.replicas > 0)
-    records = _records(data)
+    stored = _logs_of(data)
+    records = {partition: found.seen for partition, found in stored.items()}
+    letters = _letters(world, records)
     async with asyncio.TaskGroup() as group:
         for name in names:
             group.create_task(world.start(name))
@@ -54,16 +61,32 @@ async def collect_final(world: World) -> End:
         replayed=all_states(world),
         rebuilt=rebuilt,
         logs=ends,
-        values={partition: {at: record.value for at, record in found.items()} for partition, found in records.items()},
+        values={partition: _values(found) for partition, found in records.items()},
         labels={
-            partition: {at: labels(record) for at, record in found.items()} for partition, found in records.items()
+            partition: {at: labels(record) for at, record in sorted(found.items())}
+            for partition, found in records.items()
         },
+        pressures=world.shape.pressures,
+        hidden={partition: _values(found.aborted) for partition, found in stored.items() if found.aborted},
+        open={partition: _values(found.open) for partition, found in stored.items() if found.open},
         leftovers=_leftovers(world),
+        letters=letters,
         fatal=tuple(world.complaints_of_processes),
         streams=streams,
         torn=torn,
         logs_replayed=logs(world),
+        groups=groups,
+        groups_replayed=all_groups(world),
     )
+
+
+async def _changed(world: World) -> None:
+    """Wait until no group is being changed, within a bound: what still is, a checker finds."""
+    until_s = world.loop.time() + _CHANGED_S
+    while any(group.changing for group in all_groups(world).values()):
+        if world.loop.time() > until_s:
+            return
+        await asyncio.sleep(_SWEEP_S)
 
 
 async def _quiet(world: World) -> None:
@@ -84,30 +107,62 @@ def _rebuilt(data: Data, tails_may_be_lost: bool) -> tuple[dict[Share, StateSeen
     found = {}
     for key, state in reading.states.items():
         share = share_of(key)
-        batches = tuple((first, last, code, count) for first, last, code, count in state.batches)
+        batches = tuple(tuple(batch) for batch in state.batches)
         numbers = (state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count)
         found[share] = StateSeen(0, "store", share, *numbers, batches)
     return dict(sorted(found.items())), tuple(reading.torn)
 
 
-def _records(data: Data) -> dict[tuple[str, int], dict[int, Record]]:
+class _Log:
+    """One log as its entries in the store tell it: which records are to be seen, which are aborted, which are open."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.seen: dict[int, Record] = {}
+        self.aborted: dict[int, Record] = {}
+        open_: dict[int, dict[int, Record]] = {}
+        for fields in stream.fields:
+            named = dict(zip(fields[::2], fields[1::2], strict=True))
+            if named[b"t"] != _BATCH:
+                continue
+            batch = TopicLogRecord.FromString(named[b"r"]).batch
+            if batch.is_control:
+                ended = open_.pop(batch.producer_id, {})
+                (self.seen if batch.control_type else self.aborted).update(ended)
+                continue
+            into = open_.setdefault(batch.producer_id, {}) if batch.is_transactional else self.seen
+            for index, record in enumerate(RecordBatch.FromString(named[b"b"]).records):
+                into[batch.base_offset + index] = record
+        self.open = {offset: record for each in open_.values() for offset, record in each.items()}
+
+
+def _logs_of(data: Data) -> dict[tuple[str, int], _Log]:
     found = {}
     for key, stream in sorted(data.streams.items()):
         if key.startswith(_TOPIC) and key.endswith("}:log"):
             topic, _, number = key.removeprefix(_TOPIC).removesuffix("}:log").partition(":")
-            found[parse_topic_id(topic).hex(), int(number)] = _records_of(stream)
+            found[parse_topic_id(topic).hex(), int(number)] = _Log(stream)
     return found
 
 
-def _records_of(stream: Stream) -> dict[int, Record]:
-    found: dict[int, Record] = {}
-    for fields in stream.fields:
-        named = dict(zip(fields[::2], fields[1::2], strict=True))
-        if named[b"t"] == _BATCH:
-            base = TopicLogRecord.FromString(named[b"r"]).batch.base_offset
-            for index, record in enumerate(RecordBatch.FromString(named[b"b"]).records):
-                found[base + index] = record
-    return found
+def _letters(world: World, records: dict[tuple[str, int], dict[int, Record]]) -> tuple[Letter, ...]:
+    """Take what lies in dead-letter topics out of `records`; that of the one which exists now."""
+    topics = {
+        event.detail
+        for event in world.history.of(Administered)
+        if event.call == "CreateTopics" and event.target == LETTER_TOPIC
+    }
+    found: list[Letter] = []
+    for topic_id, number in [place for place in records if place[0] in topics]:
+        taken = records.pop((topic_id, number))
+        if topic_id == world.topics.get(LETTER_TOPIC):
+            for offset, record in taken.items():
+                value = record.value if record.HasField("value") else None
+                found.append(Letter(number, offset, labels(record)[0], value, labels(record)[1]))
+    return tuple(found)
+
+
+def _values(records: Mapping[int, Record]) -> dict[int, bytes]:
+    return {at: record.value for at, record in sorted(records.items())}
 
 
 def _streams(world: World) -> dict[str, tuple[int, int]]:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from group_coordinator.core.records import TargetMember, TargetMetadata
+from group_coordinator.core.commands import DeleteState as DeleteOrder
+from group_coordinator.core.commands import InitializeState as InitializeOrder
+from group_coordinator.core.records import DeletedGroup, GroupMetadata, TargetMember, TargetMetadata
 from kip932.errors import KafkaError
 from kip932.state_values import StateSummary
 from share_coordinator.core.commands import (
@@ -22,7 +24,7 @@ from share_coordinator.core.commands import (
 )
 from share_coordinator.dispatch import Begun
 from tests.simulation.checkers.membership import ABANDONED
-from tests.simulation.coordinator_events import TargetComputed
+from tests.simulation.coordinator_events import GroupDecided, TargetComputed
 from tests.simulation.edge import Edge
 from tests.simulation.history import HeartbeatAnswered, StateAnswered
 
@@ -66,11 +68,22 @@ class Groups:
         return shard
 
     def _decided(self, shard: Any, decide: Callable[..., Any], *asked: Any) -> Any:
-        """In the place of `GroupShard.decide`: a target assignment is told when it is computed."""
+        """In the place of `GroupShard.decide`: a target assignment is told when it is computed, and a group when it
+        comes or goes."""
         decision = decide(*asked)
+        for effect in decision.effects:
+            if isinstance(effect, InitializeOrder | DeleteOrder) and effect.call_id:
+                self._edge.changes(deletion=isinstance(effect, DeleteOrder))
         for record in decision.records:
             if isinstance(record, TargetMetadata):
                 self._computed(shard, record, decision.records)
+            elif isinstance(record, DeletedGroup):
+                gone = shard.groups.get(record.group_id)
+                self._edge.tell(
+                    GroupDecided, record.group_id, False, record.epoch, 0 if gone is None else len(gone.members)
+                )
+            elif isinstance(record, GroupMetadata) and record.group_id not in shard.groups:
+                self._edge.tell(GroupDecided, record.group_id, True, record.epoch)
         return decision
 
     def _computed(self, shard: Any, computed: TargetMetadata, records: Sequence[object]) -> None:

@@ -20,6 +20,7 @@ class Edge:
         self.events = world.history.events
         self.now_ms = world.now_ms
         self.incarnation = incarnation
+        self._world = world
         self._process = process
         self._objects = objects
         self._topics: dict[bytes, str] = {}
@@ -27,6 +28,10 @@ class Edge:
     def tell(self, kind: Callable[..., Event], *details: Any) -> None:
         """Record an event of this process, now."""
         self.events.append(kind(self.now_ms(), self._process, self.incarnation, *details))
+
+    def changes(self, *, deletion: bool) -> None:
+        """A group coordinator of this process begins to change a group."""
+        self._world.changes(self._process, deletion=deletion)
 
     def next_object(self) -> int:
         """A number that no object of the run has."""

@@ -29,10 +29,12 @@ class Share(NamedTuple):
     partition: int
 
 
-#: (first offset, last offset, state, delivery count), as persisted.
-StateBatchSeen = tuple[int, int, int, int]
+#: (first offset, last offset, state, delivery count), as persisted; then the instant before which it waits (PL-934).
+StateBatchSeen = tuple[int, ...]
 #: (first offset, last offset, acknowledge types: one for all, or one per offset), as asked.
 AckBatchSeen = tuple[int, int, tuple[int, ...]]
+#: The dead-letter topic of every run: its records are letters, and nobody's that was produced.
+LETTER_TOPIC = "dlq.letters"
 #: A record's headers in their order.
 HeadersSeen = tuple[tuple[str, bytes | None], ...]
 
@@ -120,8 +122,9 @@ class Administered(Event):
     """An admin call ended: `call` is its RPC name, `target` a topic name or group, `detail` what was asked.
 
     Details: CreateTopics, DeleteTopics `<topic id>`; CreatePartitions `<topic id> <count>`; IncrementalAlterConfigs
-    `<config>=<value>`; DeleteRecords `<topic id>/<partition> <first offset that stays>`. With REQUEST_TIMED_OUT or
-    NETWORK_EXCEPTION it may have been done. It was done at some time since `asked_ms`, if it was.
+    `<config>=<value>`; DeleteRecords `<topic id>/<partition> <first offset that stays>`; DeleteGroups nothing;
+    DeleteShareGroupOffsets `<topic name>`; AlterShareGroupOffsets `<topic name>/<partition> <start offset>`. With
+    REQUEST_TIMED_OUT or NETWORK_EXCEPTION it may have been done. It was done at some time since `asked_ms`, if it was.
     """
 
     call: str
@@ -129,6 +132,17 @@ class Administered(Event):
     detail: str
     error: str
     asked_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLooked(Event):
+    """ListGroups or ShareGroupDescribe (`call`) told a client whether a group exists."""
+
+    call: str
+    group_id: str
+    there: bool
+    #: How many events the history had when it was asked.
+    asked: int = 0
 
 
 # ---- what left the services

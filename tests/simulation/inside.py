@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kip932.ids import SharePartitionKey
-from tests.simulation.final import LogEnd
+from kip932.ids import STATE_ACKNOWLEDGED, STATE_ARCHIVED, STATE_ARCHIVING, SharePartitionKey
+from tests.simulation.final import GroupEnd, LogEnd
 from tests.simulation.history import Share, StateSeen
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
     from tests.simulation.world import World
+
+#: By group and partition: state epoch and start offset.
+Starts = dict[str, dict[int, tuple[int, int]]]
+
+_DELAYED = 16
+_LEAVING = frozenset({STATE_ACKNOWLEDGED, STATE_ARCHIVING, STATE_ARCHIVED})
+_SETTLED = _LEAVING | {_DELAYED}
 
 
 def running(world: World) -> Iterator[Process]:
@@ -37,6 +44,21 @@ def states(process: Process) -> Iterator[tuple[SharePartitionKey, Any]]:
             yield from shard._states.items()
 
 
+def topic_starts(world: World, topic_id: bytes, *, settled: bool) -> Starts:
+    """The groups that have state for a topic. `settled`: only from shards in which nothing is unconfirmed; else start
+    offsets may be further than what is confirmed."""
+    found: Starts = {}
+    for process in running(world):
+        for host in process.state.hosts if process.state is not None else ():
+            tenure = host._tenure
+            if host.shard is None or tenure is None or not tenure.lease.valid() or (settled and host.waiting):
+                continue
+            for key, state in host.shard._states.items():
+                if key.topic_id == topic_id:
+                    found.setdefault(key.group_id, {})[key.partition] = (state.state_epoch, state.start_offset)
+    return found
+
+
 def share_of(key: SharePartitionKey) -> Share:
     """A share-partition as histories name it."""
     return Share(key.group_id, key.topic_id.hex(), key.partition)
@@ -59,6 +81,35 @@ def all_states(world: World) -> dict[Share, StateSeen]:
     return dict(sorted(found.items()))
 
 
+def all_groups(world: World) -> dict[str, GroupEnd]:
+    """Every group of the cluster."""
+    found = {}
+    for process in running(world):
+        for host in process.groups.hosts if process.groups is not None else ():
+            shard = confirmed(host)
+            for group_id, group in shard.groups.items() if shard is not None else ():
+                call = shard._administration.calls.under_way(group_id, process.clock.now_ms())
+                found[group_id] = _group_end(group, "" if call is None else call.kind.value)
+    return dict(sorted(found.items()))
+
+
+def _group_end(group: Any, under_way: str) -> GroupEnd:
+    topics = sorted((topic_id.hex(), topic) for topic_id, topic in group.states.topics.items())
+    return GroupEnd(
+        group.epoch,
+        len(group.members),
+        tuple((name, index) for name, topic in topics for index in topic.initialized),
+        tuple(
+            (name, index, entry.start_offset, entry.state_epoch)
+            for name, topic in topics
+            for index, entry in topic.initializing.items()
+        ),
+        tuple(sorted(topic_id.hex() for topic_id in group.states.deleting)),
+        group.states.dropping,
+        under_way,
+    )
+
+
 def logs(world: World) -> dict[tuple[str, int], LogEnd]:
     """Where every log that is led begins and ends."""
     found = {}
@@ -79,3 +130,24 @@ def quiet(world: World) -> bool:
         if role is not None
         for host in role.hosts
     )
+
+
+def locks_used(core: Any) -> int:
+    """The offsets in flight that count against the record locks, counted anew: without dead letters, and without what
+    is finished in front of the first record that is neither (PL-915); while records wait, as records (PL-935)."""
+    window = core._state.window
+    if window.counts_records:
+        return sum(
+            last - first + 1
+            for batch in window.walk()
+            for first, last, code, _ in batch.runs(batch.first, batch.last)
+            if code not in _SETTLED
+        )
+    if not core.dead_letters_waiting:
+        return int(window.in_flight)
+    runs = [run for batch in window.walk() for run in batch.runs(max(batch.first, window.start_offset), batch.last)]
+    front = next((first for first, _, code, _ in runs if code not in _LEAVING), window.next_offset)
+    if window.open_gap is not None:
+        front = min(front, window.open_gap[0])
+    letters = sum(last - first + 1 for first, last, code, _ in runs if first >= front and code == STATE_ARCHIVING)
+    return int(window.next_offset - front - letters)

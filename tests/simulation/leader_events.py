@@ -102,6 +102,23 @@ class ObjectDropped(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Consumed(Event):
+    """A leader begins to move a log start because every group has finished what lies before it (CM-160).
+
+    `asked`: the groups that had state for the topic when the leader asked how far they are, nothing of it unconfirmed,
+    with the state epoch of this partition, −1 without state for it. `now`: the groups that have some at this moment,
+    with state epoch and start offset of this partition. A shard that nobody serves is in neither.
+    """
+
+    incarnation: int
+    topic_id: str
+    partition: int
+    log_start_offset: int
+    asked: tuple[tuple[str, int], ...]
+    now: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StartResolved(Event):
     """A share-partition without a stored start offset got one by `share.auto.offset.reset`; it is not written yet."""
 

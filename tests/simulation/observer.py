@@ -27,8 +27,10 @@ from tests.simulation.history import (
     SessionAsked,
     SessionEnded,
 )
+from tests.simulation.inside import Starts, locks_used, topic_starts
 from tests.simulation.leader_events import (
     AckDone,
+    Consumed,
     GivenBack,
     Locked,
     MemoryWrong,
@@ -43,7 +45,8 @@ if TYPE_CHECKING:
     from partition_leader.share.core.events import GroupSettings
     from partition_leader.share.core.session import ClosedSession, SessionStep
     from partition_leader.share.core.transitions import IllegalTransitionError
-    from partition_leader.share.partition_host import OperationResult, SharePartitionHost
+    from partition_leader.share.operation_result import OperationResult
+    from partition_leader.share.partition_host import SharePartitionHost
     from partition_leader.share.values import PartitionAnswer, ShareAnswer, ShareRequest
     from tests.simulation.world import World
 
@@ -61,7 +64,10 @@ class Observer:
         """The service itself, which tells the history from now on."""
         watcher = _WATCHERS.get(service_name)
         if watcher is not None:
-            watcher(Edge(self._world, self._objects, process, incarnation), service)
+            edge = Edge(self._world, self._objects, process, incarnation)
+            watcher(edge, service)
+            if watcher is _Leader:
+                _Consumption(edge, self._world, self._world.processes[process].leader._consumed)
         return service
 
 
@@ -217,6 +223,37 @@ class _Leader:
             self.edge.tell(Acquired, number, share, request.member_id, *ids, *given)
 
 
+class _Consumption:
+    """Rounds of consumed retention: what a leader deletes, and how far the groups were then."""
+
+    def __init__(self, edge: Edge, world: World, retention: Any) -> None:
+        self._edge = edge
+        self._world = world
+        self._asked: dict[bytes, Starts] = {}
+        self._retain = retention._retain
+        self._move = retention._move
+        vars(retention).update(_retain=self.retain, _move=self.move)
+
+    async def retain(self, topic_ids: list[bytes]) -> None:
+        """In the place of `ConsumedRetention._retain`, one at a time; the leader asks first of all."""
+        self._asked = {topic_id: topic_starts(self._world, topic_id, settled=True) for topic_id in topic_ids}
+        await self._retain(topic_ids)
+
+    async def move(self, partition: TopicIdPartition, topic_log: Any, start: int, groups: int) -> None:
+        """In the place of `ConsumedRetention._move`."""
+        topic_id, number = partition
+        asked, now = self._asked[topic_id], topic_starts(self._world, topic_id, settled=False)
+        self._edge.tell(
+            Consumed,
+            self._edge.topic(topic_id),
+            number,
+            start,
+            tuple((group, starts.get(number, (-1, -1))[0]) for group, starts in asked.items()),
+            tuple((group, *starts.get(number, (-1, -1))) for group, starts in now.items()),
+        )
+        await self._move(partition, topic_log, start, groups)
+
+
 class _LockedThen:
     """What a leader had when it gave ranges out; their answer may leave later."""
 
@@ -279,7 +316,7 @@ class _Object:
     def acquire(self, event: ev.Acquire) -> Any:
         """In the place of `SharePartitionHost.acquire`: locks begin here, whatever becomes of the answer."""
         core = self._host.core
-        before = core.in_flight
+        before = locks_used(core)
         ranges = self._acquire(event)
         if not ranges:
             return ranges
@@ -287,7 +324,7 @@ class _Object:
         number = leader.fetches.get(event.fetch_id, leader.request)
         then = _LockedThen(self._edge.now_ms(), self._host, self._id, settings.lock_ms)
         leader.locked[number, self._partition] = then
-        window = (before, core.in_flight, settings.max_record_locks)
+        window = (before, locks_used(core), settings.max_record_locks)
         batch_max = max(batch.last_offset - batch.base_offset + 1 for batch in event.batches)
         for first, last, count in ranges:
             epochs = (then.leader_epoch, core.generation, then.state_epoch)
@@ -326,7 +363,7 @@ def _call(request: ShareRequest) -> str:
 
 
 def _batches(batches: Sequence[AckBatch]) -> tuple[AckBatchSeen, ...]:
-    return tuple((first, last, tuple(types)) for first, last, types in batches)
+    return tuple((first, last, tuple(types)) for first, last, types, _ in batches)
 
 
 _WATCHERS: Final[dict[str, Callable[[Edge, Any], object]]] = {

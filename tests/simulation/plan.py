@@ -13,7 +13,8 @@ from random import Random
 from typing import Any, Final
 
 from tests.simulation.faults import Fault
-from tests.simulation.faults.catalogue import KINDS, draw
+from tests.simulation.faults.catalogue import KINDS, amid, draw
+from tests.simulation.shape import CHANGES
 from tests.simulation.world import ProcessShape, Shape
 
 #: How many faults strike, and how often it is so many.
@@ -59,6 +60,9 @@ class Plan:
             Step(rng.randrange(first_ms, last_ms), draw(Random(f"{seed}/fault/{number}"), shape))
             for number in range(count)
         ]
+        if CHANGES in shape.pressures:
+            changes = Random(f"{seed}/{CHANGES}")
+            steps += [Step(changes.randrange(first_ms, last_ms), each) for each in amid(changes, shape)]
         ordered = tuple(sorted(steps, key=lambda step: step.at_ms))
         return cls(shape, work_ms, ordered, operations_min=OPERATIONS_MIN, drawn=True)
 

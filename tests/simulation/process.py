@@ -21,7 +21,7 @@ from shard_runtime.config.process_settings import Settings, load_settings
 from shard_runtime.record_log.memory.store import memory_cluster_store, memory_log
 from shard_runtime.record_log.redis.connection import StoreSettings
 from share_node.data_directory import NodeIdentity
-from share_node.internal import LogEnds
+from share_node.internal import LeaderForNodes
 from share_node.process import NodeProcess
 from share_node.process_store import StoreClient
 from tests.simulation.clock import LIFE, Life, living
@@ -150,7 +150,7 @@ class _Server:
         if only_while is not None:
             return  # what is served while older builds are about: here all are of today
         process = self._process
-        if not isinstance(service, LogEnds):  # part of the leader's own service, which is watched
+        if not isinstance(service, LeaderForNodes):  # part of the leader's own service, which is watched
             service = self._world.observer.watch(descriptor.name, service, process.name, process.incarnation)
         self._services.append((descriptor, service))
 

@@ -10,7 +10,7 @@ from partition_leader.share.core.status import Status
 from partition_leader.share.core.transitions import PENDING
 from shard_runtime.config import kafka_configs
 from tests.simulation.history import GroupSeen, SizesSeen, StateSeen
-from tests.simulation.inside import confirmed, running, seen, share_of, states
+from tests.simulation.inside import confirmed, locks_used, running, seen, share_of, states
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -149,12 +149,21 @@ def _leader_sizes(process: Process, resting: bool) -> Iterator[tuple[str, int, i
     yield "ms that a deadline is overdue", max(0, now_ms - min(due_ms, default=now_ms)), _OVERDUE_MS
     yield "ms that a lock is overdue", max((_overdue_ms(host, now_ms) for host in hosts), default=0), _OVERDUE_MS
     yield "records that wait for no write", sum(map(_forgotten, hosts)), 0
+    yield "share-partitions that dead letters hold up", sum(map(_held_up, hosts)), 0
 
 
 def _overdue_ms(host: Any, now_ms: int) -> int:
     """By how much the lock of an acquired record has run out: no such record is without a timer (INV-19)."""
     runs = (run for batch in host.core._state.window.walk() for run in batch.lock_runs(batch.first, batch.last))
     return max((now_ms - deadline for *_, code, _, _, deadline in runs if code == STATE_ACQUIRED), default=0)
+
+
+def _held_up(host: Any) -> bool:
+    """Whether no new record is acquired though locks are free, counted anew without the dead letters (PL-915)."""
+    core, window, settings = host.core, host.core._state.window, host.group.settings
+    if not core.dead_letters_waiting or core.can_acquire(settings) or core.dead_letters_full(settings):
+        return False
+    return window.open_gap is None and locks_used(core) < settings.max_record_locks
 
 
 def _forgotten(host: Any) -> int:

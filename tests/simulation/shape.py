@@ -31,6 +31,7 @@ FLAGS: Final = MappingProxyType(
         "group.share.auto.offset.reset": "earliest",
         "shard.compaction.entries.min": "30",
         "shard.history.ms": "0",
+        "sharegroups.retention.consumed.interval.ms": "300",
         "share.coordinator.snapshot.update.records.per.snapshot": "7",
         "share.coordinator.cold.partition.snapshot.interval.ms": "5000",
     }
@@ -48,11 +49,21 @@ PRESSURES: Final = MappingProxyType(
         "assignment": 0.15,  # assignments are computed at an interval
         "bytes": 0.15,  # fetches want few bytes
         "bulk": 0.02,  # windows of more than a thousand records
+        "changes": 0.3,  # groups are deleted, made again, and their offsets altered and deleted
+        "letters": 0.3,  # groups have a dead-letter queue, and its topic is in trouble
+        "consumed": 0.2,  # topics keep only what some group still needs
+        "transactions": 0.25,  # beside others transactional producers, and an operator perhaps; groups read committed
     }
 )
 #: How far the wall clock of a process is from that of clients, at most, before any fault.
 SKEW_MS: Final = 50
 SIZE_FLAG: Final = "group.share.max.size"
+CHANGES: Final = "changes"
+LETTERS: Final = "letters"
+TRANSACTIONS: Final = "transactions"
+CONSUMED: Final = "consumed"
+#: Drawn behind all others, in this order: they came later, and what was drawn before is drawn as before.
+_LATER: Final = (CHANGES, LETTERS, TRANSACTIONS, CONSUMED)
 
 
 @dataclass(frozen=True)
@@ -97,9 +108,10 @@ class Shape:
             )
         replicas, flags = rng.choice((0, 0, 2)), dict(_drawn_flags(rng))
         keepalive_ms = rng.choice((3_000, 30_000))
-        pressures = tuple(word for word, chance in PRESSURES.items() if rng.random() < chance)
+        pressures = tuple(word for word in PRESSURES if word not in _LATER and rng.random() < PRESSURES[word])
         if rng.random() < 0.1:
             flags[SIZE_FLAG] = rng.choice(("1", "2", "3"))
+        pressures += tuple(word for word in _LATER if rng.random() < PRESSURES[word])
         return cls(processes, replicas, flags, keepalive_ms, pressures)
 
 

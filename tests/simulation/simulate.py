@@ -32,7 +32,7 @@ T = TypeVar("T")
 _BEGIN_S: Final = 120.0
 _CALM_S: Final = 180.0
 _DRAIN_S: Final = 240.0
-_END_S: Final = 240.0
+_END_S: Final = 360.0
 #: Where a run has few operations, its clients work on for so many samples at most.
 _LONGER_MAX: Final = 60
 #: Locks run out, unconfirmed tails are confirmed, start offsets are written (PL-621), before anything is compared.

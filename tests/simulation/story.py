@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from tests.simulation import coordinator_events, leader_events
 from tests.simulation import history as h
-from tests.simulation import leader_events
 from tests.simulation.checkers import Violation
+from tests.simulation.checkers.causes import CHANGES
 from tests.simulation.outcome import Outcome
 from tests.simulation.words import Words
 
@@ -110,6 +111,8 @@ class Focus:
         """Whether the event is told."""
         if id(event) in self.named or isinstance(event, _WORLD):
             return True
+        if self._changes(event):
+            return True
         if self.spans or self.values:
             return not self.values.isdisjoint(_values(event)) or self._overlaps(event)
         if isinstance(event, h.StateSeen | h.GroupSeen | h.SizesSeen) and type(event) not in self.kinds:
@@ -117,6 +120,12 @@ class Focus:
         if self.shares:
             return not self.shares.isdisjoint(_shares(event))
         return type(event) in self.kinds and not self.groups.isdisjoint(_groups(event))
+
+    def _changes(self, event: h.Event) -> bool:
+        """Whether it changes a group that the violation names."""
+        if isinstance(event, h.Administered):
+            return event.call in CHANGES and event.target in self.groups
+        return isinstance(event, coordinator_events.GroupDecided) and event.group_id in self.groups
 
     def _overlaps(self, event: h.Event) -> bool:
         if isinstance(event, h.StateSeen):

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kip932.ids import ACK_ACCEPT, STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
+from kip932.ids import STATE_ARCHIVING, STATE_AVAILABLE
 from tests.simulation.checkers.first_start import FirstStart
-from tests.simulation.checkers.groups_apart import NoDeadLetters, OwnDeliveries, OwnSettings
+from tests.simulation.checkers.groups_apart import OwnDeliveries, OwnSettings
 from tests.simulation.checkers.labels import LabelsKept
 from tests.simulation.checkers.objects import Objects
 from tests.simulation.checkers.passing import NothingSkipped
@@ -79,6 +79,24 @@ class TestStateEpochs:
         late = Made().answered("Delete").at(9)
         assert found(StateEpochs(), asked(late, "DeleteTopics", "t", TOPIC, 9)) == ["INV-15"]
 
+    @pytest.mark.rule("INV-15")
+    @pytest.mark.parametrize(
+        ("error", "name", "later_ms", "violations"),
+        [
+            ("REQUEST_TIMED_OUT", "t", 4_000, []),
+            ("REQUEST_TIMED_OUT", "t", 6_000, ["INV-15"]),
+            ("REQUEST_TIMED_OUT", "other", 4_000, ["INV-15"]),
+            ("UNKNOWN_TOPIC_OR_PARTITION", "t", 4_000, ["INV-15"]),
+        ],
+    )
+    def test_a_deletion_of_unknown_outcome_may_come_late_and_be_of_the_next_topic_of_its_name(
+        self, error: str, name: str, later_ms: int, violations: list[str]
+    ) -> None:
+        made = Made().at(10)
+        made.add(Administered, "DeleteTopics", name, "its former id", error, 5)
+        made = asked(made.at(10 + later_ms), "CreateTopics", "t", TOPIC, 10 + later_ms)
+        assert found(StateEpochs(), made.answered("Initialize").answered("Delete")) == violations
+
     @pytest.mark.rule("INV-9")
     def test_it_begins_at_0_only_where_its_partition_came_later(self) -> None:
         assert found(StateEpochs(), Made().answered("Initialize", 0)) == ["INV-9"]
@@ -143,6 +161,15 @@ class TestObjects:
         made.add(SessionEnded, 1, "g", "B")
         made.history.events = [event for event in made.history.events if not isinstance(event, ObjectDropped)]
         assert not found(Objects(), dropped(made, "released"))
+
+    @pytest.mark.rule("INV-7")
+    def test_one_that_was_loaded_for_its_letters_is_released_at_any_time_if_it_gave_nothing_out(self) -> None:
+        waits = (0, 0, STATE_ARCHIVING, 1)
+        made = made_object(Made()).reads(0, waits).at(30_000)
+        assert not found(Objects(), made_object(dropped(made, "released").successor("a", leader_epoch=7, generation=2)))
+        assert found(Objects(), dropped(made_object(Made()).reads(0).at(30_000), "released")) == ["INV-7"]
+        gave = made_object(Made()).reads(0, waits).at(30_000).acquires("A", 1)
+        assert found(Objects(), dropped(gave, "released")) == ["INV-7"]
 
     @pytest.mark.rule("INV-7")
     @pytest.mark.parametrize("reason", ["released", "leadership_lost"])
@@ -371,9 +398,3 @@ class TestGroupsApart:
         made.share = SHARE._replace(group_id="another")
         made.locks("A", 0, count=2).share = SHARE
         assert found(OwnDeliveries(), made.writes(0, batch)) == ["INV-15"]
-
-    def test_nothing_is_on_its_way_to_a_dead_letter_queue(self) -> None:
-        assert not found(NoDeadLetters(), Made().produced(0).writes(0, (0, 0, STATE_ARCHIVED, 1)).rests(1))
-        assert found(NoDeadLetters(), Made().produced(0).writes(0, (0, 0, STATE_ARCHIVING, 1))) == ["INV-18"]
-        assert found(NoDeadLetters(), Made().produced(0).rests(2)) == ["INV-18"]
-        assert not found(NoDeadLetters(), Made().settles("A", 0, kind=ACK_ACCEPT))

@@ -232,6 +232,7 @@ BEYOND = {
     "services/shard_runtime/metrics/endpoint.py:to_thread": "the port for metrics, which is not opened",
     "services/partition_leader/topic_rpc/produce.py:run_in_executor": "batches too large to be looked at in one step",
     "services/partition_leader/topic_rpc/produce_batches.py:time.sleep": "in that thread",
+    "services/partition_leader/dead_letters/source_codec.py:run_in_executor": "source batches too large for one step",
     "services/partition_leader/topic_log/reader.py:run_in_executor": "look-ups by time in batches that are large",
 }
 #: `id` where it only tells objects apart, and nothing is ordered by it: file and line's text.

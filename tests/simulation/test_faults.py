@@ -113,3 +113,21 @@ def test_a_visitor_takes_shards_and_gives_them_back() -> None:
         await world.settled()
 
     play(act)
+
+
+def test_two_visits_of_one_name_that_end_at_once_end_it_once() -> None:
+    async def act(world: World) -> None:
+        first = asyncio.create_task(Visit("visitor0", ("share_coordinator",), 30_000, False).strike(world))
+        await asyncio.sleep(2.5)
+        await world.kill("visitor0")
+        second = asyncio.create_task(Visit("visitor0", ("share_coordinator",), 30_000, True).strike(world))
+        await asyncio.sleep(2.5)
+        assert world.processes["visitor0"].ready
+        first.cancel()
+        second.cancel()
+        ended = await asyncio.gather(first, second, return_exceptions=True)
+        assert [type(one) for one in ended] == [asyncio.CancelledError] * 2
+        assert "visitor0" not in world.processes
+        await world.settled()
+
+    play(act)

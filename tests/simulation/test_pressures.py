@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 
@@ -9,12 +10,16 @@ import pytest
 
 from kip932.ids import ACK_RENEW, EPOCH_LEAVE
 from tests.simulation import history as h
+from tests.simulation.checkers.causes import CHANGES
 from tests.simulation.checkers.reading import shortened
-from tests.simulation.leader_events import Locked, StartResolved
+from tests.simulation.coordinator_events import GroupDecided
+from tests.simulation.faults.changes import AmidChange
+from tests.simulation.leader_events import Consumed, Locked, StartResolved
 from tests.simulation.outcome import Outcome
-from tests.simulation.plan import Plan
+from tests.simulation.plan import Plan, Step
 from tests.simulation.shape import PRESSURES
 from tests.simulation.simulate import simulate
+from tests.simulation.transaction_events import TransactionAborted, TransactionEnded
 
 SEEDS = (12, 14, 16)  # each has an administrator
 
@@ -38,6 +43,14 @@ def test_retention_moves_logs_on_that_nobody_cut() -> None:
         if any(log.log_start_offset > 0 for (topic_id, _), log in outcome.final.logs.items() if topic_id in short):
             return
     pytest.fail("no log began later")
+
+
+@pytest.mark.rule("CM-160")
+def test_logs_follow_the_groups_where_topics_keep_only_what_is_needed() -> None:
+    outcomes = played("consumed", "changes")
+    moved = [event for outcome in outcomes for event in outcome.history.of(Consumed)]
+    assert any(len(event.now) > 1 for event in moved)
+    assert any(start > event.log_start_offset for event in moved for _, _, start in event.now)
 
 
 def test_groups_begin_within_what_is_there_by_duration() -> None:
@@ -88,14 +101,63 @@ def test_long_windows_pass_the_thresholds_of_locks_and_batches() -> None:
     assert max(len(event.batches) for event in writes) > 64
 
 
+def test_groups_are_changed_and_read_again_what_they_are_set_back_to() -> None:
+    done = Counter((e.call, e.error) for outcome in played("changes") for e in outcome.history.of(h.Administered))
+    for call in CHANGES:
+        assert done[call, ""] > 0, call
+        assert done[call, "NON_EMPTY_GROUP"] > 2, call
+    first = [e for outcome in played("changes") for e in outcome.history.of(h.Delivered) if e.delivery_count == 1]
+    places = Counter((event.group_id, event.place) for event in first)
+    assert any(count > 1 for (group_id, _), count in places.items() if group_id == "c0")
+    assert all(count == 1 for (group_id, _), count in places.items() if not group_id.startswith("c"))
+
+
+def test_a_group_is_made_again_and_somebody_looks() -> None:
+    for outcome in played("changes"):
+        decided = [event for event in outcome.history.of(GroupDecided) if event.group_id.startswith("c")]
+        gone = {event.group_id for event in decided if not event.made}
+        assert any(event.group_id in gone for event in decided[len(decided) // 2 :] if event.made)
+    looked = [event.there for outcome in played("changes") for event in outcome.history.of(h.GroupLooked)]
+    assert set(looked) == {True, False}
+
+
+def test_a_deletion_is_struck_in_its_midst_and_ends_all_the_same() -> None:
+    plan = Plan.draw(SEEDS[0])
+    shape = replace(plan.shape, pressures=("changes",), replicas=0)
+    amid = AmidChange(deletion=True, killed=True, other=-1, delay_ms=1, ms=500)
+    steps = tuple(Step(at_ms, amid) for at_ms in (500, 3000, 5000))
+    outcome = simulate(SEEDS[0], replace(plan, shape=shape, steps=steps))
+    assert [str(violation) for violation in outcome.violations] == []
+    assert "killed" in {event.what for event in outcome.history.of(h.ProcessChanged) if event.at_ms < plan.work_ms}
+
+
 def test_a_plan_draws_each_of_them_and_full_groups_now_and_then() -> None:
     shapes = [Plan.draw(seed).shape for seed in range(300)]
     for word in PRESSURES:
-        assert 0 < sum(word in shape.pressures for shape in shapes) < 100
+        assert 0 < sum(word in shape.pressures for shape in shapes) < 120  # letters: in a third
     assert 0 < sum("group.share.max.size" in shape.flags for shape in shapes) < 100
+
+
+@pytest.mark.rule("INV-18")
+def test_letters_arrive_though_their_topic_comes_late_and_closes() -> None:
+    outcomes = played("letters")
+    assert any(outcome.final.letters for outcome in outcomes)
+    asked = [e.detail for outcome in outcomes for e in outcome.history.of(h.Administered) if e.target == h.LETTER_TOPIC]
+    assert "errors.deadletterqueue.group.enable=false" in asked
 
 
 def test_a_full_group_refuses_members_and_is_emptied_in_the_end() -> None:
     outcomes = played("max poll", **{"group.share.max.size": "1"})
     failures = [e.error for outcome in outcomes for e in outcome.history.of(h.ClientFailed)]
     assert "GROUP_MAX_SIZE_REACHED" in failures
+
+
+def test_transactions_commit_abort_die_and_outlast_their_time_out() -> None:
+    outcomes = played("transactions")
+    told = Counter(event.outcome for outcome in outcomes for event in outcome.history.of(TransactionEnded))
+    assert min(told["committed"], told["aborted"], told["UNKNOWN"]) > 0
+    assert any(outcome.final.hidden for outcome in outcomes)
+    assert any(event for outcome in outcomes for event in outcome.history.of(TransactionAborted)), "an operator did"
+    produced = {event.value for outcome in outcomes for event in outcome.history.of(h.Produced)}
+    delivered = {event.value for outcome in outcomes for event in outcome.history.of(h.Delivered)}
+    assert any(value.startswith(b"x") for value in produced & delivered)

@@ -83,7 +83,7 @@ def _acks(batches: Iterable[h.AckBatchSeen]) -> str:
 
 
 def _state(start_offset: int, batches: Iterable[h.StateBatchSeen]) -> str:
-    told = _few(f"{_span(a, b)} {_STATES.get(state, state)} x{count}" for a, b, state, count in batches)
+    told = _few(f"{_span(a, b)} {_STATES.get(state, state)} x{count}" for a, b, state, count, *_ in batches)
     return f"start {start_offset}, {told}"
 
 
@@ -110,6 +110,7 @@ _SAYINGS: Final[dict[type[h.Event], Callable[[Words, Any], str]]] = {
     h.ClientFailed: lambda w, e: f"{e.call} fails: {e.error}",
     h.LagSeen: lambda w, e: f"sees {w.share(e.share)} start at {e.start_offset}, lag {e.lag}",
     h.Administered: lambda w, e: f"{e.call} {e.target} {e.detail}: {_error(e.error)}",
+    h.GroupLooked: lambda w, e: f"sees by {e.call} that {e.group_id} {'exists' if e.there else 'does not exist'}",
     h.SessionAsked: lambda w, e: (
         f"#{e.incarnation} hears {e.call} {e.request} of {e.member_id[:8]} ({e.group_id}) on {e.connection}, "
         f"epoch {e.session_epoch}: " + _few(f"{w.partition(t, p)} {_acks([batch])}" for t, p, batch in e.acks)
@@ -157,6 +158,9 @@ _SAYINGS: Final[dict[type[h.Event], Callable[[Words, Any], str]]] = {
     ),
     coordinator_events.TargetComputed: lambda w, e: (
         f"#{e.incarnation} computes the target of {e.group_id} at epoch {e.epoch}: {_target(w, e)}"
+    ),
+    coordinator_events.GroupDecided: lambda w, e: (
+        f"#{e.incarnation} {'makes' if e.made else 'deletes'} group {e.group_id} at epoch {e.epoch}"
     ),
     h.Configured: lambda w, e: "begins with " + " ".join(f"{name}={value}" for name, value in e.flags),
     h.LimitsSeen: lambda w, e: (

@@ -83,6 +83,7 @@ class World:
         #: Lives that are over. They are kept, else their tasks would be cleaned up in the midst of the run.
         self._buried: list[Process] = []
         self._leaving: list[asyncio.Task[None]] = []
+        self._changes: list[tuple[bool, asyncio.Future[str]]] = []
         self._shapes = {each.name: each for each in shape.processes}
 
     # ---- time and chance
@@ -99,6 +100,21 @@ class World:
         """The run goes on to "work", "calm", "drain" or "rest"."""
         self.phase = phase
         self.history.add(PhaseBegan(self.now_ms(), "world", phase))
+
+    async def change_begun(self, *, deletion: bool) -> str:
+        """Wait until a coordinator begins to change a group as somebody asked; the name of its process. `deletion`:
+        until it begins to delete one, or its offsets."""
+        begun: asyncio.Future[str] = self.loop.create_future()
+        self._changes.append((deletion, begun))
+        return await begun
+
+    def changes(self, name: str, *, deletion: bool) -> None:
+        """A coordinator in this process decides the first write of a change of a group."""
+        meant = [begun for narrow, begun in self._changes if deletion or not narrow]
+        self._changes = [each for each in self._changes if each[1] not in meant]
+        for begun in meant:
+            if not begun.done():
+                begun.set_result(name)
 
     def clock_of(self, name: str) -> ProcessClock:
         """The clock of a process's machine: no two machines were started at the same moment."""

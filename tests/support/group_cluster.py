@@ -117,7 +117,10 @@ class Leaders:
     def __init__(self) -> None:
         self.ends: dict[tuple[bytes, int], int] = {}
         self.holes: dict[tuple[bytes, int], int] = {}
+        #: What a group holds, what waits and the age of its oldest record, for leaders that know the question.
+        self.backlogs: dict[tuple[bytes, int], dict[str, int]] = {}
         self.failures: list[int] = []
+        self.groups: list[str] = []
 
     async def list_offsets(
         self, request: offsets_pb.ListOffsetsRequest, context: CallContext
@@ -133,6 +136,10 @@ class Leaders:
                 one.offset = self.ends.get(key, 0)
                 if asked.HasField("holes_from"):
                     one.holes = self.holes.get(key, 0)
+                if asked.HasField("share_group_id"):
+                    self.groups.append(asked.share_group_id)
+                    for name, value in self.backlogs.get(key, {}).items():
+                        setattr(one, f"group_{name}", value)
         return response
 
 

@@ -37,8 +37,8 @@ QUICK = {
     "share.coordinator.state.topic.num.partitions": "4",
     "offsets.topic.num.partitions": "4",
 }
-#: As QUICK, with the group epochs of Kafka trunk.
-KAFKA = {**QUICK, "group.share.fast.first.assignment": "false"}
+#: As QUICK, with the group epochs and the assignor of Kafka trunk.
+KAFKA = {**QUICK, "group.share.fast.first.assignment": "false", "group.share.assignors": "simple"}
 
 
 class StartedProcess:
@@ -168,6 +168,10 @@ class Cluster:
         self._others.append(process)
         assert word == "ready"
         return address
+
+    def kill_leader(self) -> None:
+        """SIGKILL for the newest partition leader that was added."""
+        self._others.pop().kill()
 
     def close(self) -> None:
         """End every process, the newest first, and remove the data."""

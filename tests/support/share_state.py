@@ -101,7 +101,7 @@ PASSING: Final = 50_000
 
 
 def write(
-    *batches: tuple[int, int, int, int],
+    *batches: tuple[int, ...],
     start: int = -1,
     state: int = PASSING,
     leader: int = PASSING,

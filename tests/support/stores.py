@@ -249,6 +249,10 @@ class Valkey:
             await proxy.start()
         return open_store(f"redis://127.0.0.1:{proxy.port}?protocol={self._protocol}")
 
+    def port_of(self, name: str) -> int:
+        """The port at which a client reaches the server, for a process that is to be this client."""
+        return self._proxies[name].port
+
     async def raw(self, *commands: Command) -> list[Any]:
         return await self.servers[0].run(*commands)
 

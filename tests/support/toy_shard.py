@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kip932.errors import InvalidRequestError
-from shard_runtime.hosting.shard import Anchor, Decision
+from shard_runtime.hosting.shard import Anchor, DamagedEntry, Decision
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import (
     STREAM_START,
@@ -23,6 +23,7 @@ from shard_runtime.record_log.protocol import (
     StreamAppend,
     StreamId,
 )
+from shard_runtime.record_log.settlements import Settlement
 from tests.support.clocks import HandClock
 
 SHARD = ShardId(ShardKind.SHARE_STATE, "7")
@@ -56,6 +57,7 @@ class ToyShard:
     """Values by key. `Put` writes one record and answers the new value, `Get` answers without one."""
 
     def __init__(self) -> None:
+        self.hurt: list[DamagedEntry] = []
         self.values: dict[str, int] = {}
         self.deadline: int | None = None
         self.pauses: list[int] = []
@@ -75,6 +77,18 @@ class ToyShard:
         before = self.values.get(record.key)
         self._set(record.key, record.value)
         return (record.key, before)
+
+    def quarantine(self, found: DamagedEntry) -> bool:
+        if found.key is None:
+            return False
+        self.hurt.append(found)
+        return True
+
+    def drop(self, key: Hashable) -> bool:
+        return False
+
+    def quarantined(self) -> Sequence[DamagedEntry]:
+        return self.hurt
 
     def undo(self, token: object) -> None:
         assert isinstance(token, tuple)
@@ -121,6 +135,9 @@ class ToyCodec:
         key, _, value = data.decode().partition("=")
         return Record(key, int(value) if value else None)
 
+    def key(self, data: bytes) -> str:
+        return data.decode()
+
 
 @dataclass
 class ObedientLog:
@@ -139,6 +156,7 @@ class ObedientLog:
     now_ms: int = 0
     notes_failures: list[Exception] = field(default_factory=list)
     skips: frozenset[StreamId] = frozenset()
+    skip_failures: list[Exception] = field(default_factory=list)
     notes_read: int = 0
 
     def __post_init__(self) -> None:
@@ -174,9 +192,11 @@ class ObedientLog:
         found = [entry for entry in self.entries if entry.id > after and (through is None or entry.id <= through)]
         return found[:count]
 
-    async def skipped(self, shard: ShardId) -> frozenset[StreamId]:
+    async def skipped(self, shard: ShardId) -> Mapping[StreamId, Settlement]:
         await asyncio.sleep(0)
-        return self.skips
+        if self.skip_failures:
+            raise self.skip_failures.pop(0)
+        return dict.fromkeys(self.skips, Settlement())
 
     async def readers(self, shard: ShardId) -> ReaderNotes:
         self.notes_read += 1

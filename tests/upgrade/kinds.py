@@ -18,6 +18,7 @@ from kip932.records.v1 import (
     share_state_log_pb2,
     state_batch_pb2,
     topic_log_pb2,
+    transaction_pb2,
     write_stats_pb2,
 )
 from shard_runtime.record_log.protocol import CLAIM_TYPE, NOOP_TYPE, Entry
@@ -32,6 +33,7 @@ MODULES: Final = (
     share_state_log_pb2,
     state_batch_pb2,
     topic_log_pb2,
+    transaction_pb2,
     write_stats_pb2,
 )
 _RECORDS: Final[tuple[tuple[str, type[Message]], ...]] = (

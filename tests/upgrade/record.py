@@ -24,6 +24,7 @@ from kip932.state_batches import StateBatch, WriteStats
 from partition_leader.topic_log.codec import batch_entry, log_start_entry, marker_entry, producers_entry
 from partition_leader.topic_log.core.batch import LogBatch
 from partition_leader.topic_log.core.producers import ProducerState, ProducerTable, SequencedBatch
+from partition_leader.topic_log.core.transactions import LogTransactions
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster import metadata_log
 from shard_runtime.cluster.metadata import Acl, AclAdded, AclRemoved, Change, StreamsRemoved, TopicDeleted
@@ -234,7 +235,7 @@ async def _write_topic(log: StoreRecordLog, shard: ShardId) -> None:
     control = [
         Entry(StreamId(epoch, 1), NOOP_TYPE, noop_record(WALL_MS)),
         log_start_entry(StreamId(epoch, 2), 1, WALL_MS),
-        producers_entry(StreamId(epoch, 3), 3, producers, WALL_MS),
+        producers_entry(StreamId(epoch, 3), 3, producers, LogTransactions.none(), WALL_MS),
         log_start_entry(StreamId(epoch, 4), 1, WALL_MS, cold=True),
     ]
     await log.append(shard, epoch, [StreamAppend(shard.streams[0], main), StreamAppend(shard.streams[1], control)])

@@ -201,7 +201,7 @@ def _replay_share_state(dump: Dump, shard: ShardId, start: StreamId) -> tuple[di
             "leader": [state.leader_epoch, state.generation],
             "start offset": state.start_offset,
             "complete": state.delivery_complete_count,
-            "batches": [list(batch) for batch in state.batches],
+            "batches": [list(batch if batch.not_before_ms else batch[:4]) for batch in state.batches],
             "written ms": [state.create_ms, state.write_ms],
             "fences": [*state.fence, state.fence_state_epoch],
         }

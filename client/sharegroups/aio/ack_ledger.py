@@ -1,18 +1,19 @@
 """The deliveries that the application holds, its acknowledgements, its commits, and the results for its callback.
 
-Rules CL-21, CL-23 to CL-27. It hands acknowledgements to the sessions that delivered the records; `settled` brings back
-their outcome.
+Rules CL-21, CL-23 to CL-27, CL-113. It hands acknowledgements to the sessions that delivered the records; `settled`
+brings back their outcome.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from kip932.errors import KafkaError, RequestTimedOutError
-from kip932.ids import ACK_RENEW
+from kip932.errors import KafkaError, RequestTimedOutError, UnsupportedVersionError
+from kip932.ids import ACK_RELEASE, ACK_RENEW
 from sharegroups import arguments
 from sharegroups.aio.ack_outbox import PendingAck
 from sharegroups.aio.share_session import ShareSession
@@ -27,6 +28,8 @@ CommitResult = dict[TopicIdPartition, KafkaError | None]
 #: How many results wait for the callback at most; the oldest are dropped.
 _RESULTS_MAX: Final = 10_000
 _NEVER_MS: Final = 2**53
+#: The longest delay that can be asked for, s: a century. What a group may ask for is the leader's to say (PL-931).
+_DELAY_MAX_S: Final = 36_525 * 86_400
 
 
 class AckResult(NamedTuple):
@@ -103,29 +106,39 @@ class AckLedger:
         """Whether the application holds records of this session (CL-37)."""
         return any(part.session is session for part in self._handed)
 
-    def acknowledge(self, part: Delivered, offset: int, kind: int) -> None:
-        """Set one record's acknowledgement. Raises IllegalStateError when the record is not in flight (CL-23)."""
+    def acknowledge(self, part: Delivered, offset: int, kind: int, delay: float | None = None) -> None:
+        """Set one record's acknowledgement, and for how long (s) its release keeps it from being delivered (CL-113).
+
+        Raises IllegalStateError when the record is not in flight (CL-23), ValueError for a delay that cannot be,
+        UnsupportedVersionError for one that the leader would pass over.
+        """
         self._check_explicit()
-        if not part.delivery.acknowledge(offset, kind):
+        delay_ms = None if delay is None else _delay_ms("acknowledge", kind, delay)
+        if delay_ms:
+            _check_served(part)
+        if not part.delivery.acknowledge(offset, kind, delay_ms):
             raise _refusal(part.place, offset, renewed=part.delivery.is_renewed(offset))
 
-    def acknowledge_offset(self, topic: str, partition: int, offset: int, kind: int) -> None:
+    def acknowledge_offset(
+        self, topic: str, partition: int, offset: int, kind: int, delay: float | None = None
+    ) -> None:
         """As `acknowledge`, for the record at this topic, partition and offset (CL-23)."""
         self._check_explicit()
         if type(offset) is not int:
             arguments.whole("acknowledge_offset", "offset", offset, 64)
+        delay_ms = None if delay is None else _delay_ms("acknowledge_offset", kind, delay)
         for part in reversed(self._handed):
-            if (
-                part.topic == topic
-                and part.id_partition.partition == partition
-                and part.delivery.acknowledge(offset, kind)
-            ):
+            if part.topic != topic or part.id_partition.partition != partition:
+                continue
+            if delay_ms and part.delivery.in_flight(offset):
+                _check_served(part)
+            if part.delivery.acknowledge(offset, kind, delay_ms):
                 return
         raise _refusal(f"{topic}-{partition}", offset)
 
     def check_all_acknowledged(self) -> None:
         """Raise IllegalStateError when, in explicit mode, a record of the previous poll is unacknowledged (CL-21)."""
-        if self.explicit and any(part.delivery.unacknowledged for part in self._handed):
+        if self.explicit and any(part.blocks_poll for part in self._handed):
             raise IllegalStateError("All records must be acknowledged in explicit acknowledgement mode.")
 
     def take(self, accept_rest: bool) -> list[PendingAck]:
@@ -135,7 +148,7 @@ class AckLedger:
             return acks
         for part in self._handed:
             if accept_rest:
-                part.delivery.acknowledge_rest()
+                part.delivery.accept_rest()
             if batches := part.delivery.take():
                 acks.append(PendingAck(part, batches, 0))
         self._handed = [] if accept_rest else [part for part in self._handed if not part.delivery.finished]
@@ -209,6 +222,28 @@ def _refusal(place: str, offset: int, *, renewed: bool = False) -> IllegalStateE
     else:
         why = "it is not in your hands: its acknowledgement or renewal has been sent, or this consumer never had it"
     return IllegalStateError(f"The record cannot be acknowledged: {place} offset {offset}: {why}.")
+
+
+def _delay_ms(call: str, kind: int, delay: float) -> int:
+    """The delay of a release in ms, never less than what was asked for. Raises ValueError (CL-113)."""
+    if isinstance(delay, bool) or not isinstance(delay, int | float) or not 0 <= delay <= _DELAY_MAX_S:
+        instead = f"{call}(message, AcknowledgeType.RELEASE, delay=30.0)"
+        raise arguments.refusal(call, "delay", delay, "seconds from 0 on, or None for the group's back-off", instead)
+    if kind != ACK_RELEASE:
+        raise arguments.refusal(
+            call, "delay", delay, "none with this type: only AcknowledgeType.RELEASE makes a record wait"
+        )
+    return math.ceil(delay * 1000)
+
+
+def _check_served(part: Delivered) -> None:
+    """Raise UnsupportedVersionError when the leader that delivered the records knows no delays (PL-931)."""
+    session = part.session
+    if not session.release_delay_max_ms:
+        raise UnsupportedVersionError(
+            f"node {session.node_id}, which leads {part.place}, knows no delay of a release and would deliver the "
+            "record again at once: upgrade that node, or release without a delay"
+        )
 
 
 def _renewed(ack: PendingAck) -> Delivered:

@@ -7,8 +7,8 @@ session that owns it sends them.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -65,6 +65,10 @@ class PendingAck:
     not_before_ms: int = 0
     #: The error of an earlier attempt that may have taken effect all the same.
     unsure: KafkaError | None = None
+    #: Is told the outcome in place of the application: a renewal of `keep_alive` (CL-94).
+    told: Callable[[PendingAck, KafkaError | None], None] | None = None
+    #: They were refused together with others of their partition, so they go again in a request without those (CL-97).
+    alone: bool = False
     #: When the request that carries them was sent.
     sent_ms: int = 0
     renews: bool = field(init=False)
@@ -137,6 +141,10 @@ class AckOutbox:
             if len(acks) == 1:
                 taken += acks
                 continue
+            if any(ack.alone for ack in acks):
+                taken.append(acks[0])
+                kept += acks[1:]
+                continue
             waiting = set(merge([ack.batches for ack in acks])[1])
             for number, ack in enumerate(acks):
                 (kept if number in waiting else taken).append(ack)
@@ -149,6 +157,8 @@ class AckOutbox:
         parts: dict[TopicIdPartition, list[list[AckBatch]]] = {}
         for ack in self._pending:
             parts.setdefault(ack.delivered.id_partition, []).append(ack.batches)
+        if any(ack.alone for ack in self._pending):
+            return len(self._pending) == 1
         few = sum(len(ack.batches) for ack in self._pending) <= _RANGES_MAX
         return few and not any(merge(batches)[1] for batches in parts.values())
 
@@ -207,6 +217,7 @@ class AckOutbox:
         self, acks: list[PendingAck], results: Mapping[TopicIdPartition, KafkaError | None], retry: bool
     ) -> None:
         delay_ms: int | None = None
+        together = Counter([ack.delivered.id_partition for ack in acks]) if len(acks) > 1 else {}
         for ack in acks:
             partition = ack.delivered.id_partition
             if partition in results:
@@ -222,6 +233,9 @@ class AckOutbox:
                     self._backoff.next_ms() if delay_ms is None else delay_ms
                 )  # one for all: they failed together
                 self._try_again(ack, error, delay_ms)
+            elif isinstance(error, InvalidRecordStateError) and together.get(partition, 1) > 1:
+                ack.alone = True  # the request changed nothing (INV-6), and may be refused for another's sake
+                self._pending.append(ack)
             elif isinstance(error, InvalidRecordStateError) and ack.unsure is not None:
                 self._owner.settled(ack, ack.unsure)  # the leader may refuse it because the earlier attempt took effect
             else:

@@ -1,4 +1,4 @@
-"""The admin client for asyncio: topics, offsets of logs, configs, and by inheritance share groups (CL-45)."""
+"""The admin client for asyncio: topics, logs, configs, and by inheritance share groups and transactions (CL-45)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,17 @@ from sharegroups.admin_values import (
     NewTopic,
     Node,
     PartitionDescription,
+    RecordsExplained,
+    RecordsRead,
     TopicDescription,
 )
 from sharegroups.aio.cluster import Cluster
 from sharegroups.aio.config_calls import at_their_nodes
 from sharegroups.aio.coordinator_calls import at_any, until_answered, while_no_room
+from sharegroups.aio.explaining import Question, explained
 from sharegroups.aio.group_admin import GroupAdmin
+from sharegroups.aio.log_reading import READ_BYTES, Span, read
+from sharegroups.aio.transaction_admin import TransactionAdmin
 from sharegroups.arguments import partition, text, whole
 from sharegroups.config import ADMIN, Config, given_settings
 from sharegroups.errors import NetworkError
@@ -42,7 +47,7 @@ from sharegroups.security import transport_for
 Errors = dict[str, KafkaError | None]
 
 
-class Admin(GroupAdmin):
+class Admin(GroupAdmin, TransactionAdmin):
     """Administration. Settings as a dict, or as keywords with `_` for `.`; use it as `async with`, or call `close`.
 
     A call that changes several things returns each one's result or error. It raises KafkaError if it fails as a whole.
@@ -204,6 +209,40 @@ class Admin(GroupAdmin):
             }
 
         return await self._at_leaders(before, call)
+
+    async def read_records(self, partition: TopicPartition, offset: int, max_bytes: int = READ_BYTES) -> RecordsRead:
+        """Records of a partition from `offset` on, whoever may have consumed them (CL-92): about `max_bytes` of them,
+        at least one batch. Reading changes nothing.
+
+        Raises KafkaError: OffsetOutOfRangeError outside the log, UnknownTopicOrPartitionError, RequestTimedOutError.
+        """
+        call = "read_records"
+        given = arguments.partition(call, partition)
+        place = TopicPartition(given.topic, given.partition)
+        span = Span(place, whole(call, "offset", offset, 64), whole(call, "max_bytes", max_bytes))
+        return await read(self._cluster, span, self._timeout_s, self._at_leaders)
+
+    async def explain_record(
+        self, group_id: str, partition: TopicPartition, offset: int, last_offset: int | None = None
+    ) -> RecordsExplained:
+        """Why a record is, or is not, delivered to a group now; or the records from `offset` to `last_offset`, 1,000
+        at most (CL-90). Asking changes nothing.
+
+        Raises KafkaError: GroupIdNotFoundError, UnknownTopicOrPartitionError, InvalidRequestError for offsets that
+        cannot be, NotLeaderOrFollowerError when no leader was found in time.
+        """
+        call_name = "explain_record"
+        arguments.text(call_name, "group_id", group_id)
+        arguments.partition(call_name, partition)
+        whole(call_name, "offset", offset, 64)
+        last = whole(call_name, "last_offset", offset if last_offset is None else last_offset, 64)
+        return await explained(
+            self._cluster,
+            Question(group_id, TopicPartition(*partition), offset, last),
+            self._timeout_s,
+            self._at_leaders,
+            self._describe,
+        )
 
     async def _at_leaders(self, partitions: Iterable[TopicPartition], call: Any) -> dict[TopicPartition, Any]:
         """Send each leader one call for its partitions; partitions without a leader get an error."""

@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from kip932.errors import KafkaError
 from kip932.rpc.transport import Transport
 from sharegroups import arguments
 from sharegroups.aio.ack_ledger import AckCallback, CommitResult
 from sharegroups.aio.engine import ConsumerEngine
+from sharegroups.aio.keeping import Kept, OnLost
 from sharegroups.errors import ConcurrentModificationError, IllegalStateError
 from sharegroups.messages import AcknowledgeType, Message, Messages, delivered_of
 
@@ -60,13 +62,21 @@ class ShareConsumer:
         self._check_open()
         return list(self._engine.subscription)
 
-    async def poll(self, timeout: float | None = None) -> Messages:  # noqa: ASYNC109 - the shape of CL-44
+    async def poll(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - the shape of CL-44
+        *,
+        max_records: int | None = None,
+    ) -> Messages:
         """Return records as soon as there are any; empty after `timeout` seconds; None waits without end (CL-21).
 
-        In implicit mode it accepts what the previous poll returned. Raises WakeupError; IllegalStateError without a
-        subscription, and in explicit mode while a record is unacknowledged; KafkaError that ended the membership.
+        In implicit mode it accepts what the previous poll returned. `max_records`: how many records to ask for at most;
+        0 asks for none, and only keeps the membership (CL-98). Raises WakeupError; IllegalStateError without a
+        subscription, and in explicit mode while a record is neither acknowledged nor kept alive; KafkaError that ended
+        the membership.
         """
         arguments.seconds("poll", timeout)
+        arguments.count("poll", "max_records", max_records)
         engine = self._engine
         self._enter()
         try:
@@ -74,25 +84,49 @@ class ShareConsumer:
             deadline = None if timeout is None or timeout < 0 else clock() + timeout
             engine.raise_background()
             engine.ledger.run_callbacks()
-            messages = await engine.poll(None if deadline is None else deadline - clock())
+            messages = await engine.poll(None if deadline is None else deadline - clock(), max_records)
             while messages is None:
                 engine.ledger.run_callbacks()
                 messages = await engine.wait_records(None if deadline is None else deadline - clock())
             return messages
+        except KafkaError:
+            await asyncio.sleep(0)  # who polls on and on all the same lets the member's leave go out
+            raise
         finally:
             self._busy = False
 
-    def acknowledge(self, message: Message, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        """Acknowledge a record; the next poll or commit sends it (CL-23). Raises IllegalStateError if not in flight."""
+    def acknowledge(
+        self, message: Message, type: AcknowledgeType = AcknowledgeType.ACCEPT, *, delay: float | None = None
+    ) -> None:
+        """Acknowledge a record; the next poll or commit sends it (CL-23). Raises IllegalStateError if not in flight.
+
+        `delay`: with RELEASE, for how many seconds the group does not get the record again; 0: at once; None: as the
+        group's back-off says (CL-113). ValueError with another type; UnsupportedVersionError from a node of before.
+        """
         with self._exclusive():
-            self._engine.ledger.acknowledge(delivered_of(message), message.offset(), AcknowledgeType(type))
+            kind = AcknowledgeType(type)
+            self._engine.ledger.acknowledge(delivered_of(message), message.offset(), kind, delay)
 
     def acknowledge_offset(
-        self, topic: str, partition: int, offset: int, type: AcknowledgeType = AcknowledgeType.ACCEPT
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        type: AcknowledgeType = AcknowledgeType.ACCEPT,
+        *,
+        delay: float | None = None,
     ) -> None:
         """As `acknowledge`, for the record in flight at this topic, partition and offset (CL-23)."""
         with self._exclusive():
-            self._engine.ledger.acknowledge_offset(topic, partition, offset, AcknowledgeType(type))
+            self._engine.ledger.acknowledge_offset(topic, partition, offset, AcknowledgeType(type), delay)
+
+    def keep_alive(self, messages: Message | Iterable[Message], on_lost: OnLost | None = None) -> KeepAlive:
+        """`async with consumer.keep_alive(message) as kept:` renews until they are acknowledged or the block ends.
+
+        It needs explicit mode. `kept.lost`, `kept.is_lost(message)` and `kept.check()` tell that a lock could not be
+        kept; `on_lost` is called with the messages it befell (CL-94 to CL-96). Meanwhile poll() may be called.
+        """
+        return KeepAlive(self, Kept(messages, on_lost))
 
     async def commit_sync(self, timeout: float | None = None) -> CommitResult:  # noqa: ASYNC109 - the shape of CL-44
         """Send the acknowledgements and wait (CL-24): None or the error per partition; {} when nothing is pending.
@@ -145,6 +179,11 @@ class ShareConsumer:
             await self._engine.close(timeout)
             self._engine.finish_close()
 
+    def _keep(self, kept: Kept, begin: bool) -> None:
+        if begin:
+            self._check_open()
+        (self._engine.keeper.begin if begin else self._engine.keeper.end)(kept)
+
     def _check_open(self) -> None:
         if self._closed:
             raise IllegalStateError("This consumer has already been closed.")
@@ -165,3 +204,26 @@ class ShareConsumer:
             raise ConcurrentModificationError("the consumer is in use elsewhere; only wakeup() may be called now")
         self._check_open()
         self._busy = True
+
+
+class KeepAlive:
+    """What `keep_alive` returns: `async with`, or `begin` and `end`."""
+
+    def __init__(self, consumer: ShareConsumer, kept: Kept) -> None:
+        self._consumer = consumer
+        self._kept = kept
+
+    def begin(self) -> Kept:
+        """Begin to renew. Raises IllegalStateError in implicit mode, or for a record that is not in flight."""
+        self._consumer._keep(self._kept, begin=True)
+        return self._kept
+
+    def end(self) -> None:
+        """Renew no longer. A second call does nothing."""
+        self._consumer._keep(self._kept, begin=False)
+
+    async def __aenter__(self) -> Kept:
+        return self.begin()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.end()

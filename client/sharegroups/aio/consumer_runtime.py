@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
+from typing import Final
 
-from kip932.errors import KafkaError
+from kip932.errors import InvalidTopicError, KafkaError
 from kip932.rpc.transport import Transport
 from sharegroups.aio.ack_outbox import PendingAck
 from sharegroups.aio.cluster import Cluster
@@ -18,6 +20,11 @@ from sharegroups.core.membership import Membership
 from sharegroups.messages import Delivered
 from sharegroups.metrics import ConsumerMetrics
 from sharegroups.security import transport_for
+
+log = logging.getLogger(__name__)
+
+#: How long a leave that goes only at the close's deadline may take to be answered, s (CL-11).
+_LEAVE_S: Final = 0.05
 
 
 class ConsumerRuntime:
@@ -35,6 +42,9 @@ class ConsumerRuntime:
         in_use: Callable[[ShareSession], bool],
     ) -> None:
         self._membership = membership
+        self._failed = failed
+        self._impossible: frozenset[str] = frozenset()
+        self._group_id = member.group_id
         self._own_transport = transport is None
         self._transport = transport if transport is not None else transport_for(member.config)
         self.metrics = ConsumerMetrics(asyncio.get_running_loop().time())
@@ -45,6 +55,7 @@ class ConsumerRuntime:
             metrics=self.metrics,
             settled=settled,
             failed=failed,
+            gave_up=self._give_up,
             expired=expired,
             in_use=in_use,
         )
@@ -57,10 +68,36 @@ class ConsumerRuntime:
             assigned=self.fetcher.assign,
             wake_owner=self.fetcher.wake,
         )
-        self.watch = StallWatch(self.cluster, membership, member.config["bootstrap.servers"])
+        self.watch = StallWatch(
+            self.cluster, membership, self.heartbeats, member.group_id, member.config["bootstrap.servers"]
+        )
+        self.cluster.listen(self._look_at_names)
         self.cluster.start()
         self.heartbeats.start()
         self.watch.start()
+
+    def _look_at_names(self) -> None:
+        """Let the next poll raise that no topic can have a name of the subscription, once for each name (CL-93)."""
+        names = self._membership.subscription
+        errors = {name: self.cluster.errors[name] for name in names if name in self.cluster.errors}
+        impossible = {name: error for name, error in errors.items() if isinstance(error, InvalidTopicError)}
+        for name in impossible.keys() - self._impossible:
+            self._failed(impossible[name])
+        if impossible.keys() - self._impossible:
+            self.fetcher.wake()
+        self._impossible = frozenset(impossible)
+
+    def _give_up(self, error: KafkaError) -> None:
+        """Leave the group, tell why, and have every poll raise it (CL-111)."""
+        if self._membership.fatal is not None:
+            return
+        told = type(error)(
+            f"{error.message}. This consumer leaves group {self._group_id!r}, so that its partitions go to others; "
+            "make a new one when it can read them."
+        )
+        log.error("%s", told)
+        self._membership.give_up(told)
+        self.heartbeats.wake()
 
     async def close(self, budget_s: float) -> None:
         """Close sessions, leave the group, stop everything, within about `budget_s` seconds (CL-28)."""
@@ -70,7 +107,7 @@ class ConsumerRuntime:
             await self.watch.close()
             await self.fetcher.close(budget_s)
             self._membership.leave(int(deadline_s * 1000))
-            async with asyncio.timeout_at(max(deadline_s, loop.time() + 0.05)):
+            async with asyncio.timeout_at(max(deadline_s, loop.time()) + _LEAVE_S):
                 await self.heartbeats.wait_left()
         except TimeoutError:
             self._membership.give_up_leaving()  # the coordinator expires the member

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final, TypeVar
 
 from kip932.errors import (
     CoordinatorError,
     CoordinatorLoadInProgressError,
+    InQuarantineError,
     KafkaError,
     NetworkError,
     RequestTimedOutError,
@@ -30,13 +32,22 @@ _QUESTIONS: Final = frozenset(
 
 
 async def at_coordinator(
-    cluster: Cluster, group_id: str, timeout_s: float, call: Callable[[str], Coroutine[Any, Any, T]]
+    cluster: Cluster,
+    group_id: str,
+    timeout_s: float,
+    call: Callable[[str], Coroutine[Any, Any, T]],
+    places: AbstractAsyncContextManager[Any] | None = None,
 ) -> T:
     """Retry `call(address)` at the group's coordinator until it succeeds. Raises KafkaError: one that a retry cannot
-    help, or RequestTimedOutError after `timeout_s`."""
+    help, which that of a group in quarantine is, or RequestTimedOutError after `timeout_s`.
+
+    `places` is held while a node is asked, and not while a retry waits: so many groups are asked at a time.
+    """
+    asking = nullcontext() if places is None else places
     backoff = cluster.backoff()
     last: Exception = NetworkError("no coordinator answered")
     address: str | None = None
+    refused = False
 
     def find() -> Coroutine[Any, Any, str]:
         return cluster.find_coordinator(group_id)
@@ -45,20 +56,25 @@ async def at_coordinator(
         async with asyncio.timeout(timeout_s):
             while True:
                 try:
-                    if address is None:
-                        address = await find()
-                    return await while_in_charge(call(address), address, find, f"group {group_id!r}")
+                    async with asking:
+                        if address is None:
+                            address, refused = await find(), False
+                        return await while_in_charge(call(address), address, find, f"group {group_id!r}")
+                except InQuarantineError:
+                    raise
                 except (CoordinatorLoadInProgressError, ThrottlingQuotaExceededError) as error:
-                    last = error
+                    last, refused = error, address is not None
                 except (CoordinatorError, NetworkError) as error:
-                    last, address = error, None
+                    last, refused = error, address is not None and isinstance(error, CoordinatorError)
+                    address = None
                 except TransportError as error:
                     if (fatal := fatal_error(error)) is not None:
                         raise fatal from error
-                    last, address = error, None
+                    last, address, refused = error, None, False
                 await asyncio.sleep(backoff.next_ms() / 1000)
     except TimeoutError:
-        text = f"the coordinator of group {group_id!r} did not answer within {timeout_s:g} s; last: {last}"
+        heard = f"has refused for {timeout_s:g} s" if refused else f"did not answer within {timeout_s:g} s"
+        text = f"the coordinator of group {group_id!r} {heard}; last: {last}"
         raise RequestTimedOutError(text) from None
 
 

@@ -21,6 +21,7 @@ from sharegroups.aio.ack_ledger import AckLedger, Commit, CommitResult
 from sharegroups.aio.ack_outbox import PendingAck
 from sharegroups.aio.consumer_runtime import ConsumerRuntime
 from sharegroups.aio.holding import Holding
+from sharegroups.aio.keeping import Keeper
 from sharegroups.aio.member import Member
 from sharegroups.config import consumer_config
 from sharegroups.core.membership import Membership
@@ -48,6 +49,7 @@ class ConsumerEngine:
         )
         self._machinery: ConsumerRuntime | None = None
         self._holding = Holding(self.ledger, self._member)
+        self.keeper = Keeper(self.ledger, self._membership)
         self._errors: deque[KafkaError] = deque(maxlen=100)
         self._last_polled: list[Delivered] = []
         self._wakeup = False
@@ -88,7 +90,7 @@ class ConsumerEngine:
         if (error := self._membership.take_error()) is not None:
             raise error
 
-    async def poll(self, timeout_s: float | None) -> Messages | None:
+    async def poll(self, timeout_s: float | None, max_records: int | None = None) -> Messages | None:
         """Send the acknowledgements of the previous poll, then wait for records (CL-21).
 
         Returns None when results wait for the callback: run the callbacks, then call `wait_records`. Raises what poll()
@@ -96,20 +98,20 @@ class ConsumerEngine:
         """
         self._last_polled = []
         self.ledger.check_all_acknowledged()
+        self._member.poll_cap = max_records
         self._holding.look()
         self.send_acknowledged(flush=False)
         if not self.subscription:
             raise IllegalStateError("Consumer is not subscribed to any topics.")
         machinery = self._machinery or self._start()
-        now_s = asyncio.get_running_loop().time()
-        machinery.metrics.polled(now_s)
-        if self._membership.poll(int(now_s * 1000)):
-            machinery.heartbeats.wake()
-        return await self._wait_records(timeout_s)
+        machinery.metrics.polled(asyncio.get_running_loop().time())
+        return await self.wait_records(timeout_s)
 
     async def wait_records(self, timeout_s: float | None) -> Messages | None:
         """Wait for records; empty after `timeout_s`. None: results wait for the callback; run it, then call again."""
-        self._membership.poll(int(asyncio.get_running_loop().time() * 1000))
+        machinery = self._machinery or self._start()
+        if self._membership.poll(int(asyncio.get_running_loop().time() * 1000)):
+            machinery.heartbeats.wake()  # it joins again, now: the callback, too, may have taken max.poll.interval.ms
         return await self._wait_records(timeout_s)
 
     async def _wait_records(self, timeout_s: float | None) -> Messages | None:
@@ -199,6 +201,7 @@ class ConsumerEngine:
             self.ledger.send(self.ledger.take(accept_rest=False), int(budget_s * 1000), flush=False)
             await self._machinery.close(budget_s)
         self._holding.close()
+        self.keeper.close()
 
     def finish_close(self) -> None:
         """Run the last callbacks. Raises the callback's first error, else the fatal error of the membership (CL-28)."""
@@ -241,6 +244,9 @@ class ConsumerEngine:
 
     def _settled(self, ack: PendingAck, error: KafkaError | None) -> None:
         """The outcome of acknowledgements is final; the next poll returns renewed records again (CL-27)."""
+        if ack.told is not None:
+            ack.told(ack, error)
+            return
         renewed = self.ledger.settled(ack, error)
         self._holding.settled(ack, error)
         if self._machinery is not None:

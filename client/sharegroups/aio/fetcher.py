@@ -25,8 +25,9 @@ from sharegroups.metrics import ConsumerMetrics
 class Fetcher:
     """Sessions and buffer.
 
-    `settled` is called with the outcome of acknowledgements, `failed` with errors that poll must raise, `expired` with
-    records that were dropped because of their lock. `in_use` tells whether the application holds records of a session.
+    `settled` is called with the outcome of acknowledgements, `failed` with errors that poll must raise, `gave_up` with
+    one that ends the membership, `expired` with records that were dropped because of their lock. `in_use` tells whether
+    the application holds records of a session.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Fetcher:
         metrics: ConsumerMetrics,
         settled: Callable[[PendingAck, KafkaError | None], None],
         failed: Callable[[KafkaError], None],
+        gave_up: Callable[[KafkaError], None],
         expired: Callable[[Delivered], None],
         in_use: Callable[[ShareSession], bool],
     ) -> None:
@@ -46,6 +48,7 @@ class Fetcher:
         self._metrics = metrics
         self._settled = settled
         self._failed = failed
+        self._gave_up = gave_up
         self._expired = expired
         self._in_use = in_use
         self._sessions: dict[int, ShareSession] = {}
@@ -76,6 +79,11 @@ class Fetcher:
     def failed(self, error: KafkaError) -> None:
         """An error that the application must see."""
         self._failed(error)
+        self._signal.set()
+
+    def gave_up(self, error: KafkaError) -> None:
+        """The member cannot read what it would be given."""
+        self._gave_up(error)
         self._signal.set()
 
     def wake(self) -> None:
@@ -161,7 +169,8 @@ class Fetcher:
     def send_fetches(self, now_ms: int) -> None:
         """Fetch from the leaders, with the acknowledgements. Sessions that cannot fetch send theirs alone (P-5)."""
         sessions = list(self._sessions.values())
-        ready = [session for session in sessions if session.wants_fetch(now_ms)]
+        wanted = self._member.max_records > 0
+        ready = [session for session in sessions if session.wants_fetch(now_ms)] if wanted else []
         for session in ready:
             session.wait_ms = None
         if len(sessions) > 1 and ready and self._member.asks_one_leader:

@@ -1,4 +1,4 @@
-"""Administration of share groups (CL-45, CL-46): list, describe, offsets, delete. One call per group, run side by side.
+"""Administration of share groups (CL-45, CL-46): list, describe, offsets, delete. One call per group.
 
 Results map each group or partition to its value or its error; an error of a single group is returned, not raised.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from kip932.api.v1.alter_share_group_offsets_pb2 import AlterShareGroupOffsetsRequest
-from kip932.api.v1.common_pb2 import NodeEndpoint, StringList
+from kip932.api.v1.common_pb2 import StringList
 from kip932.api.v1.delete_groups_pb2 import DeleteGroupsRequest
 from kip932.api.v1.delete_share_group_offsets_pb2 import DeleteShareGroupOffsetsRequest
 from kip932.api.v1.describe_share_group_offsets_pb2 import (
@@ -20,25 +20,33 @@ from kip932.api.v1.describe_share_group_offsets_pb2 import (
 )
 from kip932.api.v1.list_groups_pb2 import ListGroupsRequest
 from kip932.api.v1.share_group_describe_pb2 import ShareGroupDescribeRequest, ShareGroupDescribeResponse
-from kip932.errors import KafkaError, NetworkError, error_for
+from kip932.errors import InQuarantineError, KafkaError, NetworkError, error_for
 from kip932.ids import TopicPartition
-from kip932.rpc.transport import TransportError
 from sharegroups import arguments, wire
 from sharegroups.admin_values import (
-    GroupListing,
+    AclOperation,
+    GroupOffsets,
+    ListGroupsResult,
     MemberDescription,
     Node,
     ShareGroupDescription,
     ShareGroupOffset,
 )
+from sharegroups.aio import group_listing
 from sharegroups.aio.cluster import Cluster
-from sharegroups.aio.coordinator_calls import at_coordinator, until_answered
+from sharegroups.aio.coordinator_calls import at_coordinator
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Offsets = dict[TopicPartition, ShareGroupOffset | None]
-_ROLE = "group-coordinator"
+Offsets = GroupOffsets
+Places = asyncio.Semaphore
+#: How many groups one call asks for at a time; a node takes 1,000 calls of a connection (CM-93).
+GROUPS_AT_ONCE: Final = 64
+_COUNTS: Final = (
+    "archived_by_limit", "archived_by_reject", "in_flight", "waiting", "oldest_age_ms", "dead_letters",
+    "dead_letter_age_ms",
+)  # fmt: skip
 
 
 class GroupAdmin:
@@ -50,8 +58,9 @@ class GroupAdmin:
 
     async def list_groups(
         self, states: Iterable[str] | None = None, types: Iterable[str] | None = None
-    ) -> list[GroupListing]:
-        """Groups of all coordinators, sorted by id (GC-123). Raises KafkaError when one does not answer in time."""
+    ) -> ListGroupsResult:
+        """Groups of all coordinators, sorted by id, and what is missing because no node serves it or a node does not
+        answer in time (GC-123). Raises KafkaError when no node at all answers."""
         request = ListGroupsRequest()
         if states is not None:
             values = arguments.items("list_groups", states, "states", str, 'list_groups(["Stable"])')
@@ -59,48 +68,42 @@ class GroupAdmin:
         if types is not None:
             values = arguments.items("list_groups", types, "types", str, 'list_groups(types=["share"])')
             request.types_filter.CopyFrom(StringList(values=values))
-        return await until_answered(self._cluster, "ListGroups", self._timeout_s, lambda: self._list(request))
+        return await group_listing.list_groups(self._cluster, request, self._timeout_s)
 
-    async def _list(self, request: ListGroupsRequest) -> list[GroupListing]:
-        metadata = await self._cluster.fetch_metadata([])
-        nodes = [node for node in metadata.brokers if not node.roles or _is_coordinator(node)]
-        answers = await asyncio.gather(*(self._list_at(wire.address_of(node), request) for node in nodes))
-        found = {group.group_id: group for groups in answers for group in groups}
-        return [found[group_id] for group_id in sorted(found)]
+    async def describe_share_groups(
+        self, group_ids: Iterable[str], include_authorized_operations: bool = False
+    ) -> dict[str, ShareGroupDescription | KafkaError]:
+        """Describe each group (GC-126), if wanted with what the caller may do with it (GC-128)."""
 
-    async def _list_at(self, address: str, request: ListGroupsRequest) -> list[GroupListing]:
-        try:
-            response = await self._cluster.transport.call(address, wire.LIST_GROUPS, request, self._timeout_s)
-        except TransportError as error:
-            raise NetworkError(f"groups could not be listed: {error}") from error
-        if refusal := error_for(response.error_code, response.error_message):
-            raise refusal
-        return [GroupListing(group.group_id, group.group_state, group.group_type) for group in response.groups]
+        async def one(group_id: str, places: Places) -> ShareGroupDescription:
+            return await self._describe(group_id, include_authorized_operations, places)
 
-    async def describe_share_groups(self, group_ids: Iterable[str]) -> dict[str, ShareGroupDescription | KafkaError]:
-        """Describe each group (GC-126)."""
-        return await self._each(_group_ids("describe_share_groups", group_ids), self._describe)
+        return await self._each(_group_ids("describe_share_groups", group_ids), one)
 
-    async def _describe(self, group_id: str) -> ShareGroupDescription:
+    async def _describe(
+        self, group_id: str, with_operations: bool = False, places: Places | None = None
+    ) -> ShareGroupDescription:
         async def call(address: str) -> ShareGroupDescription:
-            request = ShareGroupDescribeRequest(group_ids=[group_id])
+            request = ShareGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=with_operations)
             response = await self._cluster.transport.call(address, wire.DESCRIBE_GROUPS, request, self._timeout_s)
             for group in response.groups:
                 if group.group_id == group_id:
-                    if error := error_for(group.error_code, group.error_message):
+                    if error := _refusal(group):
                         raise error
                     host, _, port = address.rpartition(":")
                     return _description(group, Node(self._cluster.node_at(address), host, int(port)))
             raise NetworkError(f"the answer leaves out group {group_id!r}")
 
-        return await at_coordinator(self._cluster, group_id, self._timeout_s, call)
+        return await at_coordinator(self._cluster, group_id, self._timeout_s, call, places)
 
     async def list_share_group_offsets(
-        self, groups: Mapping[str, Iterable[TopicPartition] | None]
+        self, groups: Mapping[str, Iterable[TopicPartition] | None], backlog: bool = False
     ) -> dict[str, Offsets | KafkaError]:
         """Start offsets and lags by group and partition (GC-110). For None: of all initialised partitions of the group.
 
-        A partition without a start offset has None.
+        A partition without a start offset has None; `errors` of a group's offsets has the partitions that are left out,
+        since their offsets cannot be told now. With `backlog` also what members hold, what waits, and for how
+        long (GC-109): leaders are asked.
         """
 
         name, instead = "list_share_group_offsets", 'list_share_group_offsets({"workers": None})'
@@ -110,29 +113,50 @@ class GroupAdmin:
             listed = None if parts is None else arguments.items(name, parts, "TopicPartition", object, instead)
             asked[group_id] = None if listed is None else [arguments.partition(name, part) for part in listed]
 
-        async def one(group_id: str) -> Offsets:
-            return await self._offsets(group_id, asked[group_id])
+        async def one(group_id: str, places: Places) -> Offsets:
+            return await self._offsets(group_id, asked[group_id], backlog, places)
 
         return await self._each(asked, one)
 
-    async def _offsets(self, group_id: str, partitions: list[TopicPartition] | None) -> Offsets:
+    async def _offsets(
+        self, group_id: str, partitions: list[TopicPartition] | None, backlog: bool, places: Places
+    ) -> Offsets:
         request = DescribeShareGroupOffsetsRequest()
-        group = request.groups.add(group_id=group_id)
+        group = request.groups.add(group_id=group_id, include_backlog=backlog)
         if partitions is not None:
             group.topics.SetInParent()
             for topic, numbers in _by_name(partitions).items():
                 group.topics.values.add(topic_name=topic, partitions=numbers)
+        return _offsets(await self._offsets_answer(group_id, request, places))
 
-        async def call(address: str) -> Offsets:
+    async def _offsets_answer(
+        self, group_id: str, request: DescribeShareGroupOffsetsRequest, places: Places | None = None
+    ) -> DescribeShareGroupOffsetsResponse.GroupResult:
+        async def call(address: str) -> DescribeShareGroupOffsetsResponse.GroupResult:
             response = await self._cluster.transport.call(address, wire.DESCRIBE_OFFSETS, request, self._timeout_s)
             for result in response.groups:
                 if result.group_id == group_id:
-                    if error := error_for(result.error_code, result.error_message):
+                    if error := _refusal(result):
                         raise error
-                    return _offsets(result)
+                    return result
             raise NetworkError(f"the answer leaves out group {group_id!r}")
 
-        return await at_coordinator(self._cluster, group_id, self._timeout_s, call)
+        return await at_coordinator(self._cluster, group_id, self._timeout_s, call, places)
+
+    async def list_share_group_partitions(self, group_id: str) -> dict[TopicPartition, KafkaError | None]:
+        """All initialised partitions of a group, each with the error for which list_share_group_offsets leaves it out.
+
+        Raises KafkaError.
+        """
+        name = arguments.text("list_share_group_partitions", "group_id", group_id)
+        request = DescribeShareGroupOffsetsRequest()
+        request.groups.add(group_id=name)
+        result = await self._offsets_answer(name, request)
+        return {
+            TopicPartition(topic.topic_name, part.partition_index): error_for(part.error_code, part.error_message)
+            for topic in result.topics
+            for part in topic.partitions
+        }
 
     async def alter_share_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int]
@@ -154,7 +178,7 @@ class GroupAdmin:
 
         async def call(address: str) -> dict[TopicPartition, KafkaError | None]:
             response = await self._cluster.transport.call(address, wire.ALTER_OFFSETS, request, self._timeout_s)
-            if error := error_for(response.error_code, response.error_message):
+            if error := _refusal(response):
                 raise error
             return {
                 TopicPartition(topic.topic_name, part.partition_index): error_for(part.error_code, part.error_message)
@@ -177,7 +201,7 @@ class GroupAdmin:
 
         async def call(address: str) -> dict[str, KafkaError | None]:
             response = await self._cluster.transport.call(address, wire.DELETE_OFFSETS, request, self._timeout_s)
-            if error := error_for(response.error_code, response.error_message):
+            if error := _refusal(response):
                 raise error
             return {topic.topic_name: error_for(topic.error_code, topic.error_message) for topic in response.responses}
 
@@ -186,23 +210,27 @@ class GroupAdmin:
     async def delete_share_groups(self, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
         """Delete empty groups (GC-90)."""
 
-        async def one(group_id: str) -> None:
+        async def one(group_id: str, places: Places) -> None:
             async def call(address: str) -> None:
                 request = DeleteGroupsRequest(groups_names=[group_id])
                 response = await self._cluster.transport.call(address, wire.DELETE_GROUPS, request, self._timeout_s)
                 for result in response.results:
-                    if error := error_for(result.error_code, result.error_message):
+                    if error := _refusal(result):
                         raise error
 
-            await at_coordinator(self._cluster, group_id, self._timeout_s, call)
+            await at_coordinator(self._cluster, group_id, self._timeout_s, call, places)
 
         return await self._each(_group_ids("delete_share_groups", group_ids), one)
 
     @staticmethod
-    async def _each(names: Iterable[str], one: Callable[[str], Awaitable[T]]) -> dict[str, T | KafkaError]:
+    async def _each(names: Iterable[str], one: Callable[[str, Places], Awaitable[T]]) -> dict[str, T | KafkaError]:
+        """The outcome of each. Not more than `GROUPS_AT_ONCE` are asked for at a time; the time-out of each begins now,
+        so the calls of thousands of groups end as soon as that of one."""
+        places = asyncio.Semaphore(GROUPS_AT_ONCE)
+
         async def guarded(name: str) -> T | KafkaError:
             try:
-                return await one(name)
+                return await one(name, places)
             except KafkaError as error:
                 return error
 
@@ -210,12 +238,15 @@ class GroupAdmin:
         return dict(zip(unique, await asyncio.gather(*(guarded(name) for name in unique)), strict=True))
 
 
+def _refusal(told: Any) -> KafkaError | None:
+    """What is said of a group as a whole. What is in quarantine is not asked for again: only an operator helps."""
+    if told.error_code and told.in_quarantine:
+        return InQuarantineError(told.error_message)
+    return error_for(told.error_code, told.error_message)
+
+
 def _group_ids(call: str, given: Iterable[str]) -> list[str]:
     return arguments.items(call, given, "group ids", str, f'{call}(["workers"])')
-
-
-def _is_coordinator(node: NodeEndpoint) -> bool:
-    return any(role.replace("_", "-") == _ROLE for role in node.roles)
 
 
 def _by_name(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
@@ -246,19 +277,26 @@ def _description(group: ShareGroupDescribeResponse.DescribedGroup, coordinator: 
         group.assignor_name,
         members,
         coordinator,
+        _operations(group.authorized_operations),
     )
 
 
+def _operations(bits: int) -> frozenset[AclOperation] | None:
+    """The operations of a bit field; a negative one means that it was not asked for."""
+    return None if bits < 0 else frozenset(each for each in AclOperation if bits >> each & 1)
+
+
 def _offsets(result: DescribeShareGroupOffsetsResponse.GroupResult) -> Offsets:
-    found: Offsets = {}
+    found: dict[TopicPartition, ShareGroupOffset | None] = {}
+    errors: dict[TopicPartition, KafkaError] = {}
     for topic in result.topics:
         for part in topic.partitions:
-            if part.error_code:
-                error = error_for(part.error_code, part.error_message)
+            key = TopicPartition(topic.topic_name, part.partition_index)
+            if error := error_for(part.error_code, part.error_message):
+                errors[key] = error
                 place = f"{topic.topic_name}-{part.partition_index}"
                 log.warning("group %r: %s is left out of its offsets: %s", result.group_id, place, error)
                 continue  # CL-46
-            key = TopicPartition(topic.topic_name, part.partition_index)
             found[key] = (
                 None
                 if part.start_offset < 0
@@ -266,8 +304,7 @@ def _offsets(result: DescribeShareGroupOffsetsResponse.GroupResult) -> Offsets:
                     part.start_offset,
                     part.leader_epoch if part.leader_epoch >= 0 else None,
                     part.lag if part.lag >= 0 else None,
-                    part.archived_by_limit if part.HasField("archived_by_limit") else None,
-                    part.archived_by_reject if part.HasField("archived_by_reject") else None,
+                    *(getattr(part, name) if part.HasField(name) else None for name in _COUNTS),
                 )
             )
-    return found
+    return GroupOffsets(found, errors)

@@ -14,6 +14,7 @@ from kip932.api.v1.common_pb2 import StringList
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kip932.errors import (
     ClusterAuthorizationFailedError,
+    CoordinatorError,
     GroupAuthorizationFailedError,
     InvalidRequestError,
     KafkaError,
@@ -82,6 +83,8 @@ class Heartbeats:
         self._coordinator: str | None = None
         self._heard_s: float | None = None
         self._told_unheard = False
+        #: Why the last heartbeat did not reach a coordinator that serves the group; "" when it did.
+        self.unserved = ""
         self._told: frozenset[TopicIdPartition] = frozenset()
         self._signal = Signal()
         self._sending: set[asyncio.Task[None]] = set()
@@ -153,8 +156,6 @@ class Heartbeats:
         if self._membership.assignment != self._told:
             self._told = self._membership.assignment
             self._assigned(self._told)
-        if self._membership.fatal is not None:
-            self._wake_owner()
         if self._membership.take_late():
             log.warning(
                 "group %r: poll was not called for max.poll.interval.ms, so this consumer leaves the group until it "
@@ -170,7 +171,8 @@ class Heartbeats:
         named: str | None = None
         try:
             response = await self._call(heartbeat)
-        except RetriableError:  # the look-up found no coordinator
+        except RetriableError as error:  # the look-up found no coordinator
+            self.unserved = str(error)
             outcome = membership.unanswered(heartbeat, None, self._now_ms())
         except KafkaError as error:
             outcome = membership.refused(heartbeat, error, self._now_ms())
@@ -199,7 +201,10 @@ class Heartbeats:
             kind = error_class(response.error_code)
             # CL-16: our text for UNSUPPORTED_VERSION tells more than the server's.
             text = None if kind is UnsupportedVersionError else response.error_message or None
-            return self._membership.refused(heartbeat, kind(text), self._now_ms())
+            error = kind(text)
+            self.unserved = str(error) if isinstance(error, CoordinatorError) else ""
+            return self._membership.refused(heartbeat, error, self._now_ms())
+        self.unserved = ""
         assignment = None
         if response.HasField("assignment"):
             assignment = frozenset(

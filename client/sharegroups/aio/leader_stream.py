@@ -39,6 +39,11 @@ class LeaderStream(Generic[RequestT, ResponseT]):
         return None if self._stream is None or self._stream.is_lost else self._stream
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the stream has ended, and with it the session (PL-524)."""
+        return self._stream is not None and self._stream.is_lost
+
+    @property
     def free_at_ms(self) -> int:
         """From when on the leader wants requests again, ms of the loop's clock (CL-86)."""
         return self._cluster.transport.throttle.until_ms(self._cluster.address(self._node_id))

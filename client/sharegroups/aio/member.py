@@ -6,39 +6,46 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest
+from kip932.compression.kinds import Compression, readable
 from kip932.ids import ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT
 from sharegroups.config import Config
 from sharegroups.core.pace import Pace
 
 #: The share.acquire.mode in which the pace decides (CL-85).
 ADAPTIVE: Final = "adaptive"
+_READ_BY_ALL: Final = (Compression.NONE, Compression.GZIP)
 
 
 @dataclass(slots=True, eq=False)
 class Member:
     """The member that fetches, and how it fetches.
 
-    `records_cap`: how many records the next ShareFetch asks for at most, whatever the pace allows. `is_slow`: the
-    application needs a large part of a lock for what a poll returns, so nothing is fetched ahead (CL-84). `hold_ms`:
-    how long it needed for the last poll.
+    `compression_types`: what it can decompress that not every consumer can (PL-257). `records_cap`: how many records
+    the next ShareFetch asks for at most, whatever the pace allows. `poll_cap`: the same, of the present poll; 0: fetch
+    nothing. `is_slow`: the application needs a large part of a
+    lock for what a poll returns, so nothing is fetched ahead (CL-84). `hold_ms`: how long it needed for the last poll.
     """
 
     group_id: str
     member_id: str
     config: Config
     records_cap: int = field(init=False)
+    poll_cap: int | None = field(init=False, default=None)
+    compression_types: tuple[int, ...] = field(init=False)
     pace: Pace = field(init=False)
     is_slow: bool = field(init=False, default=False)
     hold_ms: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.records_cap = int(self.config["max.poll.records"])
+        self.compression_types = tuple([kind for kind in readable() if kind not in _READ_BY_ALL])
         self.pace = Pace(self.records_cap, self.config["share.acquire.mode"] == ADAPTIVE)
 
     @property
     def max_records(self) -> int:
-        """How many records the next ShareFetch asks for at most, 1 to max.poll.records."""
-        return min(self.records_cap, self.pace.limit)
+        """How many records the next ShareFetch asks for at most, up to max.poll.records; 0: none is sent."""
+        most = min(self.records_cap, self.pace.limit)
+        return most if self.poll_cap is None else min(most, self.poll_cap)
 
     @property
     def takes_whole_batches(self) -> bool:
@@ -69,4 +76,5 @@ class Member:
             max_records=self.max_records,
             batch_size=self.max_records,
             share_acquire_mode=self.acquire_mode,
+            compression_types=self.compression_types,
         )

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kip932.api.v1.init_producer_id_pb2 import InitProducerIdRequest
 from kip932.api.v1.produce_pb2 import ProduceRequest
-from sharegroups.core.produce_buffer import NO_IDENTITY, Batch, Group
+from sharegroups.config import Config
+from sharegroups.core.open_transaction import Transaction
+from sharegroups.core.produce_buffer import NO_IDENTITY, Batch, Group, ProducerIdentity
 from sharegroups.core.unconfirmed_batches import Meaning
+from sharegroups.packing import Packing, packing_of
 from sharegroups.produced import ProducedRecord, encode
 
 
@@ -15,9 +19,13 @@ def fill_request(
     request: ProduceRequest,
     groups: Iterable[Group[ProducedRecord, Any]],
     meanings: Mapping[str, Meaning],
-    compression: str,
+    config: Config,
 ) -> None:
-    """Add the groups' batches to a request whose other fields are set (CM-41, CM-42). `meanings`: the topics' ids."""
+    """Add the groups' batches to a request whose other fields are set (CM-41, CM-42).
+
+    `meanings`: the topics' ids; `config`: the producer's settings.
+    """
+    packing = packing_of(config)
     topics: dict[str, ProduceRequest.TopicData] = {}
     transactional = request.HasField("transactional_id")
     for group in groups:
@@ -26,13 +34,22 @@ def fill_request(
             topics[name] = request.topic_data.add(topic_id=meanings[name].topic_id)
         part = topics[name].partition_data.add(index=number)
         for batch in group.batches:
-            _add_batch(part, batch, compression, transactional)
+            _add_batch(part, batch, packing, transactional)
+
+
+def identity_request(transaction: Transaction | None, former: ProducerIdentity | None) -> InitProducerIdRequest:
+    """Asks for an identity (CM-43); `former`: the one with which a transactional producer goes on (CM-152)."""
+    producer_id, epoch = former or NO_IDENTITY
+    request = InitProducerIdRequest(producer_id=producer_id, producer_epoch=epoch)
+    if transaction is not None:
+        request.transactional_id, request.transaction_timeout_ms = transaction
+    return request
 
 
 def _add_batch(
-    part: ProduceRequest.PartitionData, batch: Batch[ProducedRecord, Any], compression: str, transactional: bool
+    part: ProduceRequest.PartitionData, batch: Batch[ProducedRecord, Any], packing: Packing, transactional: bool
 ) -> None:
-    data, latest_ms = encode(batch.records, compression)
+    data, latest_ms = encode(batch.records, packing)
     identity = batch.identity or NO_IDENTITY
     part.batches.add(
         record_batch=data,

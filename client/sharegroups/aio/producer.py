@@ -13,7 +13,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from kip932.errors import (
     InvalidRequestError,
@@ -26,8 +26,9 @@ from kip932.rpc.transport import Transport
 from sharegroups import arguments
 from sharegroups.aio.cluster import Cluster
 from sharegroups.aio.sender import OnDelivery, Sender
-from sharegroups.aio.transactions import Transactions
-from sharegroups.config import PRODUCER, Config, given_settings
+from sharegroups.aio.transactions import Transactions, no_offsets
+from sharegroups.config import producer_config
+from sharegroups.core.shell_word import quote
 from sharegroups.core.stall_diagnosis import LOOK_AFTER_S, UNKNOWN, UNREACHABLE, Trouble
 from sharegroups.errors import BufferFullError, IllegalStateError
 from sharegroups.produced import ProducedRecord, header_pairs, size_of
@@ -35,6 +36,9 @@ from sharegroups.reports import DeliveryReport
 from sharegroups.security import transport_for
 
 log = logging.getLogger(__name__)
+
+#: Timestamps are at least the first and below the second: those of one batch are told by differences of 64 bits.
+_TIMES: Final = (-(2**62), 2**62)
 
 Headers = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None
 
@@ -48,7 +52,7 @@ class Producer:
     def __init__(
         self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any
     ) -> None:
-        self._config = Config(PRODUCER, given_settings(settings, keywords, "Producer"))
+        self._config = producer_config(settings, keywords)
         self._own_transport = transport is None
         self._transport = transport if transport is not None else transport_for(self._config)
         self.cluster = Cluster(self._transport, self._config)
@@ -66,6 +70,7 @@ class Producer:
         self._told_waiting: set[str] = set()
         self._closed = False
         self._transactions = Transactions(self.cluster, self._config, self.sender, self.flush)
+        self._is_transactional = self.sender.transaction is not None
 
     async def __aenter__(self) -> Self:
         return self
@@ -142,10 +147,12 @@ class Producer:
         return self.sender.buffer.records
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the public shape of CL-44
-        """Flush for at most `timeout` seconds (default: delivery.timeout.ms), then stop. A second call does nothing."""
+        """Flush for at most `timeout` seconds (default: delivery.timeout.ms), then stop. A second call does nothing.
+        A transaction that is open is aborted."""
         arguments.seconds("close", timeout)
         if self._closed:
             return
+        await self._transactions.abort()
         await self.flush(self._config["delivery.timeout.ms"] / 1000 if timeout is None else timeout)
         self._closed = True
         await self.sender.close()
@@ -155,18 +162,24 @@ class Producer:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """Records produced inside are delivered together or not at all (CM-44); needs transactional.id. No service has
-        transactions yet: UnsupportedVersionError.
+        """Records produced inside are delivered together or not at all to groups with share.isolation.level
+        read_committed (CM-44); needs transactional.id. Leaving normally commits, leaving with an exception aborts.
 
-        Leaving normally commits, leaving with an exception aborts.
+        Raises the error of a record that could not be delivered: nothing of the transaction is. ProducerFencedError:
+        another producer uses the id. InvalidTxnStateError: it was aborted, at its time-out for example.
+        RequestTimedOutError of the end: the outcome is not known; the next transaction begins once it is.
         """
         await self.begin_transaction()
         try:
             yield
+            await self.end_transaction(commit=True)
         except BaseException:
-            await self.end_transaction(commit=False)
+            await self.abort_transaction()
             raise
-        await self.end_transaction(commit=True)
+
+    async def send_offsets_to_transaction(self, offsets: object = None, group: object = None) -> None:
+        """Refuse, with InvalidRequestError: share groups have no offsets (CL-104)."""
+        raise no_offsets()
 
     # What the blocking producer uses too.
 
@@ -184,9 +197,17 @@ class Producer:
         """Begin a transaction (CM-44)."""
         await self._transactions.begin()
 
+    def transaction_not_begun(self) -> None:
+        """Take back a `begin_transaction` whose caller was interrupted."""
+        self._transactions.not_begun()
+
     async def end_transaction(self, commit: bool) -> None:
         """End the transaction: flush, then commit or abort."""
         await self._transactions.end(commit)
+
+    async def abort_transaction(self) -> None:
+        """Abort since an exception is on its way: it is the one to be told, so a failure is only logged."""
+        await self._transactions.abort()
 
     def knows(self, topic: str) -> bool:
         """Whether the metadata have the topic. Raises ValueError for a value that cannot be a name."""
@@ -223,7 +244,7 @@ class Producer:
                 ) from None
             raise UnknownTopicOrPartitionError(
                 f"topic {topic!r} was not found within {self._config['max.block.ms']} ms; "
-                f"create it first, for example with: sharegroups topics create {topic}"
+                f"create it first, for example with: sharegroups topics create {quote(topic)}"
             ) from None
         finally:
             telling.cancel()
@@ -251,6 +272,9 @@ class Producer:
         if type(timestamp_ms) is not int:
             expected, instead = "ms since 1970 as a whole number", "timestamp=int(time.time() * 1000)"
             raise arguments.refusal("produce", "timestamp", timestamp_ms, expected, instead)
+        if not _TIMES[0] <= timestamp_ms < _TIMES[1]:
+            expected = "ms since 1970 from -2^62 on and below 2^62"
+            raise arguments.refusal("produce", "timestamp", timestamp_ms, expected)
         return key, value, pairs, timestamp_ms
 
     def append(
@@ -262,6 +286,8 @@ class Producer:
         """
         if self._closed:
             raise IllegalStateError("This producer has already been closed.")
+        if self._is_transactional:
+            self._transactions.check_open()
         size = size_of(record)
         if size > self._size_max:
             raise MessageTooLargeError(f"the record has {size} bytes; max.request.size allows {self._size_max}")

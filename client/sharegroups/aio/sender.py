@@ -13,9 +13,8 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
-from kip932.api.v1.init_producer_id_pb2 import InitProducerIdRequest
 from kip932.api.v1.produce_pb2 import ProduceRequest, ProduceResponse, ProduceStreamRequest, ProduceStreamResponse
 from kip932.errors import (
     KafkaError,
@@ -33,9 +32,10 @@ from sharegroups import wire
 from sharegroups.aio.cluster import Cluster, wait_for_event
 from sharegroups.aio.leader_stream import LeaderStream
 from sharegroups.aio.partition_health import PartitionHealth
-from sharegroups.aio.produce_messages import fill_request
+from sharegroups.aio.produce_messages import fill_request, identity_request
 from sharegroups.aio.silent_nodes import SILENCE_S
 from sharegroups.config import Config
+from sharegroups.core.open_transaction import OpenTransaction, Transaction
 from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, Group, ProduceBuffer, ProducerIdentity
 from sharegroups.core.unconfirmed_batches import Meaning, created_again, nothing_written
 from sharegroups.core.undelivered import Undelivered
@@ -51,15 +51,6 @@ _OUTDATED: Final = (NotLeaderOrFollowerError, UnknownTopicOrPartitionError, Unkn
 
 OnDelivery = Callable[[KafkaError | None, DeliveryReport], None]
 _Group = Group[ProducedRecord, OnDelivery]
-
-
-class Transaction(NamedTuple):
-    """The transaction that batches belong to (CM-44)."""
-
-    transactional_id: str
-    timeout_ms: int
-
-
 _Result = ProduceResponse.PartitionResult
 _Link = LeaderStream[ProduceStreamRequest, ProduceStreamResponse]
 
@@ -76,8 +67,7 @@ class Sender:
             config["buffer.memory"], config["batch.size"], config["batch.num.records"]
         )
         self.transaction: Transaction | None = None
-        self.transaction_error: KafkaError | None = None
-        self.touched: set[TopicPartition] = set()
+        self.open: OpenTransaction[ProducedRecord, OnDelivery] = OpenTransaction()
         self.identity: ProducerIdentity | None = None
         self._cluster = cluster
         self._config = config
@@ -131,28 +121,36 @@ class Sender:
             log.error(line)
 
     def fail_all(self, error: KafkaError) -> None:
-        """Fail all waiting records. Call it only while nothing is in flight."""
+        """Fail all waiting records; what is in flight is left alone."""
         with self.lock:
-            groups = self.buffer.expired(2**62)
+            groups = self.buffer.give_up()
         for group in groups:
             self._report_failure(group, error)
         self._changed()
 
-    async def identify(self) -> ProducerIdentity:
-        """Get a new identity with InitProducerId (CM-43). Raises KafkaError, TransportError."""
-        request = InitProducerIdRequest(producer_id=-1, producer_epoch=-1)
-        if self.transaction is not None:
-            request.transactional_id = self.transaction.transactional_id
-            request.transaction_timeout_ms = self.transaction.timeout_ms
-        # Two requests would raise a transaction's epoch twice, and the identity of the first answer would be fenced.
-        ask = self._cluster.ask_any if self.transaction is None else self._cluster.call_any
-        response = await ask(wire.INIT_PRODUCER_ID, request)
+    async def identify(self, former: ProducerIdentity | None = None) -> ProducerIdentity:
+        """Get a new identity (CM-43). `former`: the one with which a transactional producer goes on; None: a new
+        instance, which fences all others (CM-152). Raises KafkaError, TransportError."""
+        # Two requests of a new instance would raise its epoch twice, and the identity of the first answer is fenced.
+        fresh = self.transaction is not None and former is None
+        ask = self._cluster.call_any if fresh else self._cluster.ask_any
+        response = await ask(wire.INIT_PRODUCER_ID, identity_request(self.transaction, former))
         if error := error_for(response.error_code, response.error_message):
             raise error
-        self.identity = ProducerIdentity(response.producer_id, response.producer_epoch)
+        return self.adopt(ProducerIdentity(response.producer_id, response.producer_epoch))
+
+    def adopt(self, identity: ProducerIdentity) -> ProducerIdentity:
+        """Go on with another identity; its sequences begin at 0."""
+        self.identity = identity
         with self.lock:
             self.buffer.forget_sequences()
-        return self.identity
+        return identity
+
+    def abandon(self, error: KafkaError) -> None:
+        """The transaction is being aborted: fail what waits, and send nothing again of what is in flight."""
+        self.fail_all(error)
+        with self.lock:
+            self.open.abandon(self.buffer.in_flight())
 
     # Steps.
 
@@ -160,7 +158,7 @@ class Sender:
         """Whether batches can be sent: they need no identity, or there is one. If not, start to fetch it (CM-43)."""
         if not self._config["enable.idempotence"] and self.transaction is None:
             return True
-        if self.identity is None and self._identifying is None:
+        if self.transaction is None and self.identity is None and self._identifying is None:
             self._identifying = asyncio.create_task(self._identify_until_done())
         return self.identity is not None
 
@@ -201,8 +199,7 @@ class Sender:
                     groups = self.buffer.take(partitions[:_REQUEST_PARTITIONS], self.identity, _REQUEST_BYTES, meanings)
                 if not groups:
                     continue
-            if self.transaction is not None:
-                self.touched.update(group.partition for group in groups)
+            self.open.sent_any = self.open.sent_any or bool(groups)
             self._busy[node_id] = asyncio.create_task(self._serve(node_id, groups, meanings))
 
     async def _serve(self, node_id: int, groups: list[_Group], meanings: dict[str, Meaning]) -> None:
@@ -253,7 +250,7 @@ class Sender:
         request = ProduceRequest(acks=self._acks, timeout_ms=self._config["request.timeout.ms"])
         if self.transaction is not None:
             request.transactional_id = self.transaction.transactional_id
-        fill_request(request, groups, meanings, self._config["compression.type"])
+        fill_request(request, groups, meanings, self._config)
         return request
 
     def _link(self, node_id: int) -> _Link:
@@ -296,6 +293,8 @@ class Sender:
                 failed.append((group, error))
             else:
                 self._backoff.reset()
+                if self.transaction is not None and group.batches[0].identity == self.identity:
+                    self.open.confirmed.add(partition)
                 self._delivered(group, result)
         if failed:
             delay_ms = self._backoff.next_ms()  # one for all: they failed together
@@ -304,6 +303,7 @@ class Sender:
                 self._failed(group, problem, delay_ms if isinstance(problem, RetriableError) else None, unconfirmed)
 
     def _delivered(self, group: _Group, result: _Result) -> None:
+        self.open.was_abandoned(group)
         offset = result.base_offset
         for number, batch in enumerate(group.batches):
             if number < len(result.base_offsets):
@@ -320,7 +320,7 @@ class Sender:
 
         `unconfirmed`: see `ProduceBuffer.retry`.
         """
-        if delay_ms is not None:
+        if not self.open.was_abandoned(group) and delay_ms is not None:
             timeout_ms, not_before_ms = self._config["delivery.timeout.ms"], self._now_ms() + delay_ms
             if not_before_ms - group.created_ms < timeout_ms:
                 self.health.repeated(group.partition, error)
@@ -368,7 +368,7 @@ class Sender:
         """
         self.health.over(group.partition)
         if self.transaction is not None:
-            self.transaction_error = self.transaction_error or error
+            self.open.failed(group, self.identity, error)
         elif any(batch.identity is not None and batch.identity == self.identity for batch in group.batches):
             self.identity = None
         for batch in group.batches:

@@ -20,6 +20,10 @@ class SessionOwner(AckOwner, Protocol):
         """An error that the application must see at its next poll."""
         ...
 
+    def gave_up(self, error: KafkaError) -> None:
+        """The member cannot read what it would be given: it must leave, and every poll raises this (CL-111)."""
+        ...
+
     def wake(self) -> None:
         """The state of this session changed: let a waiting poll continue."""
         ...

@@ -3,8 +3,7 @@
 Rules CL-30 to CL-35, P-4, P-5, PL-502a. At most one ShareFetch and one ShareAcknowledge are in flight; a request takes
 its epoch when it is written. Acknowledgements do not wait for a ShareFetch that the leader has parked: they are sent in
 a ShareAcknowledge. When the stream ends, the session ends, and all its acknowledgements fail. The session abandons a
-silent leader when others lead all its partitions. A leader that wants no request for a while gets none (CL-86), and no
-acknowledgement is lost by that.
+silent leader when others lead all its partitions. One that wants no request gets none, without any loss (CL-86).
 """
 
 from __future__ import annotations
@@ -22,12 +21,13 @@ from kip932.errors import (
     ThrottlingQuotaExceededError,
     error_for,
 )
-from kip932.ids import ACK_RELEASE, TopicIdPartition
+from kip932.ids import TopicIdPartition
 from kip932.rpc.transport import TransportError
 from sharegroups import wire
 from sharegroups.aio import share_messages
-from sharegroups.aio.ack_outbox import OUTDATED, SESSION_GONE, AckOutbox, PendingAck
+from sharegroups.aio.ack_outbox import SESSION_GONE, AckOutbox, PendingAck
 from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.fetch_refusals import FetchRefusals
 from sharegroups.aio.leader_stream import LeaderStream
 from sharegroups.aio.member import Member
 from sharegroups.aio.session_owner import SessionOwner
@@ -57,6 +57,7 @@ class ShareSession:
         self.node_id = node_id
         self.wanted: dict[TopicIdPartition, str] = {}
         self.lock_timeout_ms: int | None = None
+        self.release_delay_max_ms = 0
         self.fetching = False
         self._retry_at_ms = 0
         self._member = member
@@ -66,6 +67,7 @@ class ShareSession:
         self._template = member.fetch_request()
         self._session = FetchSession()
         self._backoff = cluster.backoff()
+        self._refusals = FetchRefusals(member.group_id, cluster, owner)
         self.outbox = AckOutbox(node_id, cluster, owner)
         self.link = LeaderStream(node_id, cluster, wire.SHARE_STREAM, lambda: self._session.known)
         self._flushed = Signal()
@@ -220,26 +222,28 @@ class ShareSession:
         if step.epoch == 0:
             self._session.opened(step.generation, response.session_id if response.HasField("session_id") else None)
         self.lock_timeout_ms = response.acquisition_lock_timeout_ms
+        self.release_delay_max_ms = response.release_delay_max_ms
         self._metrics.throttle_ms.add(response.throttle_time_ms)
         results: dict[TopicIdPartition, KafkaError | None] = {}
         delivered: list[Delivered] = []
-        failed = False
+        refused: dict[TopicIdPartition, KafkaError] = {}
         for topic in response.responses:
             for part in topic.partitions:
                 partition = TopicIdPartition(topic.topic_id, part.partition_index)
                 code = part.acknowledge_error_code
                 results[partition] = error_for(code, part.acknowledge_error_message) if code else None
                 if problem := error_for(part.error_code, part.error_message):
-                    failed = True
-                    self._partition_failed(partition, problem)
+                    refused[partition] = problem
                     if part.HasField("current_leader"):
                         self._cluster.learn(partition, part.current_leader, response.node_endpoints)
                 elif part.acquired_records:
                     delivered.append(self._delivered(step, partition, part))
         self.outbox.fetch_answered(sent, results)
-        if failed and not delivered:
+        self.flush()  # CL-97
+        self._refusals.answered(refused, self.wanted, self._now_ms())
+        if refused and not delivered:
             self._retry_at_ms = self._now_ms() + self._backoff.next_ms()
-        elif not failed:
+        elif not refused:
             self._backoff.reset()
         self._hand_over(step, delivered)
 
@@ -254,13 +258,17 @@ class ShareSession:
         return delivered
 
     def _hand_over(self, step: SessionStep, delivered: list[Delivered]) -> None:
-        """Hand records to the owner. Release those of partitions that are no longer assigned at once."""
+        """Hand records to the owner. Release at once those of partitions that are no longer assigned, and those that
+        cannot be decompressed here (CL-111)."""
         if step.generation != self._session.generation:
             return  # the session is gone, so the leader has released the records (PL-520)
         kept: list[Delivered] = []
         for part in delivered:
             if part.id_partition not in self.wanted:
                 self.release(part)
+            elif (undecodable := part.undecodable) is not None:
+                self.release(part)
+                self._owner.gave_up(undecodable)
             elif part.records == 0:
                 self.outbox.add(PendingAck(part, part.delivery.take(), self._default_deadline_ms(), unseen=True))
             else:
@@ -270,8 +278,7 @@ class ShareSession:
 
     def release(self, part: Delivered) -> None:
         """Release records that the application was never given."""
-        part.delivery.acknowledge_rest(ACK_RELEASE)
-        self.outbox.add(PendingAck(part, part.delivery.take(), self._default_deadline_ms(), unseen=True))
+        self.outbox.add(PendingAck(part, part.delivery.give_back(), self._default_deadline_ms(), unseen=True))
         self.flush()
 
     # Acknowledging.
@@ -346,8 +353,8 @@ class ShareSession:
             # If the session ended now, the outcome of this fetch's acknowledgements would be lost (CL-26, PL-505).
             self._over = asyncio.get_running_loop().create_future()
             await self._over
-        if self._acknowledging is not None:
-            await asyncio.gather(self._acknowledging, return_exceptions=True)
+        if (sending := self._acknowledging) is not None:
+            await asyncio.gather(sending, return_exceptions=True)
         while self._session.is_established:
             if (left_s := self._due_in_s()) > 0:
                 if not self.outbox:
@@ -384,13 +391,6 @@ class ShareSession:
 
     def _was_closed(self) -> NetworkError:
         return NetworkError(f"the session with node {self.node_id} was closed")
-
-    def _partition_failed(self, partition: TopicIdPartition, error: KafkaError) -> None:
-        if isinstance(error, OUTDATED):
-            self._cluster.request_refresh()
-        elif not isinstance(error, RetriableError):
-            name = self._cluster.names.get(partition.topic_id, partition.text)
-            self._owner.failed(type(error)(f"{name}-{partition.partition}: {error.message}"))
 
     def _default_deadline_ms(self) -> int:
         return self._now_ms() + int(self._member.config["default.api.timeout.ms"])

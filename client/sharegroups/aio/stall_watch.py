@@ -12,8 +12,9 @@ from typing import Final
 from kip932.errors import UnknownTopicOrPartitionError
 from kip932.ids import TopicIdPartition
 from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.heartbeats import Heartbeats
 from sharegroups.core.membership import Membership
-from sharegroups.core.stall_diagnosis import LEADERLESS, UNKNOWN, UNREACHABLE, Lookout, Trouble
+from sharegroups.core.stall_diagnosis import LEADERLESS, UNCOORDINATED, UNKNOWN, UNREACHABLE, Lookout, Trouble
 
 log = logging.getLogger(__name__)
 
@@ -24,9 +25,13 @@ _ASK_S: Final = 2.0
 class StallWatch:
     """Runs beside the heartbeats of one consumer. `where` is its bootstrap.servers."""
 
-    def __init__(self, cluster: Cluster, membership: Membership, where: str) -> None:
+    def __init__(
+        self, cluster: Cluster, membership: Membership, heartbeats: Heartbeats, group_id: str, where: str
+    ) -> None:
         self._cluster = cluster
         self._membership = membership
+        self._heartbeats = heartbeats
+        self._group_id = group_id
         self._where = where
         self._clock = asyncio.get_running_loop().time
         self._lookout = Lookout(self._clock())
@@ -83,7 +88,13 @@ class StallWatch:
         if failed:
             name, error = next(iter(failed.items()))
             return Trouble(error.name, self._where, (name,), str(error))
-        return self._leaderless(names)
+        return self._leaderless(names) or self._uncoordinated()
+
+    def _uncoordinated(self) -> Trouble | None:
+        why = self._heartbeats.unserved
+        if not why or self._membership.assignment:
+            return None
+        return Trouble(UNCOORDINATED, self._where, detail=why, group=self._group_id)
 
     def _leaderless(self, names: tuple[str, ...]) -> Trouble | None:
         for name in names:

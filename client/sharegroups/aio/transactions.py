@@ -1,134 +1,275 @@
-"""Transactions of a producer (CM-44): fence older producers of the same id, then commit or abort on every partition.
+"""Transactions of a producer (CM-44, CL-100 … CL-104): fence older producers of the same id, then commit or abort.
 
-The leaders write the markers; this module asks each of them, and retries until all have answered.
+The cluster decides: any node takes EndTxn, writes the decision down, and has the leaders mark every partition. So a
+request without an answer is sent again until somebody answers: repeating it changes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
 
-from kip932.api.v1.write_txn_markers_pb2 import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from kip932.errors import KafkaError, NetworkError, RequestTimedOutError, RetriableError, error_for
+from kip932.api.v1.end_txn_pb2 import EndTxnRequest, EndTxnResponse
+from kip932.errors import (
+    InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
+    InvalidRequestError,
+    InvalidTxnStateError,
+    KafkaError,
+    NetworkError,
+    ProducerFencedError,
+    RequestTimedOutError,
+    RetriableError,
+    error_for,
+)
 from kip932.ids import TopicIdPartition
 from kip932.rpc.transport import TransportError
 from sharegroups import wire
 from sharegroups.aio.cluster import Cluster
-from sharegroups.aio.sender import Sender, Transaction
+from sharegroups.aio.sender import Sender
 from sharegroups.config import Config
+from sharegroups.core.open_transaction import Transaction
+from sharegroups.core.produce_buffer import ProducerIdentity
+from sharegroups.core.stall_diagnosis import UNREACHABLE, Trouble
 from sharegroups.errors import IllegalStateError
+
+log = logging.getLogger(__name__)
+
+#: How long an abort waits for records that a leader has not answered yet, in seconds; what comes later is refused by
+#: its epoch.
+_ABORT_WAIT_S: Final = 5.0
+#: How long nobody answers before that is told, in seconds; a node that is replaced is away for less.
+_TELL_AFTER_S: Final = 3.0
+
+
+class _Doubt(NamedTuple):
+    """An end without an answer."""
+
+    identity: ProducerIdentity
+    partitions: frozenset[TopicIdPartition]
+    commit: bool
 
 
 class Transactions:
-    """The transactions of one producer, one at a time."""
+    """The transactions of one producer, one at a time. `flush`: waits until no record is in the buffer, or for so many
+    seconds."""
 
-    def __init__(self, cluster: Cluster, config: Config, sender: Sender, flush: Callable[[], Awaitable[int]]) -> None:
+    def __init__(
+        self, cluster: Cluster, config: Config, sender: Sender, flush: Callable[[float | None], Awaitable[int]]
+    ) -> None:
         self._cluster = cluster
         self._config = config
         self._sender = sender
         self._flush = flush
-        self._open = False
+        self._open = self._beginning = False
+        self._former: ProducerIdentity | None = None
+        self._doubt: _Doubt | None = None
+        self._fenced: KafkaError | None = None
         if config["transactional.id"]:
             sender.transaction = Transaction(config["transactional.id"], config["transaction.timeout.ms"])
 
+    def check_open(self) -> None:
+        """Raise IllegalStateError for a record of a producer with a transactional id outside a transaction."""
+        if self._sender.transaction is not None and not self._open:
+            raise IllegalStateError(
+                "this producer has a transactional.id, and no transaction is open; produce inside "
+                "`with producer.transaction():`, or leave transactional.id out"
+            )
+
     async def begin(self) -> None:
-        """Begin a transaction. Raises IllegalStateError without transactional.id or inside another transaction."""
+        """Begin a transaction, behind the end of the one before. Raises IllegalStateError without transactional.id or
+        inside another transaction, ProducerFencedError once another producer uses the id, RequestTimedOutError."""
         if self._sender.transaction is None:
             raise IllegalStateError("a transaction needs the setting transactional.id")
-        if self._open:
+        if self._open or self._beginning:  # two that begin would each ask for an identity, and one fence the other
             raise IllegalStateError("a transaction is open already; end it first")
+        if self._fenced is not None:
+            raise type(self._fenced)(self._fenced.message)
+        self._beginning = True
+        try:
+            self._cluster.start()
+            if self._doubt is not None:
+                await self._resolve(self._doubt)
+            if self._sender.identity is None:
+                await self._identify()
+        finally:
+            self._beginning = False
+        self._sender.open.begin()
         self._open = True
-        self._cluster.start()
-        self._sender.touched.clear()
-        self._sender.transaction_error = None
-        if self._sender.identity is None:
-            await self._sender.identify()
 
     async def end(self, commit: bool) -> None:
-        """Flush, then have the leaders mark every partition. Raises KafkaError when that cannot be done in time.
+        """Deliver the records, then commit or abort; without `commit` what is not delivered yet is given up.
 
         If a record could not be delivered, the transaction is aborted even with `commit`, and its error is raised.
+        RequestTimedOutError: the outcome is not known, and the next `begin` asks for it. Any other KafkaError of a
+        commit: nothing of it is delivered.
         """
-        await self._flush()
-        self._open = False
-        failed = self._sender.transaction_error
-        await self._mark_all(commit and failed is None)
-        if failed is not None:
-            self._sender.identity = None  # its sequences have a gap; the next transaction's identity fences this one
-            if commit:
-                raise failed
-
-    async def _mark_all(self, commit: bool) -> None:
-        ids: set[TopicIdPartition] = set()
-        for name, number in self._sender.touched:
-            topic = self._cluster.topics.get(name)
-            if topic is not None:
-                ids.add(TopicIdPartition(topic.topic_id, number))
-        backoff = self._cluster.backoff()
-        last: KafkaError = NetworkError("no leader answered")
+        if not self._open:
+            raise IllegalStateError("no transaction is open; begin one with `producer.transaction()`")
         try:
-            async with asyncio.timeout(self._config["default.api.timeout.ms"] / 1000):
-                while ids:
-                    ids, problem = await self._mark(ids, commit)
-                    if ids:
-                        last = problem or last
-                        self._cluster.request_refresh()
-                        await asyncio.sleep(backoff.next_ms() / 1000)
-        except TimeoutError:
-            raise RequestTimedOutError(f"the transaction was not ended everywhere: {last}") from None
+            await self._empty(commit)
+        except BaseException:
+            self._cut_short()
+            raise
+        finally:
+            self._open = False
+        failed = self._sender.open.error
+        decides = commit and failed is None
+        identity = self._sender.identity
+        if identity is not None and self._sender.open.sent_any:
+            partitions = frozenset(self._sender.open.confirmed) if decides else frozenset[TopicIdPartition]()
+            await self._end(_Doubt(identity, partitions, decides))
+        if failed is not None and commit:
+            raise failed
 
-    async def _mark(
-        self, partitions: Iterable[TopicIdPartition], commit: bool
-    ) -> tuple[set[TopicIdPartition], KafkaError | None]:
-        """One round; returns the partitions to retry, and the last error."""
-        by_node: dict[str, list[TopicIdPartition]] = {}
-        again: set[TopicIdPartition] = set()
-        last: KafkaError | None = None
-        for partition in partitions:
-            leader = self._cluster.leader(partition)
-            address = self._cluster.address(leader.node_id) if leader is not None else None
-            if address is None:
-                again.add(partition)
-            else:
-                by_node.setdefault(address, []).append(partition)
-        for address, parts in by_node.items():
+    def not_begun(self) -> None:
+        """Take back a `begin` whose caller was interrupted, and does not know that it succeeded."""
+        self._open = False
+
+    async def abort(self) -> None:
+        """Abort what is open, or was to be aborted and is not known to be, since an exception is on its way or the
+        producer is being closed: a failure is only logged."""
+        try:
+            if self._open:
+                await self.end(commit=False)
+            elif self._doubt is not None and not self._doubt.commit:
+                await self._end(self._doubt)
+        except KafkaError as error:
+            log.warning(
+                "transactional id %r: the transaction was not aborted by this producer; at its time-out it is: %s",
+                self._config["transactional.id"],
+                error,
+            )
+
+    # ---- steps
+
+    async def _empty(self, commit: bool) -> None:
+        if commit:
+            await self._flush(None)
+            return
+        self._sender.abandon(InvalidTxnStateError("the transaction was aborted before the record was sent"))
+        await self._flush(_ABORT_WAIT_S)
+
+    def _cut_short(self) -> None:
+        """The wait for the records was cancelled, and nothing is decided. Nothing of this transaction may be committed
+        with the next one: its records are given up, and it is aborted before another begins."""
+        self._sender.abandon(InvalidTxnStateError("the end of the transaction was cancelled; it is aborted"))
+        identity = self._sender.identity
+        if identity is not None and self._sender.open.sent_any:
+            self._sender.identity, self._former = None, identity
+            self._doubt = _Doubt(identity, frozenset(), commit=False)
+
+    async def _identify(self) -> None:
+        """Get an identity: of a new instance at first, then of one that goes on."""
+
+        async def ask() -> None:
             try:
-                response = await self._cluster.transport.call(
-                    address, wire.WRITE_TXN_MARKERS, self._request(parts, commit), self._cluster.timeout_s
-                )
-            except TransportError as error:
-                again.update(parts)
-                last = NetworkError(str(error))
-            else:
-                failed = _errors(response)
-                for problem in failed.values():
-                    if not isinstance(problem, RetriableError):
-                        raise problem
-                    last = problem
-                again.update(failed)
-        return again, last
+                await self._sender.identify(self._former)
+            except InvalidProducerIdMappingError:
+                if self._former is None:
+                    raise
+                self._former = None  # its record has expired, so nobody else has begun with the id either
+                await self._sender.identify(None)
 
-    def _request(self, partitions: list[TopicIdPartition], commit: bool) -> WriteTxnMarkersRequest:
-        identity, transaction = self._sender.identity, self._sender.transaction
-        assert identity is not None
-        assert transaction is not None
-        request = WriteTxnMarkersRequest()
-        marker = request.markers.add(
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
-            transaction_result=commit,
-            transactional_id=transaction.transactional_id,
+        try:
+            await self._repeat(ask, "no producer id was given to it")
+        except ProducerFencedError as error:
+            self._fenced = error
+            raise
+        self._former = None
+
+    async def _end(self, asked: _Doubt) -> None:
+        """Have the outcome decided. Whatever happens, the next transaction begins with another identity."""
+        self._sender.identity, self._former = None, asked.identity
+        self._doubt = asked
+        word = "commit" if asked.commit else "abort"
+        try:
+            await self._repeat(lambda: self._ask_end(asked), f"the outcome is not known ({word} was asked for)")
+        except RequestTimedOutError:
+            raise
+        except ProducerFencedError as error:
+            self._doubt, self._fenced = None, error
+            raise
+        except KafkaError:
+            self._doubt = None
+            raise
+        self._doubt = None
+
+    async def _resolve(self, doubt: _Doubt) -> None:
+        """Ask again for an outcome that was not known, so that it is known before anything else begins."""
+        word = "committed" if doubt.commit else "aborted"
+        try:
+            await self._end(doubt)
+        except (InvalidTxnStateError, InvalidProducerEpochError) as error:
+            log.warning("the transaction in doubt was not %s: %s", word, error.message)
+        else:
+            log.warning("the transaction in doubt was %s", word)
+
+    async def _ask_end(self, asked: _Doubt) -> None:
+        response = await self._cluster.ask_any(wire.END_TXN, self._request(asked))
+        if error := error_for(response.error_code, response.error_message):
+            raise error
+        self._next(response)
+
+    def _next(self, response: EndTxnResponse) -> None:
+        if response.producer_id > 0:
+            self._sender.adopt(ProducerIdentity(response.producer_id, response.producer_epoch))
+            self._former = None
+
+    async def _repeat(self, ask: Callable[[], Awaitable[None]], what: str) -> None:
+        """Ask until it is answered, or answered for good. Raises RequestTimedOutError after default.api.timeout.ms.
+
+        When no node has answered for some seconds, a warning says so, and what to try.
+        """
+        name, loop = self._config["transactional.id"], asyncio.get_running_loop()
+        backoff = self._cluster.backoff()
+        tell_at_s = loop.time() + _TELL_AFTER_S
+        last: KafkaError = NetworkError("no node answered")
+        timeout_ms = self._config["default.api.timeout.ms"]
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while True:
+                    try:
+                        return await ask()
+                    except TransportError as error:
+                        last = NetworkError(str(error))
+                        if not error.retriable:
+                            raise last from error
+                    except RetriableError as error:
+                        last = error
+                    if isinstance(last, NetworkError) and loop.time() >= tell_at_s:
+                        tell_at_s = math.inf
+                        wait = f"it waits for default.api.timeout.ms ({timeout_ms} ms)"
+                        log.warning("transactional id %r: %s; %s", name, self._unreachable(last), wait)
+                    await asyncio.sleep(backoff.next_ms() / 1000)
+        except TimeoutError:
+            problem = self._unreachable(last) if isinstance(last, NetworkError) else str(last)
+            raise RequestTimedOutError(
+                f"transactional id {name!r}: {what} within {timeout_ms} ms; the last problem was: {problem}"
+            ) from None
+
+    def _unreachable(self, error: KafkaError) -> str:
+        where: str = self._config["bootstrap.servers"]
+        return Trouble(UNREACHABLE, where, detail=error.message).text().rstrip(".")
+
+    def _request(self, asked: _Doubt) -> EndTxnRequest:
+        request = EndTxnRequest(
+            transactional_id=self._config["transactional.id"],
+            producer_id=asked.identity.producer_id,
+            producer_epoch=asked.identity.epoch,
+            committed=asked.commit,
         )
-        for topic_id, numbers in wire.by_topic(partitions).items():
-            marker.topics.add(topic_id=topic_id, partition_indexes=numbers)
+        for topic_id, numbers in wire.by_topic(sorted(asked.partitions)).items():
+            request.topics.add(topic_id=topic_id, partition_indexes=numbers)
         return request
 
 
-def _errors(response: WriteTxnMarkersResponse) -> dict[TopicIdPartition, KafkaError]:
-    failed: dict[TopicIdPartition, KafkaError] = {}
-    for marker in response.markers:
-        for topic in marker.topics:
-            for part in topic.partitions:
-                if error := error_for(part.error_code, part.error_message):
-                    failed[TopicIdPartition(topic.topic_id, part.partition_index)] = error
-    return failed
+def no_offsets() -> InvalidRequestError:
+    """The answer to who wants to commit offsets in a transaction (CL-104)."""
+    return InvalidRequestError(
+        "share groups have no offsets, so none can be part of a transaction; acknowledge the records that were worked "
+        "off after the transaction is committed: one may then be delivered again, none is lost"
+    )

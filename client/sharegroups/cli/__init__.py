@@ -15,9 +15,14 @@ def run() -> None:
     # tells what to do.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        from sharegroups.cli.interrupts import leaving_at_once  # noqa: PLC0415 - inside the try, for Ctrl-C
+        from sharegroups.cli.interrupts import (  # noqa: PLC0415 - inside the try, for Ctrl-C
+            leaving_at_once,
+            leaving_words,
+        )
+        from sharegroups.cli.quick_start import end_without_search, importing  # noqa: PLC0415
 
-        with leaving_at_once():
+        end_without_search()
+        with leaving_at_once(leaving_words(next(iter(sys.argv[1:]), ""))), importing():
             from sharegroups.cli.main import main  # noqa: PLC0415 - only here click may be missing
     except ModuleNotFoundError as error:
         if error.name not in ("click", "rich"):

@@ -16,6 +16,14 @@ GROUP_OFFSETS: Final[Columns] = {
     "LAG": "Records from START-OFFSET to the end that are not finished yet, acquired ones included; - when not known.",
     "ARCHIVED": "Records that are not delivered again though no consumer accepted them: rejected, or delivered too "
     "often (share.delivery.count.limit). Counted since the group began, or its offset was reset.",
+    "IN-FLIGHT": "With --verbose: records that members hold, those included whose acknowledgement is being written; - "
+    "when not known.",
+    "WAITING": "With --verbose: records that can be delivered, up to the end of the log; - when not known. While no "
+    "member has the partition it is the lag without the dead letters that its leader knows of.",
+    "DEAD-LETTERS": "With --verbose: records that wait until their dead letter is written; `groups explain` and the "
+    "leader's log say why. - when not known.",
+    "OLDEST": "With --verbose: how long ago the oldest record was written that is not finished; - without one, or when "
+    "not known.",
     "LEADER-EPOCH": "With --verbose: the epoch of the partition's leader that wrote the group's state; - before that.",
 }
 GROUP_MEMBERS: Final[Columns] = {
@@ -32,6 +40,12 @@ GROUP_STATE: Final[Columns] = {
     "GROUP-EPOCH": "With --verbose: the version of its members and topics.",
     "ASSIGNMENT-EPOCH": "With --verbose: the version that the assignment was computed for.",
 }
+RESET_OFFSETS: Final[Columns] = {
+    "NEW-OFFSET": "Where the group goes on, or with --dry-run would. What it had finished from there comes again.",
+}
+DELETED_OFFSETS: Final[Columns] = {
+    "STATUS": "Successful: the group has forgotten the topic. Error: it has not, and why.",
+}
 TOPICS: Final[Columns] = {
     "TOPIC-ID": "The topic's id. A topic that is deleted and created again gets another one.",
     "PARTITION": "The partition's number, from 0.",
@@ -41,6 +55,49 @@ TOPICS: Final[Columns] = {
 DELETED_RECORDS: Final[Columns] = {
     "PARTITION": "The partition's number.",
     "LOG-START-OFFSET": "The first offset that the partition still has; the next record's when it has none.",
+}
+LETTERS: Final[Columns] = {
+    "PARTITION, OFFSET": "Where the letter is in the DLQ topic.",
+    "STORED": "When the letter was written, UTC. A copy keeps the timestamp of its record; `dlq show` has both.",
+    "GROUP": "The group that could not process the record.",
+    "ORIGIN": "The record, topic:partition:offset.",
+    "DELIVERIES": "How often the record had been delivered to the group.",
+    "REDRIVES": "How often it had been redriven before; - for a letter without a copy, which does not tell it.",
+    "FLAGS": "headers-only: the letter holds no copy. duplicate: an earlier letter has the same origin and group. "
+    "garbled: a header of the letter cannot be read; it cannot be redriven.",
+    "CAUSE": "Why: rejected by a consumer, or delivered too often.",
+}
+LETTER_SUMMARY: Final[Columns] = {
+    "ORIGIN": "The topic of the records.",
+    "LETTERS": "How many letters, duplicates included.",
+    "DUPLICATES": "How many of them have the same origin and group as an earlier one.",
+    "FIRST, LAST": "When the first and the last of them were written, UTC.",
+}
+REDRIVEN: Final[Columns] = {
+    "GROUP, ORIGIN": "The group of the letters, and the topic that their records came from and go back to.",
+    "REDRIVEN": "Letters whose fresh record is confirmed; with --dry-run WOULD-REDRIVE.",
+    "BEFORE": "Letters whose fresh record an earlier run has made; --again redrives them once more.",
+    "DUPLICATES": "Letters with the origin and group of another one of this run; one fresh record stands for all.",
+    "FAILED": "Letters that were not redriven; standard error says why.",
+}
+PURGED: Final[Columns] = {
+    "LETTERS": "How many letters are deleted, or would be.",
+    "FIRST, LAST": "When the first and the last of them were written, UTC.",
+}
+TRANSACTIONS: Final[Columns] = {
+    "TRANSACTIONAL-ID": "The transactional.id of the producer.",
+    "COORDINATOR": "The id of the node that told it; any node may be asked, and any may end the transaction.",
+    "PRODUCER-ID": "The producer's id, which the cluster gave it; - when the record cannot be read.",
+    "STATE": "Ongoing: open. PrepareCommit, PrepareAbort: decided, and its markers are being written. CompleteCommit, "
+    "CompleteAbort: how the last one ended. Empty: a producer has begun since. Unreadable: the record is damaged.",
+    "OPEN-FOR": "How long ago the transaction began; - when none is open.",
+}
+TRANSACTION: Final[Columns] = {
+    **TRANSACTIONS,
+    "EPOCH": "The producer epoch in force; each transaction has one of its own.",
+    "TIMEOUT": "The producer's transaction.timeout.ms: after that long the transaction is aborted.",
+    "STARTED": "When the transaction began, UTC; - when none is open.",
+    "PARTITIONS": "Where it may have records, topic:number,number;topic:number; - when none is open.",
 }
 FEATURES: Final[Columns] = {
     "FEATURE": "Its name in Kafka.",
@@ -53,9 +110,17 @@ TABLES: Final[Mapping[str, Columns]] = {
     "sharegroups groups describe, or with --offsets": GROUP_OFFSETS,
     "sharegroups groups describe --members": GROUP_MEMBERS,
     "sharegroups groups describe --state": GROUP_STATE,
+    "sharegroups groups reset-offsets": RESET_OFFSETS,
+    "sharegroups groups delete-offsets": DELETED_OFFSETS,
     "sharegroups topics describe": TOPICS,
     "sharegroups features": FEATURES,
+    "sharegroups transactions list": TRANSACTIONS,
+    "sharegroups transactions describe": TRANSACTION,
     "sharegroups topics delete-records": DELETED_RECORDS,
+    "sharegroups dlq list": LETTERS,
+    "sharegroups dlq list --summary": LETTER_SUMMARY,
+    "sharegroups dlq redrive": REDRIVEN,
+    "sharegroups dlq purge": PURGED,
 }
 
 
@@ -76,7 +141,8 @@ def page() -> str:
     """The reference page, docs/reference/columns.md."""
     parts = [
         "# Columns of the tables\n\nMade from the declarations by `make docs`; do not edit. `--help` of each command "
-        "says the same. In the\nJSON of `--output json`, ARCHIVED is `archived_by_limit` and `archived_by_reject`.\n"
+        "says the same. In the\nJSON of `--output json`, ARCHIVED is `archived_by_limit` and `archived_by_reject`; "
+        "IN-FLIGHT, WAITING, DEAD-LETTERS and\nOLDEST are asked for with --verbose only, and null without it.\n"
     ]
     for command, columns in TABLES.items():
         rows = [f"| `{name}` | {meaning} |" for name, meaning in columns.items()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -11,6 +10,7 @@ from kip932.errors import InvalidConfigError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from sharegroups.admin import Admin
 from sharegroups.admin_values import OP_DELETE, AlterConfig, ConfigEntry, ConfigResource
+from sharegroups.cli.nearest import nearest
 from sharegroups.cli.output import UsageFailure, tell
 
 #: What a resource is called, and the option that names one.
@@ -90,5 +90,5 @@ def _require_known(resource: ConfigResource, names: Iterable[str], known: Mappin
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    found = difflib.get_close_matches(name, known, 1)
-    return f" (did you mean {found[0]!r}?)" if found else ""
+    found = nearest(name, known)
+    return "" if found is None else f" (did you mean {found!r}?)"

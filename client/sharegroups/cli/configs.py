@@ -13,8 +13,10 @@ from kip932.errors import GroupIdNotFoundError, KafkaError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from kip932.printable import printable
 from sharegroups.admin import Admin
-from sharegroups.admin_values import ConfigEntry, ConfigResource
+from sharegroups.admin_values import ConfigEntry, ConfigResource, ListGroupsResult
 from sharegroups.cli.config_changes import NOUNS, change, changes_of, listed, name_of, own_source
+from sharegroups.cli.dead_letter_note import dead_letter_note
+from sharegroups.cli.kafka_layout import KafkaLayout
 from sharegroups.cli.output import (
     FILE,
     NAME,
@@ -22,6 +24,7 @@ from sharegroups.cli.output import (
     connection_options,
     failures,
     finish,
+    is_complete,
     lines_of,
     output_option,
     print_json,
@@ -51,17 +54,10 @@ _HIDDEN: Final = "(hidden)"
 Described = Mapping[ConfigResource, Mapping[str, ConfigEntry]]
 
 
-class _Kafkas(click.Group):
-    """Takes `--describe` and `--alter` for the sub-commands of these names, wherever they stand."""
+class _Kafkas(KafkaLayout):
+    """`--describe` and `--alter`."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's. Raises UsageFailure for both of them."""
-        actions = [word for word in dict.fromkeys(args) if word in ("--describe", "--alter")]
-        if len(actions) > 1:
-            raise UsageFailure("--describe and --alter exclude each other; give one of them", ctx)
-        if actions and args[0] not in self.commands:
-            args = [actions[0].removeprefix("--"), *(word for word in args if word != actions[0])]
-        return super().parse_args(ctx, args)
+    actions = ("describe", "alter")
 
 
 @click.group(cls=_Kafkas)
@@ -102,7 +98,7 @@ def describe(*, every: bool, bootstrap_server: str, command_config: Path | None,
     kind, name = _entity(**entity)
     given = settings(bootstrap_server, command_config)
     with failures("Describing configs"), reached_admin(given) as admin:
-        names = _all_names(admin, kind) if name is None else [name]
+        names, groups_listed = _all_names(admin, kind) if name is None else ([name], ListGroupsResult(()))
         resources = [ConfigResource(kind, each) for each in names]
         found = admin.describe_configs(resources) if resources else {}
         shown: dict[ConfigResource, Mapping[str, ConfigEntry]] = {}
@@ -118,7 +114,7 @@ def describe(*, every: bool, bootstrap_server: str, command_config: Path | None,
     errors = {resource: entries for resource, entries in found.items() if isinstance(entries, KafkaError)}
     for resource, error in errors.items():
         tell(f"Error: {NOUNS[resource.type]} {resource.name}: {error.name}: {error.message}")
-    finish(not errors)
+    finish(is_complete(groups_listed) and not errors)
 
 
 @configs.command()
@@ -158,6 +154,8 @@ def alter(
         with suppress(KafkaError):  # the change is made; this is only to be told
             if _is_absent(admin, resource):
                 tell(f"Note: group {name!r} does not exist yet; it has these configs when it begins.")
+            if note := dead_letter_note(admin, resource, changes):
+                tell(note)
     if output == "json":
         print_json({"type": noun, "name": name, "changed": [each.name for each in changes]})
     else:
@@ -191,12 +189,14 @@ def _entity(
     return said[0][0], said[0][1]
 
 
-def _all_names(admin: Admin, kind: int) -> list[str]:
+def _all_names(admin: Admin, kind: int) -> tuple[list[str], ListGroupsResult]:
+    """All names of a type; for groups also what is missing in their list."""
     if kind == RESOURCE_TOPIC:
-        return sorted(admin.list_topics())
+        return sorted(admin.list_topics()), ListGroupsResult(())
     if kind == RESOURCE_GROUP:
-        return [group.group_id for group in admin.list_groups(None, ["share"])]
-    return ["", *(str(node.node_id) for node in admin.describe_cluster().nodes)]
+        listed = admin.list_groups(None, ["share"])
+        return [group.group_id for group in listed.valid()], listed
+    return ["", *(str(node.node_id) for node in admin.describe_cluster().nodes)], ListGroupsResult(())
 
 
 def _set_on_itself(resource: ConfigResource, entries: Mapping[str, ConfigEntry]) -> dict[str, ConfigEntry]:

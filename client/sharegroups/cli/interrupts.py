@@ -39,14 +39,26 @@ def status_of(interrupt: KeyboardInterrupt) -> int:
     return TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
 
 
+def leaving_words(command: str) -> str:
+    """What a command says that is interrupted before it has begun: nothing, but where a person must be sure of it."""
+    return "Interrupted: nothing is changed" if command == "restore" else ""
+
+
 @contextmanager
-def leaving_at_once() -> Iterator[None]:
-    """Inside, SIGINT and SIGTERM end the process at once, without an exception.
+def leaving_at_once(words: str = "") -> Iterator[None]:
+    """Inside, SIGINT and SIGTERM end the process at once, without an exception; it writes `words` as a line on standard
+    error.
 
     Use it for imports: an extension module may swallow an exception while it is imported. Nothing may be open that
     would have to be closed. If the program ignores or handles a signal itself, that signal is not changed.
     """
-    with _handling(_leave):
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        if words:
+            os.write(2, f"{words}\n".encode())
+        os._exit(128 + number)
+
+    with _handling(leave):
         yield
 
 
@@ -95,7 +107,7 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
         yield
         return
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    before = {number: kept for number, kept in usual.items() if signal.getsignal(number) is kept}
+    before = {number: kept for number in usual if (kept := signal.getsignal(number)) in (usual[number], _raise)}
     for number in before:
         signal.signal(number, handler)
     try:

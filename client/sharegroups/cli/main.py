@@ -3,25 +3,30 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import click
 
 from sharegroups.cli.configs import configs
 from sharegroups.cli.consume import consume
+from sharegroups.cli.dlq.command import dlq
 from sharegroups.cli.features import features
 from sharegroups.cli.group import ToolGroup
-from sharegroups.cli.groups import groups
-from sharegroups.cli.interrupts import leaving_at_once
+from sharegroups.cli.groups.command import groups
+from sharegroups.cli.interrupts import leaving_at_once, leaving_words
 from sharegroups.cli.perf import perf
 from sharegroups.cli.produce import produce
+from sharegroups.cli.quick_start import importing
 from sharegroups.cli.topics import topics
+from sharegroups.cli.transactions.command import transactions
 from sharegroups.cli.verify_consumer import verify_consumer
+from sharegroups.cli.versions import version_option
+from sharegroups.cli.worker import worker
 
 #: How to install the package, which is on no index yet.
 INSTALL = "in a clone of the project, pip install '.[{}]'"
-_SERVER_COMMANDS = ("up", "init", "demo", "scaler")
+_SERVER_COMMANDS = ("backup", "demo", "init", "restore", "scaler", "up")
 
 
 class _Commands(ToolGroup):
@@ -48,7 +53,7 @@ def _offered() -> list[EntryPoint]:
 
 def _load(found: EntryPoint) -> click.Command:
     try:
-        with leaving_at_once():
+        with leaving_at_once(leaving_words(found.name)), importing():
             command: Any = found.load()
     except ModuleNotFoundError as error:
         raise click.ClickException(
@@ -59,21 +64,14 @@ def _load(found: EntryPoint) -> click.Command:
     return command
 
 
-def _version() -> str:
-    try:
-        return version("sharegroups")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(_version(), prog_name="sharegroups")
+@version_option
 def main() -> None:
     """Queues for Kafka's share groups (KIP-932).
 
-    Exit codes: 0 done, 1 an error, 130 after Ctrl-C, 143 after SIGTERM.
+    Exit codes: 0 done, 1 an error, 130 after Ctrl-C, 141 when nobody reads the output, 143 after SIGTERM.
     """
 
 
-for _command in (configs, consume, features, groups, perf, produce, topics, verify_consumer):
+for _command in (configs, consume, dlq, features, groups, perf, produce, topics, transactions, verify_consumer, worker):
     main.add_command(_command)

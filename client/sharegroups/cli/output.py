@@ -1,7 +1,7 @@
 """What the commands share: options, client settings, tables as Kafka prints them, JSON, errors and exit codes.
 
 Exit codes: 0 done, 1 an error was printed or the command line was wrong (CT-29), 130 after Ctrl-C, 143 after SIGTERM
-(CT-80).
+(CT-80), 141 when nobody reads the output (CT-86).
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from kip932.printable import printable, printable_json
+from sharegroups.admin_values import ListGroupsResult
 from sharegroups.cli.interrupts import status_of
 from sharegroups.errors import BufferFullError, ConfigError, KafkaError, NetworkError, RequestTimedOutError
 
@@ -74,11 +76,15 @@ def output_option(function: F) -> F:
 
 
 def settings(bootstrap_server: str, command_config: Path | None, extra: Sequence[str] = ()) -> dict[str, Any]:
-    """Client settings of file and options; later ones win. Raises UsageFailure for a line that is not name=value."""
+    """Client settings of file and options. What the command line says wins over the file, `extra` over all (CT-2).
+
+    Raises UsageFailure for a line that is not name=value.
+    """
+    given = click.get_current_context().get_parameter_source("bootstrap_server") is ParameterSource.COMMANDLINE
+    said = {"bootstrap.servers": bootstrap_server}
     # A person at a terminal should learn of an unreachable cluster sooner than after the client's default of 60 s.
-    return {"bootstrap.servers": bootstrap_server, "default.api.timeout.ms": "10000"} | pairs(
-        [*lines_of(command_config), *extra]
-    )
+    usual = said | {"default.api.timeout.ms": "10000"}
+    return usual | pairs(lines_of(command_config)) | (said if given else {}) | pairs(extra)
 
 
 def lines_of(file: Path | None) -> list[str]:
@@ -128,8 +134,8 @@ def print_names(names: Iterable[str]) -> None:
 
 
 def tell(text: str) -> None:
-    """Print one message on standard error. Control characters in it are escaped: parts may be others' data (CT-82)."""
-    click.echo(printable(text, keep="\n"), err=True)
+    """Print one line on standard error. Control characters in it are escaped: parts may be others' data (CT-82)."""
+    click.echo(printable(text), err=True)
 
 
 def print_errors(
@@ -156,6 +162,13 @@ def print_errors(
     return all(error is None for error in errors.values())
 
 
+def is_complete(listed: ListGroupsResult) -> bool:
+    """Whether all groups are listed. If not, say on standard error what is missing (CT-21)."""
+    for error in listed.errors():
+        tell(f"Error: The list of groups is not complete. {error.message}")
+    return not listed.errors()
+
+
 def finish(ok: bool) -> None:
     """Exit with code 1 unless `ok`."""
     if not ok:
@@ -169,7 +182,8 @@ def failures(what: str) -> Iterator[None]:
         yield
     except (KafkaError, ConfigError) as error:
         silent = isinstance(error, RequestTimedOutError | NetworkError) and not isinstance(error, BufferFullError)
-        said = "sharegroups up" in str(error)  # the producer's errors contain the hint already
+        # The producer's errors contain the hint already, and who refuses is there.
+        said = any(words in str(error) for words in ("sharegroups up", "has refused for"))
         hint = ". Is the cluster up (`sharegroups up`), and is --bootstrap-server right?" if silent and not said else ""
         tell(f"Error: {what} failed due to {error}{hint}")
         sys.exit(1)

@@ -15,7 +15,18 @@ import click
 
 from sharegroups.cli import clients
 from sharegroups.cli.interrupts import GRACE_S, LEAVE_S, Ended, attended
-from sharegroups.cli.output import FILE, NAME, UsageFailure, connection_options, failures, finish, settings, tell
+from sharegroups.cli.output import (
+    FILE,
+    NAME,
+    UsageFailure,
+    connection_options,
+    failures,
+    finish,
+    output_option,
+    print_json,
+    settings,
+    tell,
+)
 from sharegroups.cli.perf_rows import HEADER, Consumed, DateFormat, metric_lines
 from sharegroups.cli.stall_warning import Warnings, find_trouble, text_of
 from sharegroups.consumer import ShareConsumer
@@ -139,6 +150,7 @@ def _no_sockets(_context: click.Context, _parameter: click.Parameter, value: int
 @click.option("--command-property", "extra", multiple=True, metavar="NAME=VALUE",
               help="A consumer setting; repeatable.")  # fmt: skip
 @click.option("--consumer.config", "old_config", type=FILE, hidden=True, deprecated="use --command-config")
+@output_option
 @connection_options
 def consume(
     *,
@@ -157,6 +169,7 @@ def consume(
     date_format: str,
     extra: tuple[str, ...],
     old_config: Path | None,
+    output: str,
     bootstrap_server: str,
     command_config: Path | None,
 ) -> None:
@@ -178,7 +191,10 @@ def consume(
 
     def rows(of: list[Consumed]) -> None:
         for number, one in enumerate(of, start=1):
-            click.echo(f"{one.row(dates)} for share consumer {number}")
+            if output == "json":
+                print_json({"consumer": number} | one.values())
+            else:
+                click.echo(f"{one.row(dates)} for share consumer {number}")
 
     def interval() -> None:
         if detailed and not race.is_enough:
@@ -191,15 +207,18 @@ def consume(
         if (trouble := find_trouble(given, topic)) is not None:
             tell(f"Error: {text_of(trouble)}")
             finish(ok=False)
-        if not hide_header:
+        if output == "text" and not hide_header:
             click.echo(HEADER)
         try:
             attended(work, race.leave)
         finally:
             if detailed:
                 rows(race.each)
-            click.echo(race.total().row(dates))
-    _tell_rest(race, each, stats=stats, print_metrics=print_metrics)
+            if output == "json":
+                print_json({"consumer": "all"} | race.total().values())
+            else:
+                click.echo(race.total().row(dates))
+    _tell_rest(race, each, output, stats=stats, print_metrics=print_metrics)
     if not race.is_enough:
         tell(
             f"WARNING: Exiting before consuming the expected number of records: timeout ({timeout_ms} ms) exceeded. "
@@ -208,8 +227,17 @@ def consume(
     finish(race.is_enough)
 
 
-def _tell_rest(race: Race, each: list[dict[str, Any]], *, stats: bool, print_metrics: bool) -> None:
+def _tell_rest(race: Race, each: list[dict[str, Any]], output: str, *, stats: bool, print_metrics: bool) -> None:
     for number, (given, metrics) in enumerate(zip(each, race.metrics, strict=True), start=1):
+        if output == "json":
+            if stats or print_metrics:
+                chosen_values = {
+                    f"{group}:{name}": value
+                    for (group, name), value in sorted(metrics.items())
+                    if print_metrics or "records" in name
+                }
+                print_json({"consumer": number, "client_id": given["client.id"], "metrics": chosen_values})
+            continue
         if stats:
             chosen = [f"{name}: {value:.3f}" for (_, name), value in sorted(metrics.items()) if "records" in name]
             who = f"Share consumer {number} having client id {given['client.id']}"

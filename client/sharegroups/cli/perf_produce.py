@@ -13,7 +13,16 @@ import click
 from kip932.errors import KafkaError
 from sharegroups.cli import clients
 from sharegroups.cli.interrupts import GRACE_S, LEAVE_S, Ended, attended
-from sharegroups.cli.output import NAME, connection_options, failures, finish, settings, tell
+from sharegroups.cli.output import (
+    NAME,
+    connection_options,
+    failures,
+    finish,
+    output_option,
+    print_json,
+    settings,
+    tell,
+)
 from sharegroups.cli.perf_rows import Sent
 from sharegroups.cli.stall_warning import Warnings, find_trouble, text_of
 from sharegroups.producer import Producer
@@ -27,7 +36,9 @@ _LETTERS: Final = bytes(range(65, 91))
 class Load:
     """Sends records of one size, at most so many a second, and measures what becomes of them."""
 
-    def __init__(self, topic: str, records: int, size: int, per_s: float, interval_s: float) -> None:
+    def __init__(
+        self, topic: str, records: int, size: int, per_s: float, interval_s: float, *, output: str = "text"
+    ) -> None:
         self.sent = Sent.of(records)
         self.produced = 0
         self.failed = 0
@@ -35,6 +46,7 @@ class Load:
         self._recent = Sent.of(records)
         self._topic, self._records, self._size = topic, records, size
         self._per_s, self._interval_s = per_s, interval_s
+        self._output = output
         self._stopping = False
         self._began_s = self._reported_s = self._confirmed_s = time.monotonic()
         chance = random.Random(0)
@@ -61,7 +73,7 @@ class Load:
     def tell(self) -> None:
         """Print the last line, with rates until the last confirmation, and what is not confirmed."""
         if self.produced:
-            click.echo(self.sent.line(self._confirmed_s - self._began_s, with_percentiles=True))
+            self._print(self.sent, self._confirmed_s - self._began_s, is_last=True)
         if self.failed:
             tell(f"Error: {self.failed} records were not delivered; the first: {self.first_error}")
         if self.open:
@@ -99,9 +111,15 @@ class Load:
     def _tell_interval(self) -> None:
         now_s = time.monotonic()
         if now_s - self._reported_s >= self._interval_s:
-            click.echo(self._recent.line(now_s - self._reported_s, with_percentiles=False))
+            self._print(self._recent, now_s - self._reported_s, is_last=False)
             self._recent = Sent.of(self._records)
             self._reported_s = now_s
+
+    def _print(self, sent: Sent, elapsed_s: float, *, is_last: bool) -> None:
+        if self._output == "json":
+            print_json({"total": is_last} | sent.values(elapsed_s, with_percentiles=is_last))
+        else:
+            click.echo(sent.line(elapsed_s, with_percentiles=is_last))
 
 
 @click.command()
@@ -114,6 +132,7 @@ class Load:
               help="How often to print figures, in ms.")  # fmt: skip
 @click.option("--command-property", "extra", multiple=True, metavar="NAME=VALUE",
               help="A producer setting; repeatable.")  # fmt: skip
+@output_option
 @connection_options
 def produce(
     *,
@@ -123,6 +142,7 @@ def produce(
     throughput: float,
     reporting_interval: int,
     extra: tuple[str, ...],
+    output: str,
     bootstrap_server: str,
     command_config: Path | None,
 ) -> None:
@@ -134,7 +154,7 @@ def produce(
     if throughput != -1 and throughput <= 0:
         raise click.BadParameter(f"{throughput:g} is no rate; expected more than 0, or -1 for no limit")
     given = settings(bootstrap_server, command_config, extra)
-    load = Load(topic, num_records, record_size, throughput, reporting_interval / 1000)
+    load = Load(topic, num_records, record_size, throughput, reporting_interval / 1000, output=output)
 
     def work() -> None:
         load.run(producer)

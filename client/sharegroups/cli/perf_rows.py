@@ -59,6 +59,23 @@ class Consumed:
             f"{self.records * per_s:.4f}, {self.records}, {elapsed_ms}"
         )
 
+    def values(self) -> dict[str, object]:
+        """The row's figures for programs: times in ms since 1970, sizes in bytes, rates per second (CT-33).
+
+        The rates after the first record are None when none came.
+        """
+        per_s, first_per_s = 1000 / max(1, self.end_ms - self.start_ms), 1000 / max(1, self.end_ms - self.first_ms)
+        return {
+            "start_ms": self.start_ms,
+            "end_ms": self.end_ms,
+            "records": self.records,
+            "bytes": self.size,
+            "records_per_second": self.records * per_s,
+            "bytes_per_second": self.size * per_s,
+            "first_record_after_ms": self.first_ms - self.start_ms if self.first_ms else None,
+            "records_per_second_after_the_first": self.records * first_per_s if self.first_ms else None,
+        }
+
     def from_the_first(self) -> str:
         """The rates from the first record on, which the row does not tell: its time has the joining in it."""
         per_s = 1000 / max(1, self.end_ms - self.first_ms)
@@ -103,10 +120,25 @@ class Sent:
             f"{self.most_ms:.1f} ms max latency"
         )
         if with_percentiles:
-            ordered = sorted(self.samples) or [0.0]
-            at = [(ordered[min(len(ordered) - 1, int(part * len(ordered)))], name) for part, name in _PERCENTILES]
-            text += "".join(f", {value:.0f} ms {name}" for value, name in at)
+            text += "".join(f", {value:.0f} ms {name}" for name, value in self._percentiles().items())
         return text + "."
+
+    def values(self, elapsed_s: float, *, with_percentiles: bool) -> dict[str, object]:
+        """The line's figures for programs: latencies in ms, sizes in bytes, rates per second (CT-98)."""
+        per_s = 1 / max(1e-3, elapsed_s)
+        found: dict[str, object] = {
+            "records": self.records,
+            "seconds": elapsed_s,
+            "records_per_second": self.records * per_s,
+            "bytes_per_second": self.size * per_s,
+            "latency_avg_ms": self.total_ms / max(1, self.records),
+            "latency_max_ms": self.most_ms,
+        }
+        return found | ({"latency_percentiles_ms": self._percentiles()} if with_percentiles else {})
+
+    def _percentiles(self) -> dict[str, float]:
+        ordered = sorted(self.samples) or [0.0]
+        return {name: ordered[min(len(ordered) - 1, int(part * len(ordered)))] for part, name in _PERCENTILES}
 
 
 def metric_lines(metrics: Mapping[tuple[str, str], float]) -> list[str]:

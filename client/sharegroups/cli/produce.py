@@ -164,7 +164,12 @@ def produce(
 
     with failures("Producing"), Warnings() as warnings:
         producer = clients.open_client(Producer, given)
-        if (found := find_trouble(given, topic)) is not None:
+        try:
+            found = find_trouble(given, topic)
+        except KafkaError:
+            producer.close(0)
+            raise
+        if found is not None:
             warnings.last(found)
         attended(lambda: feed.run(producer), lambda ended: leave(producer, ended))
     if output == "text" and sys.stderr.isatty():

@@ -8,16 +8,18 @@ from typing import Any, Final
 
 from sharegroups.admin import Admin
 from sharegroups.cli import clients
-from sharegroups.config import ADMIN
+from sharegroups.config import ADMIN, Config
 
 #: How long the first question may wait for an answer, ms.
 REACH_MS: Final = 4_000
 
 
 def require_answer(given: Mapping[str, Any]) -> None:
-    """Return once a node answers. Raises KafkaError when none does within four seconds."""
+    """Return once a node answers. Raises KafkaError when none does within four seconds, or the time of a call if that
+    is shorter."""
     known = {setting.name for setting in ADMIN}
-    own = {name: value for name, value in given.items() if name in known} | {"default.api.timeout.ms": REACH_MS}
+    own = {name: value for name, value in given.items() if name in known}
+    own["default.api.timeout.ms"] = min(REACH_MS, int(Config(ADMIN, own)["default.api.timeout.ms"]))
     with clients.open_client(Admin, own) as admin:
         admin.list_topics([])
 

@@ -7,35 +7,68 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kip932.errors import NetworkError, RequestTimedOutError, UnknownTopicOrPartitionError
+from kip932.errors import (
+    CoordinatorError,
+    InvalidTopicError,
+    NetworkError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
 from sharegroups.admin import Admin
 from sharegroups.admin_values import TopicDescription
 from sharegroups.cli import clients
 from sharegroups.cli.output import tell
 from sharegroups.config import ADMIN
-from sharegroups.core.stall_diagnosis import LEADERLESS, UNKNOWN, UNREACHABLE, Trouble
+from sharegroups.core.stall_diagnosis import LEADERLESS, STATELESS, UNCOORDINATED, UNKNOWN, UNREACHABLE, Trouble
 
 #: How long `find_trouble` may take, ms.
 _ASK_MS: Final = 2000
 
 
 def find_trouble(settings: Mapping[str, Any], topic: str) -> Trouble | None:
-    """Ask the cluster about the topic, for at most two seconds; None when records may flow. Raises KafkaError."""
+    """Ask the cluster about the topic, about the group that `group.id` names, and about its state of the topic, for at
+    most two seconds each; None when records may flow. Raises KafkaError, also for a name that cannot be."""
     known = {setting.name for setting in ADMIN}
     own = {name: value for name, value in settings.items() if name in known} | {"default.api.timeout.ms": _ASK_MS}
     where = settings["bootstrap.servers"]
     try:
         with clients.open_client(Admin, own) as admin:
             described = admin.list_topics([topic])[topic]
+            found = _about(described, where)
+            if (group := settings.get("group.id")) and found is None:
+                found = _about_group(admin, group, where) or _about_state(admin, group, topic, where)
+            return found
     except (NetworkError, RequestTimedOutError) as error:
         return Trouble(UNREACHABLE, where, detail=str(error))
-    return _about(described, where)
+
+
+def _about_group(admin: Admin, group: str, where: str) -> Trouble | None:
+    try:
+        (outcome,) = admin.describe_share_groups([group]).values()
+    except (NetworkError, RequestTimedOutError) as error:
+        outcome = error
+    silent = isinstance(outcome, CoordinatorError | NetworkError | RequestTimedOutError)
+    return Trouble(UNCOORDINATED, where, detail=str(outcome), group=group) if silent else None
+
+
+def _about_state(admin: Admin, group: str, topic: str, where: str) -> Trouble | None:
+    """What is stored of the group and the topic's partitions: the first that cannot be told."""
+    try:
+        errors = admin.list_share_group_partitions(group)
+    except RequestTimedOutError as error:
+        return Trouble(STATELESS, where, (topic,), f"topic {topic!r}: {error}", group)
+    for (name, number), found in sorted(errors.items()):
+        if name == topic and found is not None:
+            return Trouble(STATELESS, where, (topic,), f"{topic}-{number}: {found.name}: {found.message}", group)
+    return None
 
 
 def _about(topic: TopicDescription, where: str) -> Trouble | None:
     named = (topic.name,)
     if isinstance(topic.error, UnknownTopicOrPartitionError):
         return Trouble(UNKNOWN, where, named)
+    if isinstance(topic.error, InvalidTopicError):  # waiting does not help
+        raise topic.error
     if topic.error is not None:
         return Trouble(topic.error.name, where, named, str(topic.error))
     without = [str(part.partition) for part in topic.partitions if part.leader < 0]

@@ -29,6 +29,7 @@ from sharegroups.cli.output import (
     tell,
 )
 from sharegroups.cli.reaching import reached_admin
+from sharegroups.cli.topic_retention import keep_only_needed
 
 
 @click.group()
@@ -141,6 +142,7 @@ def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path
     """Describe topics, all of them without names: ids, partitions, leaders."""
     with failures("Describing topics"), _admin(bootstrap_server, command_config) as admin:
         found = sorted(admin.list_topics(names or None).values(), key=lambda topic: topic.name)
+        shortened = keep_only_needed(admin, {topic.name for topic in found if topic.error is None}) if names else set()
     if output == "json":
         print_json([_document(topic) for topic in found])
     else:
@@ -158,6 +160,8 @@ def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path
         ]
         if rows or not names:
             print_table(("TOPIC", "TOPIC-ID", "PARTITION", "LEADER", "LEADER-EPOCH"), rows, (15, 22, 10, 10, 12))
+    for name in sorted(shortened):
+        tell(f"Note: Topic {name} has sharegroups.retention=consumed: what every share group has finished is deleted.")
     for topic in found:
         if topic.error is not None:
             tell(f"Error: {topic.name}: {topic.error.name}: {topic.error.message}")

@@ -1,17 +1,17 @@
 """The acknowledgements of one delivery: the type that the user gave each record, cut into batches for the wire.
 
-Rules CL-23, CL-27 and CL-35. A delivery whose records were not acknowledged one by one (implicit mode) keeps no state
-per record: its acquired ranges are accepted whole (P-1, P-14). This module never sends and never reads a clock.
+Rules CL-23, CL-27, CL-35 and CL-113. A delivery whose records were not acknowledged one by one (implicit mode) keeps no
+state per record: its acquired ranges are accepted whole (P-1, P-14). This module never sends and never reads a clock.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
-from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_RENEW
+from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_RELEASE, ACK_RENEW, POLICY_DELAY
 
 _UNSET: Final = 0xFF
 _SENT: Final = 0xFE
@@ -23,11 +23,15 @@ _LONG_RUN: Final = 64
 
 
 class AckBatch(NamedTuple):
-    """Offsets `first`…`last` with one type for all of them or one type each (CL-35)."""
+    """Offsets `first`…`last` with one type for all of them or one type each (CL-35).
+
+    `delays`: for how long each released record waits, ms, likewise; empty: as the group's back-off says (CL-113).
+    """
 
     first: int
     last: int
     types: tuple[int, ...]
+    delays: tuple[int, ...] = ()
 
 
 class _Run(NamedTuple):
@@ -43,7 +47,17 @@ class Delivery:
     and ranges that touch are joined.
     """
 
-    __slots__ = ("_gap_count", "_gaps", "_positions", "_ranges", "_size", "_taken", "_types", "_unacknowledged")
+    __slots__ = (
+        "_delays",
+        "_gap_count",
+        "_gaps",
+        "_positions",
+        "_ranges",
+        "_size",
+        "_taken",
+        "_types",
+        "_unacknowledged",
+    )
 
     def __init__(self, ranges: Sequence[tuple[int, int]], gaps: Sequence[tuple[int, int]] = ()) -> None:
         self._ranges = list(ranges)
@@ -57,6 +71,7 @@ class Delivery:
         self._gap_count = sum(last - first + 1 for first, last in self._gaps)
         self._unacknowledged = size - self._gap_count
         self._types: bytearray | None = None
+        self._delays: dict[int, int] = {}  # by offset, of records to be released with a delay of their own
         self._taken = False
 
     @property
@@ -100,6 +115,11 @@ class Delivery:
         position = self._position(offset)
         return position is not None and self._types is not None and self._types[position] == _RENEWED
 
+    def is_unacknowledged(self, offset: int) -> bool:
+        """Whether `offset` is a record of this delivery to which the user has given no type yet."""
+        position = self._position(offset)
+        return position is not None and not self._taken and self._state()[position] == _UNSET
+
     def in_flight(self, offset: int) -> bool:
         """Whether `offset` is a record of this delivery whose acknowledgement `take` has not returned."""
         position = self._position(offset)
@@ -107,8 +127,11 @@ class Delivery:
             return False
         return self._state()[position] not in _CLOSED
 
-    def acknowledge(self, offset: int, ack_type: int) -> bool:
-        """Set the type of one record; it replaces an earlier one. False when the record is not in flight (CL-23)."""
+    def acknowledge(self, offset: int, ack_type: int, delay_ms: int | None = None) -> bool:
+        """Set the type of one record; it replaces an earlier one. False when the record is not in flight (CL-23).
+
+        `delay_ms`: for how long a released record is not delivered again; None: as the group's back-off says (CL-113).
+        """
         position = self._position(offset)
         if position is None or self._taken:
             return False
@@ -119,16 +142,24 @@ class Delivery:
         if present == _UNSET:
             self._unacknowledged -= 1
         types[position] = ack_type
+        if delay_ms is not None:
+            self._delays[offset] = delay_ms
+        elif self._delays:
+            self._delays.pop(offset, None)
         return True
 
-    def acknowledge_rest(self, ack_type: int = ACK_ACCEPT) -> None:
-        """Give this type to all unacknowledged records: ACCEPT in implicit mode (CL-21), RELEASE when dropped."""
-        if self._types is None:
-            if ack_type != ACK_ACCEPT:
-                self._types = self._state().replace(bytes((_UNSET,)), bytes((ack_type,)))
-        else:
-            self._types = self._types.replace(bytes((_UNSET,)), bytes((ack_type,)))
+    def accept_rest(self) -> None:
+        """Accept all unacknowledged records (CL-21)."""
+        if self._types is not None:
+            self._types = self._types.replace(bytes((_UNSET,)), bytes((ACK_ACCEPT,)))
         self._unacknowledged = 0
+
+    def give_back(self) -> list[AckBatch]:
+        """Release all records, for the application was given none of them: whoever asks may have them at once,
+        whatever the group's back-off (CL-113). Returns what `take` would."""
+        self._types = self._state().replace(bytes((_UNSET,)), bytes((ACK_RELEASE,)))
+        self._unacknowledged = 0
+        return [_with_delays(batch, {}, 0) for batch in self.take()]
 
     def take(self) -> list[AckBatch]:
         """Return the acknowledgements that are not sent yet, ascending. Afterwards their offsets are not in flight.
@@ -151,7 +182,11 @@ class Delivery:
             position = self._position(run.first) or 0
             size = run.last - run.first + 1
             types[position : position + size] = bytes((_RENEWED if run.type == ACK_RENEW else _SENT,)) * size
-        return _batches(runs)
+        batches = _batches(runs)
+        if self._delays:
+            delays, self._delays = self._delays, {}
+            return [_with_delays(batch, delays, POLICY_DELAY) for batch in batches]
+        return batches
 
     def _state(self) -> bytearray:
         """One byte per offset: a type, or unset, or sent. Created when a single record is first asked about."""
@@ -173,7 +208,7 @@ class Delivery:
 def offsets_with(batches: Iterable[AckBatch], ack_type: int) -> list[tuple[int, int]]:
     """The offsets to which `batches` give this type, as joined ranges; with RENEW, the renewed records (CL-27)."""
     found: list[tuple[int, int]] = []
-    for first, last, types in batches:
+    for first, last, types, _ in batches:
         if len(types) == 1:
             spans = [(first, last)] if types[0] == ack_type else []
         else:
@@ -189,7 +224,7 @@ def offsets_with(batches: Iterable[AckBatch], ack_type: int) -> list[tuple[int, 
 def record_ranges(batches: Iterable[AckBatch]) -> list[tuple[int, int]]:
     """The offsets in `batches` that hold a record, as ranges: all but the gaps (CL-26)."""
     found: list[tuple[int, int]] = []
-    for first, last, types in batches:
+    for first, last, types, _ in batches:
         if ACK_GAP not in types:
             found.append((first, last))
             continue
@@ -204,7 +239,7 @@ def record_ranges(batches: Iterable[AckBatch]) -> list[tuple[int, int]]:
 
 def has_renewal(batches: Iterable[AckBatch]) -> bool:
     """Whether a request with these batches must carry `is_renew_ack` (CL-27)."""
-    for _, _, types in batches:  # noqa: SIM110 - nearly always one batch: no generator for it
+    for _, _, types, _ in batches:  # noqa: SIM110 - nearly always one batch: no generator for it
         if ACK_RENEW in types:
             return True
     return False
@@ -291,3 +326,21 @@ def _batch(runs: Sequence[_Run]) -> AckBatch:
         return AckBatch(runs[0].first, runs[-1].last, (runs[0].type,))
     types = tuple(run.type for run in runs for _ in range(run.last - run.first + 1))
     return AckBatch(runs[0].first, runs[-1].last, types)
+
+
+def _with_delays(batch: AckBatch, delays: Mapping[int, int], otherwise: int) -> AckBatch:
+    """The batch with the delays of its released records, `otherwise` for those without one of their own."""
+    types = batch.types
+    if ACK_RELEASE not in types:
+        return batch
+    if len(types) == 1 and not delays:
+        return batch._replace(delays=(otherwise,))
+    offsets = range(batch.first, batch.last + 1)
+    kinds = types if len(types) > 1 else types * len(offsets)
+    found = tuple(
+        delays.get(offset, otherwise) if kind == ACK_RELEASE else POLICY_DELAY
+        for offset, kind in zip(offsets, kinds, strict=True)
+    )
+    if found.count(found[0]) < len(found):
+        return batch._replace(delays=found)
+    return batch if found[0] == POLICY_DELAY else batch._replace(delays=found[:1])

@@ -78,6 +78,8 @@ class Membership:
         self.assignment: frozenset[TopicIdPartition] = frozenset()
         self.fatal: KafkaError | None = None
         self.rebalances = 0
+        #: How often the group, or the poll timer, has put this member out.
+        self.fenced = 0
         self._rack_id = rack_id
         self._max_poll_interval_ms = max_poll_interval_ms
         self._backoff = Backoff(backoff_ms, backoff_max_ms, random)
@@ -147,7 +149,7 @@ class Membership:
         Returns whether the host must call `heartbeat` now; if not, `next_deadline` has not come closer.
         """
         self._poll_deadline_ms = now_ms + self._max_poll_interval_ms
-        if not self._subscription:
+        if not self._subscription or self.fatal is not None:
             return False
         if self.state in (MemberState.UNSUBSCRIBED, MemberState.STALE):
             self._join()
@@ -168,6 +170,14 @@ class Membership:
         """No coordinator is known: the leave ends without an answer (CL-8)."""
         if self.state in _LEAVES:
             self._left()
+
+    def give_up(self, error: KafkaError) -> None:
+        """The member cannot go on, for a reason of its own: it leaves, and every poll raises `error` (CL-9, CL-111)."""
+        if self.fatal is not None:
+            return
+        self.fatal = error
+        self._wants_join = False
+        self._begin_leave(MemberState.FATAL)
 
     # What the host asks.
 
@@ -300,6 +310,7 @@ class Membership:
     def _fenced(self) -> None:
         """CL-6: drop everything and join again at once, under the same member id."""
         self.state = MemberState.FENCED
+        self.fenced += 1
         self._drop_assignment()
         self._join()
 
@@ -331,6 +342,7 @@ class Membership:
         deadline = self._active_poll_deadline()
         if deadline is not None and now_ms >= deadline:
             self._is_late = True
+            self.fenced += 1
             self._begin_leave(MemberState.STALE)
 
     def _active_poll_deadline(self) -> int | None:

@@ -303,6 +303,16 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
                 self._free(old)
         return groups
 
+    def give_up(self) -> list[Group[RecordT, WatcherT]]:
+        """Remove and return everything that is not in flight. It is finished, as with `expired`."""
+        groups: list[Group[RecordT, WatcherT]] = []
+        for lane in self._lanes.values():
+            if lane.waiting:
+                groups.append(Group(lane.partition, list(lane.waiting)))
+                lane.waiting.clear()
+                self._free(groups[-1].batches)
+        return groups
+
     def outlived(self, meaning_of: Callable[[str], Meaning | None]) -> tuple[list[Group[RecordT, WatcherT]], bool]:
         """Remove and return the batches that are unconfirmed under a topic id that exists no more.
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from sharegroups.core.shell_word import quote
+
 #: Seconds of silence before the host examines the cluster. Each further silence is twice as long, up to the second
 #: number.
 LOOK_AFTER_S: Final = 2.0
@@ -17,6 +19,8 @@ LOOK_AFTER_MAX_S: Final = 30.0
 UNREACHABLE: Final = "unreachable"
 UNKNOWN: Final = "unknown"
 LEADERLESS: Final = "leaderless"
+UNCOORDINATED: Final = "uncoordinated"
+STATELESS: Final = "stateless"
 _NAMED_MAX: Final = 5
 
 
@@ -24,14 +28,16 @@ _NAMED_MAX: Final = 5
 class Trouble:
     """What keeps records from being sent or fetched.
 
-    `kind` is UNREACHABLE, UNKNOWN, LEADERLESS or the name of the topic's error. `where` lists the servers that were
-    asked, `topics` the topics concerned. `detail` is the error's text, or the partitions without a leader.
+    `kind` is UNREACHABLE, UNKNOWN, LEADERLESS, UNCOORDINATED, STATELESS or the name of the topic's error. `where` lists
+    the servers that were asked, `topics` the topics concerned. `detail` is the error's text, or the partitions without
+    a leader. `group` is the group that no coordinator serves, or whose state of a partition none tells.
     """
 
     kind: str
     where: str
     topics: tuple[str, ...] = ()
     detail: str = ""
+    group: str = ""
 
     @property
     def cause(self) -> tuple[str, tuple[str, ...]]:
@@ -45,12 +51,19 @@ class Trouble:
                 f"no cluster answers at {self.where} ({self.detail}). "
                 f"Start one with `sharegroups up`, or correct {servers}."
             )
+        if self.kind == UNCOORDINATED:
+            return (
+                f"no coordinator at {self.where} serves group {self.group!r} ({self.detail.rstrip('.')}). Is a group "
+                "coordinator running? When it is, look at its log, and with `sharegroups state check` at its store."
+            )
+        if self.kind == STATELESS:
+            return f"group {self.group!r} gets nothing from {self.detail}"
         topics = _listed(self.topics)
         if self.kind == UNKNOWN:
             verb = "does" if len(self.topics) == 1 else "do"
             return (
                 f"{topics} {verb} not exist in the cluster at {self.where}. "
-                f"Create it with `sharegroups topics create {self.topics[0]}`, or correct {name}."
+                f"Create it with `sharegroups topics create {quote(self.topics[0])}`, or correct {name}."
             )
         if self.kind == LEADERLESS:
             verb = "has" if len(self.topics) == 1 else "have"

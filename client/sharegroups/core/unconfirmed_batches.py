@@ -11,19 +11,25 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from kip932.errors import (
+    ConcurrentTransactionsError,
+    CoordinatorNotAvailableError,
     CorruptMessageError,
     DuplicateSequenceNumberError,
     InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
     InvalidRecordError,
     InvalidRequestError,
     InvalidRequiredAcksError,
+    InvalidTxnStateError,
     KafkaError,
     KafkaStorageError,
     MessageTooLargeError,
     NotEnoughReplicasError,
     OutOfOrderSequenceNumberError,
+    ProducerFencedError,
     TopicAuthorizationFailedError,
     UnknownTopicIdError,
+    UnsupportedCompressionTypeError,
 )
 
 #: A leader answers with these errors only when it has appended none of the batches. Every other outcome leaves open
@@ -48,6 +54,12 @@ _NOTHING_WRITTEN: Final = frozenset(
         InvalidRequestError.code,
         MessageTooLargeError.code,
         TopicAuthorizationFailedError.code,
+        UnsupportedCompressionTypeError.code,
+        CoordinatorNotAvailableError.code,  # these five: the leader asks the transaction's record before it appends
+        ConcurrentTransactionsError.code,
+        InvalidTxnStateError.code,
+        InvalidProducerIdMappingError.code,
+        ProducerFencedError.code,
     }
 )
 

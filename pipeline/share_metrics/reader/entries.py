@@ -13,7 +13,8 @@ from .offsets import entry_id
 def stored_entry(stream: str, raw: Any) -> RawEntry:
     """An entry of an XRANGE reply."""
     raw_id, fields = raw
-    if len(fields) == 6 and fields[4] == b"c" and fields[0] == b"t" and fields[2] == b"r":  # the layout writers use
+    # The layouts that writers of coordinators' logs use: of claims, and of all else with its field `k`.
+    if len(fields) in {6, 8} and fields[4] == b"c" and fields[0] == b"t" and fields[2] == b"r":
         return _judged(stream, raw_id, fields[1], fields[3], found=fields[5])
     named = dict(zip(fields[::2], fields[1::2], strict=True))
     return _judged(

@@ -51,6 +51,7 @@ _COMMON: Final = {
     "raw": pa.binary(),
 }
 _STATE_BATCH: Final = _struct(first_offset=_LONG, last_offset=_LONG, delivery_state=_INT, delivery_count=_INT)
+STATE_BATCH_FIELDS: Final = tuple(field.name for field in _STATE_BATCH)
 _SHARE_STATE: Final = {
     "group_id": _TEXT,
     "topic_id": _TEXT,

@@ -7,30 +7,32 @@ same to all of them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
+from operator import attrgetter
 
 from kip932.records.v1.state_batch_pb2 import StateBatch as StateBatchMessage
 from kip932.records.v1.write_stats_pb2 import WriteStats as WriteStatsMessage
 from kip932.state_batches import NO_STATS, StateBatch, WriteStats
 
 _COUNTS = WriteStats._fields[1:]
+_fields_of_batch = attrgetter(*StateBatch._fields)
+_batch_of_fields = partial(tuple.__new__, StateBatch)
 
 
 def batches_to_messages(batches: Iterable[StateBatch]) -> list[StateBatchMessage]:
     """One message for each batch, in order."""
     return [
-        StateBatchMessage(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
-        for first, last, state, count in batches
+        StateBatchMessage(
+            first_offset=first, last_offset=last, delivery_state=state, delivery_count=count, not_before_ms=until
+        )
+        for first, last, state, count, until in batches
     ]
 
 
 def batches_from_messages(messages: Iterable[StateBatchMessage]) -> tuple[StateBatch, ...]:
-    """One value for each message, in order."""
-    return tuple(
-        [
-            StateBatch(message.first_offset, message.last_offset, message.delivery_state, message.delivery_count)
-            for message in messages
-        ]
-    )
+    """One value for each message, in order. A replay makes them by the hundred thousand, so that no step of it is
+    interpreted."""
+    return tuple(map(_batch_of_fields, map(_fields_of_batch, messages)))
 
 
 def stats_to_message(stats: WriteStats) -> WriteStatsMessage | None:
@@ -55,4 +57,4 @@ def stats_to_message(stats: WriteStats) -> WriteStatsMessage | None:
 def stats_from_message(message: WriteStatsMessage) -> WriteStats:
     """The value; an absent count becomes None."""
     values = {descriptor.name: value for descriptor, value in message.ListFields()}
-    return WriteStats(values.get("cause", 0), *[values.get(name) for name in _COUNTS])
+    return WriteStats(values.get("cause", 0), *[values.get(name) for name in _COUNTS]) if values else NO_STATS

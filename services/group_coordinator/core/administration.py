@@ -16,6 +16,7 @@ from group_coordinator.core.admin_calls import AdminCall, AdminCalls, AdminKind
 from group_coordinator.core.alteration import altered
 from group_coordinator.core.deletion import (
     DeletedGroups,
+    epoch_risen,
     erased,
     group_deletion,
     interrupted,
@@ -28,6 +29,7 @@ from group_coordinator.core.group import Group
 from group_coordinator.core.heartbeat import Context
 from group_coordinator.core.lifecycle import Lifecycle
 from group_coordinator.core.records import Record
+from group_coordinator.core.retention import EmptyGroups, used
 from group_coordinator.core.views import CoordinatorSettings
 from kip932.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, GroupIdNotFoundError
 from shard_runtime.hosting.shard import Decision
@@ -41,6 +43,7 @@ class Administration:
     def __init__(self, groups: Mapping[str, Group], settings: CoordinatorSettings) -> None:
         self.deleted = DeletedGroups()
         self.calls = AdminCalls()
+        self.empty = EmptyGroups(groups)
         self._groups = groups
         self._settings = settings
         self._deleting: dict[str, None] = {}  # groups of which a deletion is under way, or was interrupted
@@ -58,6 +61,12 @@ class Administration:
             self._deleting[group_id] = None
         else:
             self._deleting.pop(group_id, None)
+        self.empty.noted(group_id, group)
+
+    def undone(self, group_id: str) -> None:
+        """A record of the group was not stored: no order was given for it, and no use of the group noted by it."""
+        self.calls.forget(group_id)
+        self.empty.forget_progress(group_id)
 
     def born(self, group_id: str, wall_ms: int) -> Group:
         """The value of a group that does not exist yet (GC-93)."""
@@ -106,13 +115,8 @@ class Administration:
     def delete_group(self, command: c.DeleteGroup, context: Context, fresh: bool) -> Decision[Record, object]:
         """GC-91; without any state to delete GC-93 at once."""
         group = self._to_delete_of(command.group_id, context)
-        states, partitions = group_deletion(group, context.view, fresh)
-        if not partitions:
-            return Decision(self._erased(group, context), c.DeletionBegun(under_way=False))
-        attempt = context.next_attempt(context.now_ms)
-        draft = ordered(group, states, partitions, attempt, command.call_id)
-        self._begin(group.group_id, AdminKind.DELETE_GROUP, attempt, context)
-        return Decision(draft.records, c.DeletionBegun(under_way=True), draft.effects)
+        written, effects = self._delete(group, context, fresh, command.call_id)
+        return Decision(written, c.DeletionBegun(under_way=bool(effects)), effects)
 
     def delete_offsets(self, command: c.DeleteOffsets, context: Context, fresh: bool) -> Decision[Record, object]:
         """GC-96…GC-98."""
@@ -139,11 +143,12 @@ class Administration:
                 f"the deletion of state of group {command.group_id} ended too late to be noted; repeat the call"
             )
         self.calls.end(command.group_id, command.attempt)
+        risen = epoch_risen(group, command.stored_epoch)
         if call.kind is AdminKind.DELETE_OFFSETS:
             draft = offsets_deleted(group, call.topics - command.failed)
-            return Decision(draft.records, None)
+            return Decision([*risen, *draft.records], None)
         if command.failed:
-            return _NOTHING
+            return Decision(risen, None)
         require_empty(group)
         return Decision(self._erased(group, context), None)
 
@@ -173,7 +178,58 @@ class Administration:
             effects.extend(ordered(group, group.states, partitions, attempt, 0).effects)
         return Decision(found, c.ResumeReply(more or len(due) > command.limit, waiting=False), effects)
 
+    def expire(self, command: c.ExpireEmpty, context: Context, fresh: bool) -> Decision[Record, object]:
+        """GC-46: the same steps as when an administrator deletes the group."""
+        retention_ms = self._settings.empty_retention_ms
+        if not retention_ms:
+            return Decision((), ())
+        served_ms = self.empty.served.count(context.now_ms)
+        if not (fresh and context.view.complete and len(self.empty)):
+            return Decision((), ())
+        kept = self.empty.served.to_keep(retention_ms)
+        written: list[Record] = [] if kept is None else [kept]
+        effects: list[object] = []
+        expired: list[tuple[str, int]] = []
+        for group in self.empty.next(command.looks):
+            if group.used_ms is None or group.used_ms > served_ms:  # not known, or a former owner's count is lost
+                written.append(used(group, served_ms))
+                continue
+            age_ms = served_ms - group.used_ms
+            if age_ms < retention_ms or len(expired) >= command.limit or not self._idle(group, context):
+                continue
+            more, orders = self._delete(group, context, fresh)
+            written += more
+            effects += orders
+            expired.append((group.group_id, age_ms))
+        return Decision(written, tuple(expired), effects)
+
+    def progress_seen(self, command: c.ProgressSeen, context: Context, fresh: bool) -> Decision[Record, object]:
+        """GC-46: what is finished in an empty group was fetched by somebody who sends no heartbeats."""
+        del fresh
+        group = self._groups.get(command.group_id)
+        if group is None or group.members or group.epoch != command.group_epoch or context.served_ms is None:
+            return _NOTHING
+        moved = self.empty.moved(command.group_id, command.progress)
+        return Decision((used(group, context.served_ms),) if moved else (), None)
+
     # ---- helpers
+
+    def _idle(self, group: Group, context: Context) -> bool:
+        """Whether no change of the group is under way, and none was interrupted: that one is resumed (OP-6)."""
+        under_way = self.calls.under_way(group.group_id, context.now_ms)
+        return under_way is None and group.group_id not in self._deleting
+
+    def _delete(
+        self, group: Group, context: Context, fresh: bool, call_id: int = 0
+    ) -> tuple[list[Record], list[object]]:
+        """The first write of a group's deletion and its order; without any state the only write (GC-91, GC-93)."""
+        states, partitions = group_deletion(group, context.view, fresh)
+        if not partitions:
+            return self._erased(group, context), []
+        attempt = context.next_attempt(context.now_ms)
+        draft = ordered(group, states, partitions, attempt, call_id)
+        self._begin(group.group_id, AdminKind.DELETE_GROUP, attempt, context)
+        return draft.records, list(draft.effects)
 
     def _to_delete_of(self, group_id: str, context: Context) -> Group:
         """An empty group that no other call changes (GC-90, GC-91, GC-96, GC-107)."""
@@ -214,5 +270,7 @@ _DECIDE: Final[dict[type[Any], Callable[[Administration, Any, Context, bool], De
     c.DeletionFinished: Administration.deletion_finished,
     c.CallEnded: Administration.call_ended,
     c.ResumeDeletions: Administration.resume,
+    c.ExpireEmpty: Administration.expire,
+    c.ProgressSeen: Administration.progress_seen,
 }
 ADMINISTERED: Final = tuple(_DECIDE)

@@ -42,7 +42,7 @@ def altered(
     starts, refused = _valid(context.view, offsets)
     if not starts:
         return draft, refused
-    draft.bump(group.metadata_hash)
+    draft.bump(group.metadata_hash, context.served_ms)
     epoch = draft.group.epoch
     draft.write(records.StateMetadata(group.group_id, group.states.altered(starts, epoch, context.now_ms, attempt)))
     asked = tuple((key, start) for key, start in sorted(offsets.items()) if key not in refused)

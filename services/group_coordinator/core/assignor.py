@@ -7,11 +7,11 @@ interface (GC-57).
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from group_coordinator.core.partition_numbers import PartitionNumbers
 from group_coordinator.core.views import Assignment
 from kip932.ids import topic_id_text
 
@@ -32,13 +32,15 @@ class MemberSpec:
 class GroupSpec:
     """An assignor's input. `assignable`: initialised partitions only (GC-77); `topics`: the topic ids of the image.
 
-    `homogeneous`: every subscribed *name* is subscribed by all members (GC-51).
+    `homogeneous`: every subscribed *name* is subscribed by all members (GC-51). `members_per_partition`: the group's
+    config of that name, for assignors that share partitions; 0: as many as possible (GC-52a).
     """
 
     members: Mapping[str, MemberSpec]
     assignable: Assignment
     topics: frozenset[bytes]
     homogeneous: bool
+    members_per_partition: int = 0
 
 
 class Assignor(Protocol):
@@ -62,14 +64,20 @@ class SimpleAssignor:
 
     def assign(self, spec: GroupSpec) -> Mapping[str, Assignment]:
         """The target of every member (GC-50, GC-51). Raises AssignorError for a topic that does not exist."""
-        wanted = frozenset[bytes]().union(*(member.subscribed for member in spec.members.values()))
-        if unknown := wanted - spec.topics:
-            names = ", ".join(sorted(topic_id_text(topic_id) for topic_id in unknown))
-            raise AssignorError(f"members subscribe to topic ids that do not exist: {names}")
         dealt: dict[str, dict[bytes, tuple[int, ...]]] = {member_id: {} for member_id in sorted(spec.members)}
-        for topics in [sorted(wanted)] if spec.homogeneous else [[topic_id] for topic_id in sorted(wanted)]:
+        for topics in computations(spec):
             _assign_topics(spec, topics, dealt)
         return dealt
+
+
+def computations(spec: GroupSpec) -> list[list[bytes]]:
+    """The topics of each independent computation: all together, or one by one in a heterogeneous group (GC-51). Raises
+    AssignorError for a topic that does not exist (GC-50)."""
+    wanted = frozenset[bytes]().union(*(member.subscribed for member in spec.members.values()))
+    if unknown := wanted - spec.topics:
+        names = ", ".join(sorted(topic_id_text(topic_id) for topic_id in unknown))
+        raise AssignorError(f"members subscribe to topic ids that do not exist: {names}")
+    return [sorted(wanted)] if spec.homogeneous else [[topic_id] for topic_id in sorted(wanted)]
 
 
 def desired_sizes(members: int, partitions: int) -> tuple[int, list[int]]:
@@ -98,7 +106,7 @@ def check_targets(spec: GroupSpec, targets: Mapping[str, Assignment]) -> None:
 def _assign_topics(spec: GroupSpec, topics: Sequence[bytes], dealt: dict[str, dict[bytes, tuple[int, ...]]]) -> None:
     """Make one independent computation over `topics` and their subscribers; add its results to `dealt`."""
     members = [m for m in dealt if not spec.members[m].subscribed.isdisjoint(topics)]
-    numbers = _Numbers([(topic_id, spec.assignable.get(topic_id, ())) for topic_id in topics])
+    numbers = PartitionNumbers([(topic_id, spec.assignable.get(topic_id, ())) for topic_id in topics])
     deal = _Deal(members, numbers)
     deal.keep(spec)
     deal.trim_members()
@@ -108,49 +116,12 @@ def _assign_topics(spec: GroupSpec, topics: Sequence[bytes], dealt: dict[str, di
         dealt[member_id].update(numbers.grouped(held))
 
 
-class _Numbers:
-    """Numbers the partitions of a computation in canonical order, because sets of integers are fast to make and
-    sort."""
-
-    __slots__ = ("_by_index", "_topics", "count")
-
-    def __init__(self, topics: Sequence[tuple[bytes, Sequence[int]]]) -> None:
-        self.count = 0
-        self._topics: list[tuple[bytes, int, Sequence[int]]] = []
-        self._by_index: dict[bytes, dict[int, int]] = {}
-        for topic_id, indexes in topics:
-            self._topics.append((topic_id, self.count, indexes))
-            self._by_index[topic_id] = dict(zip(indexes, range(self.count, self.count + len(indexes)), strict=True))
-            self.count += len(indexes)
-
-    def of(self, partitions: Assignment) -> set[int]:
-        """The numbers of `partitions`, without those that have none."""
-        found: set[int] = set()
-        for topic_id, indexes in partitions.items():
-            by_index = self._by_index.get(topic_id)
-            if by_index is not None:
-                found.update([by_index[index] for index in indexes if index in by_index])
-        return found
-
-    def grouped(self, numbers: Iterable[int]) -> Assignment:
-        """The partitions with these numbers, by topic, in canonical order."""
-        ordered = sorted(numbers)
-        topics: dict[bytes, tuple[int, ...]] = {}
-        first = 0
-        for topic_id, start, indexes in self._topics:
-            end = bisect_left(ordered, start + len(indexes), first)
-            if end > first:
-                topics[topic_id] = tuple([indexes[number - start] for number in ordered[first:end]])
-            first = end
-        return topics
-
-
 class _Deal:
     """One computation's working state: which member has which numbers, during the four steps of GC-54."""
 
     __slots__ = ("_numbers", "desired", "held", "holders", "sharing")
 
-    def __init__(self, members: Sequence[str], numbers: _Numbers) -> None:
+    def __init__(self, members: Sequence[str], numbers: PartitionNumbers) -> None:
         self._numbers = numbers
         self.sharing, sizes = desired_sizes(len(members), numbers.count)
         self.desired = dict(zip(members, sizes, strict=True))

@@ -40,6 +40,23 @@ class SessionExpired(NamedTuple):
     member_id: str
 
 
+class ConnectionLost(NamedTuple):
+    """The partition leader `leader` lost the stream of the member's session `ago_ms` ago (GC-36). Reply: whether the
+    member's heartbeat is expected now."""
+
+    group_id: str
+    member_id: str
+    leader: str
+    ago_ms: int
+
+
+class ConnectionBack(NamedTuple):
+    """The member has opened a session again, after a leader lost one (GC-37). Reply: whether that changed anything."""
+
+    group_id: str
+    member_id: str
+
+
 class InitializationFinished(NamedTuple):
     """The outcome of an `InitializeState` (GC-75, GC-76, GC-76a, OP-17).
 
@@ -129,11 +146,15 @@ class DeleteOffsets(NamedTuple):
 
 
 class DeletionFinished(NamedTuple):
-    """The outcome of a `DeleteState`: the topics with a partition that was not deleted (GC-92, GC-98)."""
+    """The outcome of a `DeleteState`: the topics with a partition that was not deleted (GC-92, GC-98).
+
+    `stored_epoch`: the largest state epoch of those that refused because theirs is above the group's; −1: none did.
+    """
 
     group_id: str
     attempt: int
     failed: frozenset[bytes] = frozenset()
+    stored_epoch: int = -1
 
 
 class CallEnded(NamedTuple):
@@ -152,9 +173,29 @@ class ResumeDeletions(NamedTuple):
     loading: bool = False
 
 
+class ExpireEmpty(NamedTuple):
+    """Begin the deletion of groups that were empty for too long (GC-46). `complete_since_ms`: see `Sweep`. At most
+    `looks` groups are looked at, and at most `limit` deletions begin. Reply: those groups, with their age in ms."""
+
+    complete_since_ms: int
+    looks: int = 200
+    limit: int = 20
+
+
+class ProgressSeen(NamedTuple):
+    """What is finished of each share-partition, (partition, start offset, count), read while the group was at
+    `group_epoch` (GC-46)."""
+
+    group_id: str
+    group_epoch: int
+    progress: tuple[tuple[TopicIdPartition, int, int], ...]
+
+
 Command = (
     Heartbeat
     | SessionExpired
+    | ConnectionLost
+    | ConnectionBack
     | InitializationFinished
     | Describe
     | ListAll
@@ -169,6 +210,8 @@ Command = (
     | DeletionFinished
     | CallEnded
     | ResumeDeletions
+    | ExpireEmpty
+    | ProgressSeen
 )
 
 
@@ -259,11 +302,23 @@ class SweepSoon(NamedTuple):
 
 
 class CheckSummaries(NamedTuple):
-    """Effect: read these summaries; answer: a `Repair` for those with state epoch 0 (GC-82)."""
+    """Effect: read these summaries; answer: a `Repair` for those with state epoch 0 (GC-82). `watched`: also a
+    `ProgressSeen`, when all could be read."""
 
     group_id: str
     group_epoch: int
     partitions: tuple[TopicIdPartition, ...]
+    watched: bool = False
 
 
-Effect = InitializeState | DeleteState | CheckSummaries | SweepSoon
+class MemberExpired(NamedTuple):
+    """Effect: a member was removed because it did not heartbeat; tell it. `leader`: which one had lost its connection;
+    None: its session time-out had passed. `waited_ms`: for how long its heartbeat was awaited."""
+
+    group_id: str
+    member: Member
+    leader: str | None
+    waited_ms: int
+
+
+Effect = InitializeState | DeleteState | CheckSummaries | SweepSoon | MemberExpired

@@ -79,16 +79,17 @@ def offsets_deletion(
             )
             continue
         state = states.topics.get(topic.topic_id)
-        initialized = set(state.initialized) if state is not None else set()
         if topic.topic_id in states.deleting:
-            # What is initialising belongs to a call of its own, whose outcome may come at any time (GC-99).
-            initialized |= set(range(topic.partitions)).difference(state.initializing if state is not None else ())
-        elif not initialized:
+            wanted = set(range(topic.partitions))
+        elif state is not None and state.initialized:
+            # What an alteration of unknown outcome left goes too: else it would begin after the deletion (GC-99).
+            wanted = {*state.initialized, *state.initializing}
+        else:
             refused[name] = UnknownTopicOrPartitionError(
                 f"group {group.group_id} has no offsets of topic {name}, so there is nothing to delete"
             )
             continue
-        found[topic.topic_id] = initialized
+        found[topic.topic_id] = wanted
         accepted[name] = topic.topic_id
     moved = states.moved_to_deleting({topic_id: name for name, topic_id in accepted.items()}) if accepted else states
     return moved, _partitions(found), DeletionBegun(bool(accepted), accepted, refused)
@@ -144,6 +145,15 @@ def ordered(
         draft.write(records.StateMetadata(group.group_id, states))
     draft.effects.append(DeleteState(group.group_id, group.epoch, partitions, attempt, call_id))
     return draft
+
+
+def epoch_risen(group: Group, stored_epoch: int) -> list[Record]:
+    """The record that brings an empty group up to the state epoch that refused its deletion: its log lost its tail, and
+    without this the state could not be deleted before somebody joins (GC-92). A group with members is left alone, for
+    their heartbeats raise its epoch (GC-76)."""
+    if group.members or stored_epoch <= group.epoch:
+        return []
+    return [records.GroupMetadata(group.group_id, stored_epoch, group.metadata_hash, 0, group.used_ms)]
 
 
 def offsets_deleted(group: Group, topic_ids: Collection[bytes]) -> Draft:

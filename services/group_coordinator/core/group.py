@@ -20,6 +20,8 @@ from group_coordinator.core.views import Assignment, canonical
 
 EMPTY: Final = "Empty"
 GROUP_STABLE: Final = "Stable"
+#: Of a group of which stored entries are damaged (GC-158).
+GROUP_UNKNOWN: Final = "Unknown"
 NO_LIFECYCLE: Final = Lifecycle()
 
 
@@ -51,7 +53,8 @@ class Group:
     """A share group; `epoch` is GE, `assignment_epoch` AE, `assignment_ms` AT, `targets` TA of the specification.
 
     `basis`: the assignable partitions from which the present target was computed; None after a load (GC-24c).
-    `lifecycle` None: there is no STATE record.
+    `computed_by`: by which assignor, "" when that is not known. `lifecycle` None: there is no STATE record. `used_ms`:
+    see `records.GroupMetadata`.
     """
 
     group_id: str
@@ -64,6 +67,8 @@ class Group:
     subscription: Subscription = NO_SUBSCRIPTION
     lifecycle: Lifecycle | None = None
     basis: Assignment | None = None
+    computed_by: str = ""
+    used_ms: int | None = None
 
     @property
     def state(self) -> str:
@@ -123,11 +128,17 @@ def _member(group: Group, record: records.MemberMetadata) -> Group:
 
 
 def _metadata(group: Group, record: records.GroupMetadata) -> Group:
-    return replace(group, epoch=record.epoch, metadata_hash=record.metadata_hash)
+    return replace(group, epoch=record.epoch, metadata_hash=record.metadata_hash, used_ms=record.used_ms)
 
 
 def _target_metadata(group: Group, record: records.TargetMetadata) -> Group:
-    return replace(group, assignment_epoch=record.epoch, assignment_ms=record.timestamp_ms, basis=record.basis)
+    return replace(
+        group,
+        assignment_epoch=record.epoch,
+        assignment_ms=record.timestamp_ms,
+        basis=record.basis,
+        computed_by=record.computed_by,
+    )
 
 
 def _target(group: Group, record: records.TargetMember) -> Group:
@@ -170,7 +181,7 @@ def _bury_target_metadata(group: Group, _: str) -> Group:
             f"group {group.group_id}: the log removes its target epoch, found {len(group.targets)} targets; "
             "expected none (GC-67)"
         )
-    return replace(group, assignment_epoch=NO_EPOCH, assignment_ms=0, basis=None)
+    return replace(group, assignment_epoch=NO_EPOCH, assignment_ms=0, basis=None, computed_by="")
 
 
 def _bury_target(group: Group, member_id: str) -> Group:

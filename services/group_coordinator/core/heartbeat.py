@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from group_coordinator.core import records
 from group_coordinator.core.assignor import Assignor, AssignorError, GroupSpec, MemberSpec, check_targets
+from group_coordinator.core.assignors import computed_by
 from group_coordinator.core.commands import Effect, Heartbeat, HeartbeatReply, InitializeState
 from group_coordinator.core.group import NO_LIFECYCLE, Group, replayed
 from group_coordinator.core.lifecycle import Lifecycle
@@ -34,6 +35,8 @@ class Context:
     next_attempt: Callable[[int], int]
     now_ms: int
     wall_ms: int
+    #: For how long the shard was served; None while empty groups are kept for ever (GC-46).
+    served_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -51,10 +54,12 @@ class Draft:
             self.group = group
         self.records.append(record)
 
-    def bump(self, metadata_hash: int) -> None:
-        """GE := GE + 1 (GC-24e, GC-29)."""
+    def bump(self, metadata_hash: int, served_ms: int | None = None) -> None:
+        """GE := GE + 1 (GC-24e, GC-29). `served_ms`: the present, which is the last use of a group that is empty now
+        (GC-46)."""
         group = self.group
-        self.write(records.GroupMetadata(group.group_id, group.epoch + 1, metadata_hash, len(group.members)))
+        used_ms = None if group.members else served_ms
+        self.write(records.GroupMetadata(group.group_id, group.epoch + 1, metadata_hash, len(group.members), used_ms))
 
     def order_initialization(self, states: Lifecycle, attempt: int, fenced_rounds: int = 0, call_id: int = 0) -> None:
         """Order the initialisations of `attempt`: one call per state epoch (GC-73)."""
@@ -95,7 +100,8 @@ def beat(group: Group, member: Member | None, command: Heartbeat, context: Conte
     old_assigned = member.assigned if member is not None else None
     bump = _update_member(draft, member, command)
     readiness = context.memo.of(draft.group, context.view)
-    bump = bump or (draft.group.assignment_epoch >= draft.group.epoch and readiness.pending)
+    settled = draft.group.assignment_epoch >= draft.group.epoch
+    bump = bump or (settled and (readiness.pending or _computed_otherwise(draft.group, context)))
     if bump or readiness.metadata_hash != draft.group.metadata_hash:
         bump = True
         draft.bump(readiness.metadata_hash)
@@ -121,7 +127,8 @@ def removal(group: Group, member_id: str, reason: str, context: Context) -> Draf
         draft.write(Tombstone(kind, group.group_id, member_id, reason))
     # An incomplete image does not show which topics exist: keep the hash; the next heartbeat computes it.
     known = context.view.complete
-    draft.bump(context.memo.of(draft.group, context.view).metadata_hash if known else group.metadata_hash)
+    metadata_hash = context.memo.of(draft.group, context.view).metadata_hash if known else group.metadata_hash
+    draft.bump(metadata_hash, context.served_ms)
     if not draft.group.members:
         draft.write(records.TargetMetadata(group.group_id, draft.group.epoch, 0, {}))
     return draft
@@ -148,6 +155,12 @@ def _update_member(draft: Draft, old: Member | None, command: Heartbeat) -> bool
             )
         )
     return subscribed != before.subscribed
+
+
+def _computed_otherwise(group: Group, context: Context) -> bool:
+    """Whether another assignor than the group's present one computed its target (GC-24c). Of a target that an older
+    build computed that is not known, and it stays."""
+    return group.computed_by not in ("", computed_by(context.configs, context.assignor))
 
 
 def _may_assign(group: Group, context: Context) -> bool:
@@ -181,12 +194,14 @@ def _compute_target(draft: Draft, readiness: TopicReadiness, context: Context) -
         assignable=readiness.assignable,
         topics=frozenset(readiness.topics),
         homogeneous=group.subscription.homogeneous(len(group.members)),
+        members_per_partition=context.configs.members_per_partition,
     )
     targets = _run(context.assignor, spec, group.group_id)
     for member_id in spec.members:
         if group.targets.get(member_id) != targets[member_id]:
             draft.write(records.TargetMember(group.group_id, member_id, targets[member_id]))
-    draft.write(records.TargetMetadata(group.group_id, group.epoch, context.wall_ms, readiness.assignable))
+    by = computed_by(context.configs, context.assignor)
+    draft.write(records.TargetMetadata(group.group_id, group.epoch, context.wall_ms, readiness.assignable, by))
 
 
 def _run(assignor: Assignor, spec: GroupSpec, group_id: str) -> dict[str, Assignment]:

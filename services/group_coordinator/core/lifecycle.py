@@ -154,18 +154,19 @@ class Lifecycle:
         )
 
     def altered(self, starts: Mapping[Topic, Mapping[int, int]], epoch: int, now_ms: int, attempt: int) -> Lifecycle:
-        """Move partitions to initialising with these start offsets, and their topics out of deleting (GC-102)."""
+        """Move partitions to initialising with these start offsets, and topics of which no other partition is left in
+        deleting out of it (GC-102): the state of others is still to be deleted, and nothing else knows of it.
+        """
         topics = dict(self.topics)
         deleting = dict(self.deleting)
         for topic, offsets in starts.items():
             state = topics.get(topic.topic_id) or TopicState(topic.topic_id, topic.name, topic.partitions)
             entries = {index: Initializing(start, epoch, now_ms, attempt) for index, start in offsets.items()}
-            topics[topic.topic_id] = replace(
-                state,
-                initializing=dict(sorted({**state.initializing, **entries}.items())),
-                initialized=tuple(index for index in state.initialized if index not in offsets),
-            )
-            deleting.pop(topic.topic_id, None)
+            initializing = dict(sorted({**state.initializing, **entries}.items()))
+            initialized = tuple(index for index in state.initialized if index not in offsets)
+            topics[topic.topic_id] = replace(state, initializing=initializing, initialized=initialized)
+            if len(initializing) + len(initialized) >= topic.partitions:
+                deleting.pop(topic.topic_id, None)
         return Lifecycle(topics, deleting)
 
     def returned(self, partitions: Collection[TopicIdPartition], attempt: int, before: Lifecycle) -> Lifecycle:
@@ -185,12 +186,8 @@ class Lifecycle:
         return result
 
     def moved_to_deleting(self, names: Mapping[bytes, str]) -> Lifecycle:
-        """Move these topics' initialised partitions to deleting; their initialising ones stay (GC-97, GC-99)."""
-        topics = dict(self.topics)
-        for topic_id in names:
-            state = topics.pop(topic_id, None)
-            if state is not None and state.initializing:
-                topics[topic_id] = replace(state, initialized=())
+        """Move these topics to deleting, with what is initialising of them (GC-97, GC-99)."""
+        topics = {topic_id: state for topic_id, state in self.topics.items() if topic_id not in names}
         return replace(self, topics=topics, deleting={**self.deleting, **names})
 
     def deleted(self, topic_ids: Collection[bytes]) -> Lifecycle:

@@ -20,6 +20,7 @@ TARGET: Final = 13
 CURRENT: Final = 14
 STATE: Final = 15
 DELETED: Final = 90
+SERVED: Final = 91
 
 # Member states (GC-60); share members are always STABLE.
 STABLE: Final = 0
@@ -47,25 +48,31 @@ class MemberMetadata:
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """Type 11: group epoch and metadata hash; `member_count` is for readers of the log only (PM-20 X7)."""
+    """Type 11: group epoch and metadata hash; `member_count` is for readers of the log only (PM-20 X7).
+
+    `used_ms`: an empty group's last use, in served time of its shard; None: not known (GC-46).
+    """
 
     group_id: str
     epoch: int
     metadata_hash: int
     member_count: int
+    used_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TargetMetadata:
     """Type 12: the epoch of the target assignment, and when (wall clock) it was computed; 0: compute it at once.
 
-    `basis`: the assignable partitions it was computed from; in-memory only; None: not known (GC-24c).
+    `basis`: the assignable partitions it was computed from; in-memory only; None: not known (GC-24c). `computed_by`:
+    `assignors.computed_by` of then; "": not known.
     """
 
     group_id: str
     epoch: int
     timestamp_ms: int
     basis: Assignment | None = None
+    computed_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,14 @@ class DeletedGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedTime:
+    """Type 91: for how long the shard was served, by all its owners (GC-46). It is about no group."""
+
+    served_ms: int
+    group_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Tombstone:
     """Deletes a key: `kind` is the record type; `member_id` is empty for types 11, 12, 15 and 90; `reason`: see X6."""
 
@@ -117,7 +132,14 @@ class Tombstone:
 
 
 Value = (
-    MemberMetadata | GroupMetadata | TargetMetadata | TargetMember | CurrentAssignment | StateMetadata | DeletedGroup
+    MemberMetadata
+    | GroupMetadata
+    | TargetMetadata
+    | TargetMember
+    | CurrentAssignment
+    | StateMetadata
+    | DeletedGroup
+    | ServedTime
 )
 
 

@@ -23,6 +23,7 @@ _KINDS: Final[dict[type[Any], int]] = {
     records.CurrentAssignment: records.CURRENT,
     records.StateMetadata: records.STATE,
     records.DeletedGroup: records.DELETED,
+    records.ServedTime: records.SERVED,
 }
 
 
@@ -60,13 +61,15 @@ def _target(group: Group, member_id: str) -> Value | None:
 
 
 def _metadata(group: Group, _: str) -> Value:
-    return records.GroupMetadata(group.group_id, group.epoch, group.metadata_hash, len(group.members))
+    return records.GroupMetadata(group.group_id, group.epoch, group.metadata_hash, len(group.members), group.used_ms)
 
 
 def _target_metadata(group: Group, _: str) -> Value | None:
     if group.assignment_epoch == NO_EPOCH:
         return None
-    return records.TargetMetadata(group.group_id, group.assignment_epoch, group.assignment_ms, group.basis)
+    return records.TargetMetadata(
+        group.group_id, group.assignment_epoch, group.assignment_ms, group.basis, group.computed_by
+    )
 
 
 def _state(group: Group, _: str) -> Value | None:

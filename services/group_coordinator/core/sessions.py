@@ -59,6 +59,11 @@ class Sessions:
             self._heap.clear()
         return None if clock is None else clock.deadline_ms
 
+    def deadline(self, key: MemberKey) -> int | None:
+        """When the member's clock runs out; None when it has none."""
+        clock = self._clocks.get(key)
+        return None if clock is None else clock.deadline_ms
+
     def expired(self, key: MemberKey, now_ms: int) -> bool:
         """Whether the member's clock has run out. A member without a clock is not expired."""
         clock = self._clocks.get(key)

@@ -17,16 +17,20 @@ from group_coordinator.core import commands as c
 from group_coordinator.core import records, upkeep
 from group_coordinator.core.administration import ADMINISTERED, Administration
 from group_coordinator.core.assignor import Assignor
-from group_coordinator.core.group import GROUP_STABLE, Group, replayed
-from group_coordinator.core.heartbeat import Context, Draft, admitted, beat, removal
+from group_coordinator.core.assignors import assignor_of
+from group_coordinator.core.group import GROUP_STABLE, GROUP_UNKNOWN, Group, replayed
+from group_coordinator.core.heartbeat import Context, admitted, beat, removal
+from group_coordinator.core.lifecycle import LONG_AGO
+from group_coordinator.core.lost_connections import SLACK_MS, Expelled, LostConnections
 from group_coordinator.core.records import ColdCopy, DeletedGroup, Record, Tombstone
 from group_coordinator.core.rewriting import Key, anchor_key, live_record
 from group_coordinator.core.sessions import Sessions
 from group_coordinator.core.topic_readiness import ReadinessMemo
 from group_coordinator.core.views import CoordinatorSettings, GroupConfigs, TopicsView
-from kip932.errors import CoordinatorLoadInProgressError, GroupIdNotFoundError
+from kip932.errors import CoordinatorLoadInProgressError, GroupIdNotFoundError, InQuarantineError
 from kip932.ids import EPOCH_JOIN, EPOCH_LEAVE
-from shard_runtime.hosting.shard import Anchor, Decision
+from shard_runtime.hosting.quarantine import Quarantine
+from shard_runtime.hosting.shard import Anchor, DamagedEntry, Decision
 
 _DUE_MAX: Final = 64
 _NOT_LOADED: Final = 1 << 62
@@ -35,20 +39,21 @@ _NOTHING: Final[Decision[Record, object]] = Decision((), None)
 
 
 class UndoToken(NamedTuple):
-    """What one replayed record replaced: the group's value, what is kept of a deleted one, and the session clock that
-    it stopped, if any."""
+    """What one replayed record replaced: the group's value, what is kept of a deleted one, the session clock that it
+    stopped, if any, and the served time that was kept."""
 
     group_id: str
     group: Group | None
     deleted: DeletedGroup | None = None
     stopped: tuple[str, int] | None = None
+    served_ms: int | None = None
 
 
 class GroupShard:
     """The groups of one shard.
 
     `topics` gives the newest metadata image, `configs` a group's effective configs. Both are called for each command,
-    so that a change takes effect on the next heartbeat (GC-27, GC-138).
+    so that a change takes effect on the next heartbeat (GC-27, GC-138). `assignor`: of groups that choose none (GC-58).
     """
 
     def __init__(
@@ -63,11 +68,14 @@ class GroupShard:
         self._settings = settings
         self._assignor = assignor
         self._groups: dict[str, Group] = {}
+        self._quarantine = Quarantine()
         self._administration = Administration(self._groups, settings)
+        self._served = self._administration.empty.served
         self._sessions = Sessions()
+        self._lost = LostConnections(self._sessions)
         self._memo = ReadinessMemo()
         self._last_attempt = 0
-        self._checked_ms: dict[str, int] = {}
+        self._checked_ms: dict[str, int] = {}  # of every group; those first that were not checked for longest
         self._swept_version = -1
         self._blind = False
         self._loaded_ms = _NOT_LOADED
@@ -79,13 +87,22 @@ class GroupShard:
 
     def decide(self, command: c.Command, now_ms: int, wall_ms: int) -> Decision[Record, object]:
         """Decide a command; change no group. Raises KafkaError to refuse it."""
+        if hurt := self._quarantine.hurts(getattr(command, "group_id", None)):
+            raise InQuarantineError(_damaged(cast(c.Heartbeat, command).group_id, hurt))
         decision: Decision[Record, object] = _DECIDE[type(command)](self, command, now_ms, wall_ms)
         return decision
 
     def replay(self, record: Record) -> UndoToken:
-        """Apply one record (GC-64…GC-69a). Raises InconsistentLogError for a record that no coordinator writes here."""
+        """Apply one record (GC-64…GC-69a), but none of a hurt group (GC-158). Raises InconsistentLogError for a record
+        that no coordinator writes here."""
         value = _value(record)
         group_id = value.group_id
+        if isinstance(value, records.ServedTime):
+            token = UndoToken(group_id, None, served_ms=self._served.kept_ms)
+            self._served.keep(value.served_ms)
+            return token
+        if self._quarantine.hurts(group_id):
+            return UndoToken(group_id, None)
         before, deleted = self._groups.get(group_id), self._administration.deleted.get(group_id)
         if isinstance(value, DeletedGroup) or (isinstance(value, Tombstone) and value.kind == records.DELETED):
             self._administration.deleted.put(group_id, value if isinstance(value, DeletedGroup) else None)
@@ -93,20 +110,41 @@ class GroupShard:
         after = replayed(before, record)
         if after is None:
             self._memo.forget(group_id)
-            self._checked_ms.pop(group_id, None)
         self._set(group_id, after)
         stopped = None
         if isinstance(record, Tombstone) and record.kind == records.MEMBER:
             deadline_ms = self._sessions.cancel((group_id, record.member_id))
+            self._lost.forget((group_id, record.member_id))
             stopped = None if deadline_ms is None else (record.member_id, deadline_ms)
         return UndoToken(group_id, before, deleted, stopped)
+
+    def quarantine(self, found: DamagedEntry) -> bool:
+        """Note a damaged entry: its group is refused, and forgotten, so that nothing is decided about it (GC-158).
+        Without the group's name no group can be told whole, and the shard must not be served."""
+        if not isinstance(found.key, str):
+            return False
+        self._quarantine.add(found)
+        self._set(found.key, None)
+        self._administration.deleted.put(found.key, None)
+        return True
+
+    def drop(self, key: Hashable) -> bool:
+        """A group is never deleted so: without the damaged entry it is whole enough to be deleted by its users."""
+        return False
+
+    def quarantined(self) -> Sequence[DamagedEntry]:
+        """The damaged entries, each of which hurts its group until an operator settles it."""
+        return self._quarantine.entries()
 
     def undo(self, token: object) -> None:
         """Restore what one record replaced."""
         assert isinstance(token, UndoToken)
+        if token.served_ms is not None:
+            self._served.keep(token.served_ms)
+            return
         self._set(token.group_id, token.group)
         self._administration.deleted.put(token.group_id, token.deleted)
-        self._administration.calls.forget(token.group_id)
+        self._administration.undone(token.group_id)
         if token.stopped is not None:
             self._sessions.restart((token.group_id, token.stopped[0]), token.stopped[1])
 
@@ -114,6 +152,7 @@ class GroupShard:
         """Start every member's session clock in full (GC-69c), then check for lost state (GC-82), and go on with
         interrupted deletions (OP-6)."""
         self._loaded_ms = now_ms
+        self._served.begin(now_ms)
         self._restart_sessions(now_ms)
         return (c.RepairCheck(), c.ResumeDeletions(_NEVER, loading=True))
 
@@ -128,6 +167,7 @@ class GroupShard:
     def paused(self, now_ms: int) -> None:
         """Restart all session clocks: no heartbeat could be accepted for a while, so none may expire for that
         (GC-32a)."""
+        self._served.begin(now_ms)
         self._restart_sessions(now_ms)
 
     def anchor(self, record: Record) -> Anchor:
@@ -141,10 +181,12 @@ class GroupShard:
         for key in keys:
             kind, group_id, member_id = cast(Key, key)
             group = self._groups.get(group_id)
-            found: records.Value | None = (
-                self._administration.deleted.get(group_id) if kind == records.DELETED else None
-            )
-            if group is not None and kind != records.DELETED:
+            found: records.Value | None = None
+            if kind == records.SERVED:
+                found = records.ServedTime(self._served.kept_ms)
+            elif kind == records.DELETED:
+                found = self._administration.deleted.get(group_id)
+            elif group is not None:
                 found = live_record(group, kind, member_id)
             if found is not None:
                 copies.setdefault(group_id, []).append(ColdCopy(found))
@@ -163,8 +205,22 @@ class GroupShard:
             return Decision(draft.records, c.HeartbeatReply(command.member_id, EPOCH_LEAVE, 0, None))
         self._require_topics(context.view, now_ms)
         draft, reply = beat(group or self._administration.born(command.group_id, wall_ms), member, command, context)
-        self._sessions.restart((command.group_id, command.member_id), now_ms + context.configs.session_timeout_ms)
-        return Decision(draft.records, reply, draft.effects)
+        key, interval_ms = (command.group_id, command.member_id), reply.heartbeat_interval_ms
+        self._lost.heard(key, now_ms, now_ms + context.configs.session_timeout_ms, interval_ms)
+        interval_ms = self._lost.interval_ms(command.group_id, now_ms, interval_ms)
+        return Decision(draft.records, reply._replace(heartbeat_interval_ms=interval_ms), draft.effects)
+
+    def _connection_lost(self, command: c.ConnectionLost, now_ms: int, wall_ms: int) -> Decision[Record, object]:
+        del wall_ms
+        grace_ms, key = self._settings.lost_connection_grace_ms, (command.group_id, command.member_id)
+        if grace_ms < 0:
+            return Decision((), False)
+        grace_ms = max(grace_ms, self._configs(command.group_id).heartbeat_interval_ms + SLACK_MS)
+        return Decision((), self._lost.lost(key, command.leader, now_ms, command.ago_ms, grace_ms))
+
+    def _connection_back(self, command: c.ConnectionBack, now_ms: int, wall_ms: int) -> Decision[Record, object]:
+        del now_ms, wall_ms
+        return Decision((), self._lost.back((command.group_id, command.member_id)))
 
     def _session_expired(self, command: c.SessionExpired, now_ms: int, wall_ms: int) -> Decision[Record, object]:
         key = (command.group_id, command.member_id)
@@ -176,7 +232,9 @@ class GroupShard:
         self._require_topics(context.view, now_ms)
         if not self._sessions.expired(key, now_ms):
             return _NOTHING
-        return Decision(removal(group, command.member_id, records.REASON_EXPIRED, context).records, None)
+        why = self._lost.expelled(key, now_ms) or Expelled(None, context.configs.session_timeout_ms)
+        told = c.MemberExpired(command.group_id, group.members[command.member_id], *why)
+        return Decision(removal(group, command.member_id, records.REASON_EXPIRED, context).records, None, [told])
 
     def _initialization_finished(
         self, command: c.InitializationFinished, now_ms: int, wall_ms: int
@@ -195,11 +253,14 @@ class GroupShard:
     def _repair_check(self, command: c.RepairCheck, now_ms: int, wall_ms: int) -> Decision[Record, object]:
         del wall_ms
         before_ms = now_ms - self._settings.repair_interval_ms
-        due = (group for key, group in self._groups.items() if self._checked_ms.get(key, before_ms) <= before_ms)
+        due = (group_id for group_id, checked_ms in self._checked_ms.items() if checked_ms <= before_ms)
         orders = []
-        for group in islice(due, command.limit):
-            self._checked_ms[group.group_id] = now_ms
-            if (order := upkeep.summaries_to_check(group)) is not None:
+        for group_id in list(islice(due, command.limit)):
+            del self._checked_ms[group_id]
+            self._checked_ms[group_id] = now_ms
+            group = self._groups[group_id]
+            watched = bool(self._settings.empty_retention_ms and not group.members)
+            if (order := upkeep.summaries_to_check(group, watched)) is not None:
                 orders.append(order)
         return Decision((), len(orders), orders)
 
@@ -235,7 +296,7 @@ class GroupShard:
                 group.state,
                 group.epoch,
                 group.assignment_epoch,
-                self._assignor.name,
+                assignor_of(self._configs(group.group_id), self._assignor).name,
                 members,
                 names,
             ),
@@ -243,7 +304,8 @@ class GroupShard:
 
     def _list(self, command: c.ListAll, now_ms: int, wall_ms: int) -> Decision[Record, object]:
         del command, now_ms, wall_ms
-        return Decision((), [c.ListedGroup(group.group_id, group.state) for group in self._groups.values()])
+        hurt = [c.ListedGroup(str(group_id), GROUP_UNKNOWN) for group_id in self._quarantine.named()]
+        return Decision((), [c.ListedGroup(group.group_id, group.state) for group in self._groups.values()] + hurt)
 
     def _offsets(self, command: c.OffsetsQuery, now_ms: int, wall_ms: int) -> Decision[Record, object]:
         del now_ms, wall_ms
@@ -265,20 +327,24 @@ class GroupShard:
     def _set(self, group_id: str, group: Group | None) -> None:
         if group is None:
             self._groups.pop(group_id, None)
+            self._checked_ms.pop(group_id, None)
         else:
             self._groups[group_id] = group
+            self._checked_ms.setdefault(group_id, LONG_AGO)
         self._administration.noted(group_id, group)
 
     def _context(self, group_id: str, now_ms: int, wall_ms: int) -> Context:
+        configs = self._configs(group_id)
         return Context(
             self._topics(),
-            self._configs(group_id),
+            configs,
             self._settings,
-            self._assignor,
+            assignor_of(configs, self._assignor),
             self._memo,
             self._next_attempt,
             now_ms,
             wall_ms,
+            self._served.at(now_ms) if self._settings.empty_retention_ms else None,
         )
 
     def _next_attempt(self, now_ms: int) -> int:
@@ -297,11 +363,17 @@ class GroupShard:
 
     def _restart_sessions(self, now_ms: int) -> None:
         keys = ((group.group_id, member_id) for group in self._groups.values() for member_id in group.members)
+        self._lost.clear()
         self._sessions.reset(keys, lambda group_id: now_ms + self._configs(group_id).session_timeout_ms)
 
 
-def _decision(draft: Draft) -> Decision[Record, object]:
-    return Decision(draft.records, None, draft.effects)
+def _damaged(group_id: str, hurt: Sequence[DamagedEntry]) -> str:
+    first, more = hurt[0], len(hurt) - 1
+    return (
+        f"what is stored of group {group_id} is in quarantine: entry {first.at} of {first.stream} {first.found}"
+        f"{f' (and {more} more)' if more else ''}. Nothing is decided about the group until an operator settles that: "
+        "`sharegroups state check` shows what is damaged, and `sharegroups state repair` what can be done"
+    )
 
 
 def _value(record: Record) -> records.Value | Tombstone:
@@ -311,6 +383,8 @@ def _value(record: Record) -> records.Value | Tombstone:
 _DECIDE: Final[dict[type[Any], Callable[[GroupShard, Any, int, int], Decision[Record, object]]]] = {
     c.Heartbeat: GroupShard._heartbeat,
     c.SessionExpired: GroupShard._session_expired,
+    c.ConnectionLost: GroupShard._connection_lost,
+    c.ConnectionBack: GroupShard._connection_back,
     c.InitializationFinished: GroupShard._initialization_finished,
     c.Repair: GroupShard._repair,
     c.RepairCheck: GroupShard._repair_check,

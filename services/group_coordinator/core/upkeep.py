@@ -45,7 +45,9 @@ def finished(group: Group, outcome: InitializationFinished, context: Context, be
     epoch = max(group.epoch, outcome.stored_epoch) + 1
     retried = states.restart(again, outcome.attempt, epoch, context.now_ms, attempt) if again else states
     if retried is not states:
-        draft.write(records.GroupMetadata(group.group_id, epoch, group.metadata_hash, len(group.members)))
+        draft.write(
+            records.GroupMetadata(group.group_id, epoch, group.metadata_hash, len(group.members), group.used_ms)
+        )
         draft.order_initialization(retried, attempt, outcome.fenced_rounds + 1, outcome.call_id)
     _write_states(draft, retried)
     return draft
@@ -90,12 +92,13 @@ def repaired(group: Group, repair: Repair, context: Context) -> Draft:
     return draft
 
 
-def summaries_to_check(group: Group) -> CheckSummaries | None:
-    """The order to check whether the share coordinator still has the group's state (GC-82)."""
+def summaries_to_check(group: Group, watched: bool) -> CheckSummaries | None:
+    """The order to check whether the share coordinator still has the group's state (GC-82). `watched`: and what is
+    finished of it (GC-46)."""
     partitions = tuple(
         TopicIdPartition(topic_id, index) for topic_id, indexes in group.states.initialized.items() for index in indexes
     )
-    return CheckSummaries(group.group_id, group.epoch, partitions) if partitions else None
+    return CheckSummaries(group.group_id, group.epoch, partitions, watched) if partitions else None
 
 
 def _write_states(draft: Draft, states: Lifecycle) -> None:

@@ -47,11 +47,16 @@ class TopicsView(Protocol):
 
 
 class GroupConfigs(NamedTuple):
-    """The effective configs of one group, clamped to the broker's bounds (GC-27, GC-32, GC-137)."""
+    """The effective configs of one group, clamped to the broker's bounds (GC-27, GC-32, GC-137).
+
+    `assignor`: the group's own choice; "default" for the broker's (GC-58). `members_per_partition`: see GC-52a.
+    """
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = 1_000
+    assignor: str = "default"
+    members_per_partition: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,11 @@ class CoordinatorSettings:
     admin_call_ms: int = 60_000
     #: For how long the epoch of a deleted group is kept (GC-93).
     deleted_group_ms: int = 7 * 24 * 3_600_000
+    #: For how long an empty group is kept, in served time; 0: for ever (GC-46).
+    empty_retention_ms: int = 0
+    #: For how long, at least, a member that a leader lost may go without a heartbeat; negative: reports say nothing
+    #: (GC-36).
+    lost_connection_grace_ms: int = 0
 
 
 def canonical(assignment: Mapping[bytes, tuple[int, ...]]) -> Assignment:

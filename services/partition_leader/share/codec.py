@@ -8,9 +8,11 @@ from typing import Final
 from kip932.api.v1 import common_pb2
 from kip932.api.v1 import share_acknowledge_pb2 as ack_pb
 from kip932.api.v1 import share_fetch_pb2 as fetch_pb
+from kip932.errors import InvalidRequestError
 from kip932.ids import TopicIdPartition
 from partition_leader.share.core.events import AckBatch
 from partition_leader.share.core.validate import FetchLimits
+from partition_leader.share.readable import KINDS_MAX, readable_kinds
 from partition_leader.share.values import FETCH_MAX_BYTES, PartitionAnswer, ShareAnswer, ShareRequest
 from partition_leader.topic_log.topic_log import LogBatch
 from partition_leader.topic_rpc.error_codec import LeaderNames, wire_code
@@ -37,11 +39,14 @@ def fetch_request(
         check_partitions((given, "partitions"), (left, "partitions"))
         _check_ranges(given)
     topics: list[TopicIdPartition] = []
+    refused: InvalidRequestError | None = None
     acknowledgements: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
     for topic in given:
         topic_id = checked_topic_id(topic.topic_id)
         for partition in topic.partitions:
             name = TopicIdPartition(topic_id, partition.partition_index)
+            if partition.HasField("partition_max_bytes") and partition.partition_max_bytes <= 0:
+                refused = _no_bytes(name, partition.partition_max_bytes)
             topics.append(name)
             batches = partition.acknowledgement_batches
             if batches:
@@ -63,12 +68,14 @@ def fetch_request(
         share=share,
         batch_size=message.batch_size,
         mode=message.share_acquire_mode,
+        readable=readable_kinds(tuple(message.compression_types[:KINDS_MAX])),
         forgotten=tuple(forgotten),
+        refused=refused,
     )
 
 
 def acknowledge_request(message: ack_pb.ShareAcknowledgeRequest, connection_id: int | None) -> ShareRequest:
-    """A ShareAcknowledge as a value. Raises InvalidRequestError as `fetch_request` does."""
+    """A ShareAcknowledge as a value. Raises InvalidRequestError for a bad topic id, or for too many entries (CM-62)."""
     check_partitions((message.topics, "partitions"))
     _check_ranges(message.topics)
     acknowledgements: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
@@ -101,6 +108,7 @@ async def fill_fetch_response(
         response.error_message = answer.error.message
         return
     response.acquisition_lock_timeout_ms = answer.lock_ms
+    response.release_delay_max_ms = answer.delay_max_ms
     if answer.session_id is not None:
         response.session_id = answer.session_id
     names, turns = LeaderNames(directory), Turns(_SLICE)
@@ -177,8 +185,22 @@ def _check_ranges(topics: Iterable[fetch_pb.ShareFetchRequest.Topic | ack_pb.Sha
     check_ranges(sum([len(partition.acknowledgement_batches) for topic in topics for partition in topic.partitions]))
 
 
+def _no_bytes(name: TopicIdPartition, max_bytes: int) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"partition_max_bytes = {max_bytes} for {name.text}; expected none: leave it out, and to acknowledge without "
+        "fetching send ShareAcknowledge, or max_records = 0"
+    )
+
+
 def _batches(batches: Iterable[common_pb2.AcknowledgementBatch]) -> tuple[AckBatch, ...]:
-    return tuple([AckBatch(batch.first_offset, batch.last_offset, tuple(batch.acknowledge_types)) for batch in batches])
+    return tuple(
+        [
+            AckBatch(
+                batch.first_offset, batch.last_offset, tuple(batch.acknowledge_types), tuple(batch.release_delays_ms)
+            )
+            for batch in batches
+        ]
+    )
 
 
 def _add(

@@ -21,6 +21,7 @@ from partition_leader.share.core.effects import AcquiredRange, ReadLog
 from partition_leader.share.core.fetch_policy import FetchBudget, FetchSizes, Step, read_failed
 from partition_leader.share.partition_host import SharePartitionHost
 from partition_leader.share.partitions import SharePartitions
+from partition_leader.share.readable import BY_ALL, readable_part, refusal
 from partition_leader.topic_log.topic_log import LogBatch, ReadResult
 from shard_runtime.record_log.protocol import LogError
 from shard_runtime.rpc.budget import UNBOUNDED, Share
@@ -32,7 +33,8 @@ _ROOM_LOOK_S: Final = 0.05
 
 
 class FetchParameters(NamedTuple):
-    """What one fetch asks for. `share` is its connection's part of the bytes in flight at this node (CM-92)."""
+    """What one fetch asks for. `share` is its connection's part of the bytes in flight at this node (CM-92); `readable`
+    is how batches may be compressed that its member gets (PL-257)."""
 
     fetch_id: int
     member_id: str
@@ -41,6 +43,7 @@ class FetchParameters(NamedTuple):
     batch_size: int
     mode: int
     share: Share = UNBOUNDED
+    readable: frozenset[int] = BY_ALL
 
 
 @dataclass(slots=True)
@@ -66,6 +69,8 @@ class Reading:
 
     host: SharePartitionHost
     order: ReadLog
+    committed: bool = False
+    """Whether the group reads only committed records, as of the lock: one read follows one level (PL-801, PL-806)."""
     result: ReadResult | KafkaError | None = None
 
 
@@ -191,7 +196,7 @@ class ShareFetchOperation:
         for host in hosts[: self._budget.partitions_left]:
             order = host.lock(fetch_id, max_records)
             if order is not None:
-                reads.append(Reading(host, order))
+                reads.append(Reading(host, order, host.group.read_committed))
         self._budget.will_read(len(reads))
         return reads
 
@@ -212,7 +217,9 @@ class ShareFetchOperation:
         for read in reads:
             order = read.order
             try:
-                read.result = read.host.log.read_cached(order.first_offset, max_bytes, order.offsets_max)
+                read.result = read.host.log.read_cached(
+                    order.first_offset, max_bytes, order.offsets_max, committed=read.committed
+                )
             except KafkaError as error:
                 read.result = error
             if read.result is None:
@@ -237,7 +244,9 @@ class ShareFetchOperation:
     async def _read_from_store(self, read: Reading, max_bytes: int) -> None:
         order = read.order
         try:
-            read.result = await read.host.log.read(order.first_offset, max_bytes, order.offsets_max)
+            read.result = await read.host.log.read(
+                order.first_offset, max_bytes, order.offsets_max, committed=read.committed
+            )
         except KafkaError as error:
             read.result = error
         except LogError as error:
@@ -276,7 +285,10 @@ class ShareFetchOperation:
             return 0
         if not max_records:
             return 0
-        group = host.group
+        batches = readable_part(batches, self._parameters.readable)
+        if not batches:
+            result.error = refusal(read.batches[0], offset, self._parameters.readable)
+            return 0
         ranges = result.ranges = host.acquire(
             ev.Acquire(
                 fetch_id=self._parameters.fetch_id,
@@ -287,9 +299,9 @@ class ShareFetchOperation:
                 fetch_offset=offset,
                 batches=batches,
                 last_read_offset=batches[-1].last_offset,
-                read_committed=group.read_committed,
-                aborted=(),
-                settings=group.settings,
+                read_committed=reading.committed,
+                aborted=tuple([ev.AbortedTransaction(*one) for one in read.aborted]) if read.aborted else (),
+                settings=host.group.settings,
             )
         )
         if not ranges:

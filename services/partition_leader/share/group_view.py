@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from partition_leader.share.core.backoff import NO_BACKOFF, Backoff
 from partition_leader.share.core.events import GroupSettings
 
 #: How many groups' settings are kept between metadata changes. With one more, all are forgotten and computed again.
@@ -20,6 +21,11 @@ class EffectiveGroup(NamedTuple):
     renew_enabled: bool
     auto_offset_reset: str
     read_committed: bool
+    dlq_enabled: bool = False
+    dead_letters_max: int = 5_000
+    delayed_max: int = 5_000
+    delay_max_ms: int = 86_400_000
+    backoff: Backoff = NO_BACKOFF
 
 
 Effective = Callable[[str], EffectiveGroup]
@@ -34,7 +40,7 @@ class GroupView:
 
     @property
     def settings(self) -> GroupSettings:
-        """Lock duration, delivery limit, record locks, renewals."""
+        """Lock duration, delivery limit, record locks, renewals, dead-letter queue."""
         return self._views.current(self._group_id)[0]
 
     @property
@@ -81,5 +87,10 @@ class GroupViews:
             delivery_count_limit=values.delivery_count_limit,
             max_record_locks=values.max_record_locks,
             renew_enabled=values.renew_enabled,
+            dlq_enabled=values.dlq_enabled,
+            dead_letters_max=values.dead_letters_max,
+            backoff=values.backoff,
+            delay_max_ms=values.delay_max_ms,
+            delayed_max=values.delayed_max,
         )
         return settings, values.auto_offset_reset, values.read_committed

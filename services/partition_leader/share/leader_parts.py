@@ -9,6 +9,7 @@ from kip932.ids import SharePartitionKey, TopicIdPartition
 from partition_leader.share.core.effects import Archived
 from partition_leader.share.core.share_partition import OPERATION_TIMEOUT_MS
 from partition_leader.share.core.status import DropReason
+from partition_leader.share.dead_letter_port import DeadLetterPost
 from partition_leader.share.deadlines import Deadlines
 from partition_leader.share.group_view import GroupViews
 from partition_leader.topic_log.topic_log import TopicLog
@@ -29,8 +30,9 @@ class LedPartition:
 class LeaderParts:
     """What hosts need from the process.
 
-    `lead` raises the KafkaError of a partition that this process does not lead. `dropped` counts objects let go, and
-    `archived` is told of records that will not be delivered again.
+    `lead` raises the KafkaError of a partition that this process does not lead. `loaded` is told how many ms an object
+    took to become ACTIVE, or to fail. `dropped` counts objects let go, and `archived` is told of records that will not
+    be delivered again. `letters` writes dead letters. `chance`: numbers in 0…1 (PL-936).
     """
 
     persister: Persister
@@ -38,6 +40,9 @@ class LeaderParts:
     clock: Clock
     groups: GroupViews
     lead: Callable[[TopicIdPartition], LedPartition]
+    loaded: Callable[[int], None]
     dropped: Callable[[DropReason], None]
     archived: Callable[[SharePartitionKey, Archived], None]
+    letters: DeadLetterPost
     operation_timeout_ms: int = OPERATION_TIMEOUT_MS
+    chance: Callable[[], float] = float

@@ -11,12 +11,11 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import structlog
 
-from kip932.errors import FencedLeaderEpochError, InvalidRequestError, KafkaError, UnknownServerError
+from kip932.errors import FencedLeaderEpochError, InQuarantineError, InvalidRequestError, KafkaError, UnknownServerError
 from kip932.ids import SharePartitionKey, topic_id_text
 from kip932.state_batches import WriteStats
 from kip932.state_values import StateWrite
@@ -25,8 +24,11 @@ from partition_leader.share.core import events as ev
 from partition_leader.share.core.share_partition import SharePartition
 from partition_leader.share.core.status import Status
 from partition_leader.share.core.transitions import IllegalTransitionError
+from partition_leader.share.dead_letter_port import Spans
+from partition_leader.share.delay_clock import on_the_leader, on_the_wall
 from partition_leader.share.leader_parts import LeaderParts, LedPartition
 from partition_leader.share.offset_reset import reset_offset
+from partition_leader.share.operation_result import OperationResult
 from shard_runtime.record_log.protocol import LogError
 from share_persister.values import PersisterError, StoredState
 
@@ -39,19 +41,15 @@ INITIALIZE_ATTEMPTS = 5
 INITIALIZE_RETRY_S = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class OperationResult:
-    """The outcome of an Acknowledge or Release. `persisted` False: it needed no write (PL-411)."""
-
-    error: KafkaError | None
-    persisted: bool
-
-
 class HostOwner(Protocol):
     """What a host tells the cache that holds it."""
 
     def wake(self, host: SharePartitionHost) -> None:
         """Let waiting fetches look at this share-partition again (PL-214)."""
+        ...
+
+    def activated(self, host: SharePartitionHost) -> None:
+        """It was loaded: let waiting fetches look at it, or retire it if only its letters want it (PL-922)."""
         ...
 
     def initialize_failed(self, host: SharePartitionHost, error: KafkaError) -> None:
@@ -81,14 +79,17 @@ class SharePartitionHost:
         self.key = key
         self.log = led.log
         self.group = parts.groups.view(key.group_id)
-        self.core = SharePartition(generation, key.text, parts.operation_timeout_ms)
+        self.core = SharePartition(generation, key.text, parts.operation_timeout_ms, parts.chance)
         self._lease = led.lease
         self._owner = owner
         self._persister = parts.persister
         self._deadlines = parts.deadlines
         self._clock = parts.clock
         self._dropped = parts.dropped
+        self._loaded = parts.loaded
+        self._made_ms = parts.clock.now_ms()
         self._archived = parts.archived
+        self._letters = parts.letters
         self._inbox: deque[ev.Event] = deque()
         self._running = False
         self._next_op = 0
@@ -197,12 +198,27 @@ class SharePartitionHost:
         return self.core.can_fetch(self.group.settings)
 
     def bytes_available(self) -> int:
-        """The bytes that a fetch could read now: from its next fetch offset to the high watermark (PL-211)."""
-        return self.log.bytes_available(self.core.next_fetch_offset())
+        """The bytes that a fetch could read now: from its next fetch offset to the high watermark, or to LAST_STABLE
+        where the group reads committed records (PL-211, PL-802)."""
+        return self.log.bytes_available(self.core.next_fetch_offset(), self.group.read_committed)
 
     def ready(self) -> bool:
         """Whether a fetch could acquire here now: it could lock, and there are records to read."""
         return self.core.can_fetch(self.group.settings) and self.bytes_available() > 0
+
+    # --- what the dead-letter post tells
+
+    def letters_done(self, dead_letter_id: int, spans: Spans) -> None:
+        """These letters are written, or given up for good (T15)."""
+        self.feed(ev.DlqDone(dead_letter_id, tuple(spans)))
+
+    def letters_postponed(self, dead_letter_id: int, spans: Spans) -> None:
+        """These letters are left to a successor (PL-921)."""
+        self.feed(ev.DlqPostponed(dead_letter_id, tuple(spans)))
+
+    def letters_full(self) -> bool:
+        """Whether letters that wait keep new records from being acquired (PL-916)."""
+        return self.core.dead_letters_full(self.group.settings)
 
     async def close(self) -> None:
         """Cancel the tasks of this host and wait for their end. Call `drop` first."""
@@ -216,7 +232,7 @@ class SharePartitionHost:
         self._spawn(self._write(effect))
 
     def _on_reply(self, effect: fx.Reply) -> None:
-        self._replies.pop(effect.op_id, _ignore)(OperationResult(effect.error, effect.persisted))
+        self._replies.pop(effect.op_id, _ignore)(OperationResult(effect.error, effect.persisted, effect.acknowledged))
 
     def _on_read_log(self, effect: fx.ReadLog) -> None:
         if self._locking == effect.fetch_id:
@@ -231,17 +247,15 @@ class SharePartitionHost:
         self._owner.wake(self)
 
     def _on_activated(self, _: fx.Activated) -> None:
-        self._owner.wake(self)
+        self._loaded(self._clock.now_ms() - self._made_ms)
+        self._owner.activated(self)
         self.skip_hole(self.core.next_fetch_offset())
 
     def _on_read_back(self, effect: fx.ReadBackWanted) -> None:
         self._spawn(self._read_back(effect.generation))
 
     def _on_dead_letter(self, effect: fx.DeadLetter) -> None:
-        # A writer with dead-letter queues stored these records as Archiving. This leader never begins that flow
-        # (GroupSettings.dlq_enabled is false); it only finishes it (PL-611, PL-907).
-        log.error("dead-letter records archived without a dead-letter queue", **self._names(), ranges=effect.ranges)
-        self.feed(ev.DlqDone(effect.dead_letter_id))
+        self._letters.send(self, effect)
 
     def _on_archived(self, effect: fx.Archived) -> None:
         self._archived(self.key, effect)
@@ -249,14 +263,20 @@ class SharePartitionHost:
     def _on_fenced(self, effect: fx.Fenced) -> None:
         self._dropped(effect.reason)
         why = {"reason": effect.reason.value, "cause": effect.error.message, "retiring": effect.retiring}
-        log.info(DROPPED_LINE, **self._names(), **why)
+        # What is in quarantine is tried again every second, and its owner's log has told it.
+        say = log.debug if isinstance(effect.error, InQuarantineError) else log.info
+        say(DROPPED_LINE, **self._names(), **why)
         if self.core.status is Status.FAILED:
+            self._loaded(self._clock.now_ms() - self._made_ms)
             self._owner.initialize_failed(self, effect.error)
         else:
             self._owner.fenced(self, effect.retiring)
+        if effect.retiring:
+            self._letters.leave(self)
 
     def _on_dropped(self, effect: fx.Dropped) -> None:
         self._deadlines.set(self._tick, None)
+        self._letters.forget(self)
         replies, self._replies = self._replies, {}
         for reply in replies.values():
             reply(OperationResult(effect.error, persisted=True))
@@ -276,7 +296,8 @@ class SharePartitionHost:
                 start = stored.start_offset
             await self.log.raise_log_end(max([start, *(batch.last_offset + 1 for batch in stored.batches)]))
         except (KafkaError, LogError, PersisterError) as error:
-            self.feed(ev.InitializeFailed(self._kafka_error(error)))
+            self._letters.loaded(self.key, told := self._kafka_error(error))
+            self.feed(ev.InitializeFailed(told))
             return
         except Exception:
             log.exception("initialisation of a share-partition failed", **self._names())
@@ -286,11 +307,16 @@ class SharePartitionHost:
         if self.log.log_start_offset > start:
             self.feed(ev.LogStartMoved(self.log.log_start_offset))
 
+    async def _read(self, generation: int) -> StoredState:
+        stored = await self._persister.read(self.key, self.log.epoch, generation)
+        batches = on_the_leader(stored.batches, self._clock, self.group.settings.delay_max_ms)
+        return stored._replace(batches=batches)
+
     async def _read_initialised(self) -> StoredState:
         attempt = 1
         while True:
             try:
-                return await self._persister.read(self.key, self.log.epoch, self.core.generation)
+                return await self._read(self.core.generation)
             except PersisterError as failure:
                 # The group coordinator may still be initialising it (PL-635).
                 if not isinstance(failure.error, InvalidRequestError) or attempt == INITIALIZE_ATTEMPTS:
@@ -317,7 +343,7 @@ class SharePartitionHost:
             generation=effect.generation,
             start_offset=effect.start_offset,
             delivery_complete_count=effect.delivery_complete_count,
-            batches=effect.state_batches,
+            batches=on_the_wall(effect.state_batches, self._clock) if effect.has_delays else effect.state_batches,
             stats=WriteStats(effect.cause, *effect.counters, hwm=self.log.high_watermark, speo=effect.speo),
         )
         try:
@@ -333,7 +359,7 @@ class SharePartitionHost:
 
     async def _read_back(self, generation: int) -> None:
         try:
-            stored = await self._persister.read(self.key, self.log.epoch, generation)
+            stored = await self._read(generation)
         except PersisterError as failure:
             self.feed(ev.ReadBackFailed(generation, self._kafka_error(failure)))
         except Exception:
@@ -358,10 +384,8 @@ class SharePartitionHost:
         task.add_done_callback(self._tasks.discard)
 
     def _cancel_tasks(self) -> None:
-        current = asyncio.current_task()
-        for task in self._tasks:
-            if task is not current:
-                task.cancel()
+        for task in self._tasks - {asyncio.current_task()}:
+            task.cancel()
 
     def _names(self) -> dict[str, object]:
         topic_id, partition = topic_id_text(self.key.topic_id), self.key.partition

@@ -14,9 +14,11 @@ from typing import Final, Protocol, TypeVar
 
 import structlog
 
-from kip932.errors import KafkaError, NotLeaderOrFollowerError
+from kip932.errors import GroupIdNotFoundError, InQuarantineError, KafkaError, NotLeaderOrFollowerError
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from partition_leader.share.core import events as ev
+from partition_leader.share.core.quarantined import QuarantinedPartitions
+from partition_leader.share.core.status import Status
 from partition_leader.share.deferred_work import DeferredWork, Work
 from partition_leader.share.group_view import GroupView
 from partition_leader.share.leader_parts import LeaderParts
@@ -64,7 +66,9 @@ class SharePartitions:
         self._drain_due = False
         self._handing_over: dict[asyncio.Future[None], set[SharePartitionHost]] = {}
         self._later = DeferredWork(lambda host: self._hosts.get(host.key) is host)
+        self._quarantined = QuarantinedPartitions()
         self._forgetting: set[asyncio.Task[None]] = set()
+        self._for_letters: set[SharePartitionHost] = set()
 
     def __len__(self) -> int:
         return len(self._hosts)
@@ -89,6 +93,10 @@ class SharePartitions:
             host = self._hosts.get(key)
         return host
 
+    def peek(self, key: SharePartitionKey) -> SharePartitionHost | None:
+        """The host if there is one. Work that is due on it stays due."""
+        return self._hosts.get(key)
+
     def has(self, key: SharePartitionKey) -> bool:
         """Whether there is a host. Work that is due on it stays due."""
         return key in self._hosts
@@ -100,10 +108,26 @@ class SharePartitions:
 
     def obtain(self, key: SharePartitionKey) -> SharePartitionHost | None:
         """The host, made if needed; None while its predecessor retires (PL-631). Raises the KafkaError of a partition
-        that this process does not lead."""
+        that this process does not lead, and InQuarantineError until the state was found whole (PL-604)."""
         host = self.cached(key)
-        if host is not None:
+        if not self._quarantined.is_empty:
+            return self._obtain_whole(key, host)
+        return host or self._make(key)
+
+    def _obtain_whole(self, key: SharePartitionKey, host: SharePartitionHost | None) -> SharePartitionHost | None:
+        """As `obtain`, while the state of some share-partitions is in quarantine."""
+        now_ms = self._parts.clock.now_ms()
+        error = self._quarantined.told(key, now_ms)
+        if host is not None and host.core.status is not Status.INITIALIZING:
+            self._quarantined.over(key)
             return host
+        if host is None and (error is None or self._quarantined.is_due(key, now_ms)):
+            host = self._make(key)
+        if error is not None:
+            raise error
+        return host
+
+    def _make(self, key: SharePartitionKey) -> SharePartitionHost | None:
         led = self._parts.lead(key.topic_partition)
         if key in self._retiring:
             return None
@@ -199,13 +223,33 @@ class SharePartitions:
             return key in table
         return host.ready() if table is self._waiters else host.lockable()
 
+    def load_for_letters(self, key: SharePartitionKey) -> None:
+        """Load a share-partition for the letters that wait in it, and let it go when each was tried once (PL-922). Does
+        nothing where it is loaded. Raises the KafkaError of a partition that this process does not lead."""
+        if key not in self._hosts and (host := self._make(key)) is not None:
+            self._for_letters.add(host)
+
     # --- what hosts tell
+
+    def activated(self, host: SharePartitionHost) -> None:
+        """It was loaded. If that was for its letters, and no fetch waits for it, it retires: letters that were not
+        tried yet still are (PL-921)."""
+        self._parts.letters.loaded(host.key, None)
+        if host in self._for_letters:
+            self._for_letters.discard(host)
+            if host.key not in self._waiters:
+                host.feed(ev.Retire(GroupIdNotFoundError(f"{host.key.text} was loaded for its dead letters alone")))
+        self._wake_key(host.key)
 
     def initialize_failed(self, host: SharePartitionHost, error: KafkaError) -> None:
         """Take it out of the cache, and give every waiting fetch of it the error once (PL-604)."""
         if self._hosts.get(host.key) is not host:
             return
         self._remove(host)
+        if isinstance(error, InQuarantineError):
+            self._quarantined.note(host.key, error, self._parts.clock.now_ms())
+        else:
+            self._quarantined.over(host.key)
         for waiter in tuple(self._waiters.get(host.key, ())):
             waiter.partition_failed(host.key, error)
 
@@ -285,6 +329,7 @@ class SharePartitions:
 
     def _remove(self, host: SharePartitionHost) -> None:
         key = host.key
+        self._for_letters.discard(host)
         if self._hosts.get(key) is not host:
             return
         del self._hosts[key]

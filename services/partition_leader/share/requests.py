@@ -9,7 +9,7 @@ waits for a parked fetch (P-5). An answer without a write is given only while th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -31,6 +31,7 @@ from partition_leader.share.core import events as ev
 from partition_leader.share.core.fetch_policy import effective_sizes
 from partition_leader.share.core.session import (
     CLEAN,
+    OPENING_EPOCH,
     ClosedSession,
     Outcome,
     SessionCache,
@@ -39,8 +40,11 @@ from partition_leader.share.core.session import (
     SessionStep,
 )
 from partition_leader.share.core.validate import FetchLimits, check_acknowledgements, check_identity, check_limits
+from partition_leader.share.delivery_counts import DeliveryCounts
 from partition_leader.share.fetch import FetchedPartition, FetchParameters, ShareFetchOperation
-from partition_leader.share.partition_host import OperationResult, SharePartitionHost
+from partition_leader.share.member_watch import UNWATCHED, MemberWatch
+from partition_leader.share.operation_result import OperationResult
+from partition_leader.share.partition_host import SharePartitionHost
 from partition_leader.share.partitions import SharePartitions
 from partition_leader.share.values import FETCH_MAX_BYTES, OnAnswer, PartitionAnswer, ShareAnswer, ShareRequest
 from partition_leader.share.wide_fetch import WIDE, WideShareFetch
@@ -57,14 +61,15 @@ MAX_WAIT_MS: Final = 300_000
 class _Run:
     """One request between its session step and its answer.
 
-    `unbacked`: acknowledgements that succeeded without a write. `waiting`: parts of the request that have not ended.
+    `unbacked`: acknowledgements that succeeded without a write, and their records by type. `waiting`: parts of the
+    request that have not ended.
     """
 
     request: ShareRequest
     step: SessionStep
     on_answer: OnAnswer
     results: dict[TopicIdPartition, PartitionAnswer] = field(default_factory=dict)
-    unbacked: list[tuple[PartitionAnswer, SharePartitionHost]] = field(default_factory=list)
+    unbacked: list[tuple[PartitionAnswer, SharePartitionHost, Sequence[int]]] = field(default_factory=list)
     waiting: int = 1
     fetch: ShareFetchOperation | None = None
 
@@ -98,13 +103,17 @@ class ShareRequests:
         clock: Clock,
         rng: Random,
         *,
+        counts: DeliveryCounts,
         fetch_max_bytes: int = FETCH_MAX_BYTES,
         enabled: Callable[[], bool] = lambda: True,
+        members: MemberWatch = UNWATCHED,
     ) -> None:
         """`fetch_max_bytes`: the most bytes of batches in an answer; `enabled`: the feature gate (GC-8)."""
         self.sessions = sessions
         self._fetch_max_bytes = fetch_max_bytes
         self._enabled = enabled
+        self._members = members
+        self._counts = counts
         self._led = led
         self._partitions = partitions
         self._clock = clock
@@ -139,6 +148,7 @@ class ShareRequests:
         run = _Run(request, step, on_answer)
         self._runs[run] = None
         self._by_session.setdefault(step.key, {})[run] = None
+        self._counts.acknowledging(request.acknowledgements)
         for partition, batches in request.acknowledgements.items():
             self._acknowledge(run, partition, batches)
         if step.closed is not None:
@@ -173,9 +183,12 @@ class ShareRequests:
         return self._connection_ids
 
     def connection_lost(self, connection_id: int) -> None:
-        """A stream ended: end its sessions, and release what their members hold (PL-520, PL-522)."""
-        for closed in self.sessions.connection_lost(connection_id):
+        """A stream ended: end its sessions, release what their members hold, tell (PL-520, PL-522, PL-527)."""
+        ended = self.sessions.connection_lost(connection_id)
+        for closed in ended:
             self._release(closed)
+        if ended and not self._draining:
+            self._members.lost([closed.key for closed in ended])
 
     def expire_idle(self, idle_ms: Callable[[str], int], default_idle_ms: int) -> None:
         """End sessions without a stream whose last request was too long ago (PL-524). `idle_ms`: by group id."""
@@ -215,6 +228,8 @@ class ShareRequests:
         if not self._enabled():
             raise UnsupportedVersionError("share groups are switched off here (share.version=0)")
         check_identity(request.group_id, request.member_id)
+        if request.refused is not None:
+            raise request.refused
         if request.limits is not None:
             check_limits(request.limits, request.mode, request.is_renew_ack)
         session = SessionRequest(
@@ -229,14 +244,18 @@ class ShareRequests:
         now_ms = self._clock.now_ms()
         if request.limits is None:
             return self.sessions.acknowledge(session, now_ms)
-        return self.sessions.fetch(session, self._rng.getrandbits(63), now_ms)
+        step = self.sessions.fetch(session, self._rng.getrandbits(63), now_ms)
+        if request.epoch == OPENING_EPOCH and request.connection_id is not None:
+            self._members.back(step.key)
+        return step
 
     def _acknowledge(self, run: _Run, partition: TopicIdPartition, batches: tuple[ev.AckBatch, ...]) -> None:
         """Validate and apply one partition's acknowledgements (PL-401, PL-402)."""
         result = run.result(partition)
         result.acknowledged = True
         try:
-            check_acknowledgements(batches, run.request.is_renew_ack)
+            group = self._partitions.group(run.request.group_id)
+            check_acknowledgements(batches, run.request.is_renew_ack, group.settings.delay_max_ms)
             self._led.lead(partition)
         except KafkaError as error:
             result.acknowledge_error = error
@@ -256,11 +275,14 @@ class ShareRequests:
         self, run: _Run, result: PartitionAnswer, host: SharePartitionHost, outcome: OperationResult
     ) -> None:
         result.acknowledge_error = outcome.error
-        if outcome.error is None and not outcome.persisted:
-            run.unbacked.append((result, host))
+        if outcome.error is None and outcome.persisted:
+            self._counts.records_acknowledged(outcome.acknowledged)
+        elif outcome.error is None:
+            run.unbacked.append((result, host, outcome.acknowledged))
         self._one_done(run)
 
     def _fetch(self, run: _Run, limits: FetchLimits) -> None:
+        self._counts.fetching(run.step.fetch)
         self._fetch_ids += 1
         parameters = FetchParameters(
             fetch_id=self._fetch_ids,
@@ -270,6 +292,7 @@ class ShareRequests:
             batch_size=max(1, run.request.batch_size),
             mode=run.request.mode,
             share=run.request.share,
+            readable=run.request.readable,
         )
         keys = [SharePartitionKey(run.request.group_id, *partition) for partition in run.step.fetch]
         run.waiting += 1
@@ -288,11 +311,8 @@ class ShareRequests:
         task.add_done_callback(self._gathering.discard)
 
     async def _fetched_in_turns(self, run: _Run, fetched: list[FetchedPartition]) -> None:
-        """Note the results of many partitions, a slice per turn of the event loop (CM-97).
-
-        In between the caller may abandon the request, and its session may end. One step at the end decides whether it
-        is answered (PL-505). What it gives back then is only what it acquired itself, known by the delivery count.
-        """
+        """Note the results of many partitions, a slice per turn of the event loop (CM-97). In between the caller may
+        abandon the request, and its session may end: one step at the end decides whether it is answered (PL-505)."""
         turns = Turns(WIDE)
         for one in fetched:
             run.fetched(one)
@@ -330,6 +350,7 @@ class ShareRequests:
                     result.fetched.give_back(member_id)
             return ShareAnswer(error)
         self._gate(run)
+        self._counts.answered(run.results.values())
         outcomes: dict[TopicIdPartition, Outcome] = {}
         for partition, result in run.results.items():
             has_records = result.fetched is not None and bool(result.fetched.ranges)
@@ -341,16 +362,20 @@ class ShareRequests:
             reported: Iterable[TopicIdPartition] = outcomes
         else:
             reported = self.sessions.report(run.step, outcomes)
+        settings = self._partitions.group(run.request.group_id).settings
         return ShareAnswer(
-            lock_ms=self._partitions.group(run.request.group_id).settings.lock_ms,
+            lock_ms=settings.lock_ms,
+            delay_max_ms=settings.delay_max_ms,
             session_id=run.step.session_id,
             partitions=[run.results[partition] for partition in reported],
         )
 
     def _gate(self, run: _Run) -> None:
         """Refuse what no write confirmed, if the lease has lapsed: the process may have been paused (PL-411)."""
-        for result, host in run.unbacked:
-            if not host.lease_valid():
+        for result, host, acknowledged in run.unbacked:
+            if host.lease_valid():
+                self._counts.records_acknowledged(acknowledged)
+            else:
                 result.acknowledge_error = NotLeaderOrFollowerError("the lease of this leader has lapsed")
         for result in run.results.values():
             fetched = result.fetched

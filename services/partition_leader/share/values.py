@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kip932.errors import KafkaError
+from kip932.errors import InvalidRequestError, KafkaError
 from kip932.ids import TopicIdPartition
 from partition_leader.share.core import events as ev
 from partition_leader.share.core.validate import FetchLimits
 from partition_leader.share.fetch import FetchedPartition
+from partition_leader.share.readable import BY_ALL
 from shard_runtime.rpc.budget import UNBOUNDED, Share
 
 #: Service-wide cap of a fetch's max_bytes and of its answer (`fetch.max.bytes`).
@@ -23,6 +24,8 @@ class ShareRequest(NamedTuple):
     """A ShareFetch, or with `limits` None a ShareAcknowledge.
 
     `room_bytes`: what the whole answer may have (CM-62). `share`: its connection's part of the bytes in flight (CM-92).
+    `readable`: how batches may be compressed that the member gets (PL-257). `refused`: what makes it a request that no
+    session can take (PL-510).
     """
 
     group_id: str
@@ -39,6 +42,8 @@ class ShareRequest(NamedTuple):
     forgotten: tuple[TopicIdPartition, ...] = ()
     room_bytes: int = FETCH_MAX_BYTES
     share: Share = UNBOUNDED
+    readable: frozenset[int] = BY_ALL
+    refused: InvalidRequestError | None = None
 
 
 @dataclass(slots=True)
@@ -64,6 +69,7 @@ class ShareAnswer:
 
     error: KafkaError | None = None
     lock_ms: int = 0
+    delay_max_ms: int = 0
     session_id: int | None = None
     partitions: Sequence[PartitionAnswer] = ()
 

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 from kip932.record_batches import plausible_count
 from kip932.records.v1 import topic_log_pb2 as pb
 from partition_leader.topic_log.core.batch import LogBatch
-from partition_leader.topic_log.core.producers import ProducerState, ProducerTable, SequencedBatch
+from partition_leader.topic_log.core.producers import NO_EPOCH, ProducerState, ProducerTable, SequencedBatch
+from partition_leader.topic_log.core.transactions import AbortedTransaction, LogTransactions, OpenTransaction
 from shard_runtime.record_log.protocol import Entry, StreamId
 
 BATCH_TYPE: Final = "B"
@@ -22,10 +23,12 @@ _COLD: Final = 64
 
 
 class ProducersSnapshot(NamedTuple):
-    """The producers as of `log_end`."""
+    """The producers and transactions as of `log_end`."""
 
     log_end: int
     producers: tuple[tuple[int, ProducerState], ...]
+    open: tuple[OpenTransaction, ...] = ()
+    aborted: tuple[AbortedTransaction, ...] = ()
 
 
 class Hole(NamedTuple):
@@ -48,6 +51,7 @@ def batch_entry(epoch: int, batch: LogBatch) -> Entry:
         is_transactional=batch.is_transactional,
         is_control=batch.is_control,
         control_type=batch.control_type,
+        transactional_id=batch.transactional_id,
     )
     record = pb.TopicLogRecord(append_time_ms=batch.append_time_ms, batch=value)
     return Entry(StreamId(epoch, batch.end_offset), BATCH_TYPE, record.SerializeToString(), batch.data)
@@ -78,6 +82,7 @@ def read_batch(entry: Entry) -> LogBatch | None:
         value.is_transactional,
         value.is_control,
         value.control_type,
+        value.transactional_id,
     )
 
 
@@ -112,12 +117,18 @@ def read_log_start(entry: Entry) -> int | None:
     return record.log_start.log_start_offset if record.record_version == _VERSION else None
 
 
-def producers_entry(at: StreamId, log_end: int, table: ProducerTable, append_time_ms: int) -> Entry:
-    """A snapshot of all producers, covering all batches below `log_end` (CM-43)."""
+def producers_entry(
+    at: StreamId, log_end: int, table: ProducerTable, transactions: LogTransactions, append_time_ms: int
+) -> Entry:
+    """A snapshot of all producers and transactions, covering all batches below `log_end` (CM-43, CM-44)."""
     snapshot = pb.ProducersSnapshot(log_end_offset=log_end)
+    _add_transactions(snapshot, transactions)
     for producer_id, state in table.items():
         one = snapshot.producers.add(
-            producer_id=producer_id, producer_epoch=state.epoch, last_append_time_ms=state.last_append_ms
+            producer_id=producer_id,
+            producer_epoch=state.epoch,
+            last_append_time_ms=state.last_append_ms,
+            ended_epoch=None if state.ended_epoch == NO_EPOCH else state.ended_epoch,
         )
         for batch in state.batches:
             one.batches.add(
@@ -128,6 +139,22 @@ def producers_entry(at: StreamId, log_end: int, table: ProducerTable, append_tim
             )
     record = pb.ControlLogRecord(append_time_ms=append_time_ms, producers=snapshot)
     return Entry(at, PRODUCERS_TYPE, record.SerializeToString())
+
+
+def _add_transactions(snapshot: pb.ProducersSnapshot, transactions: LogTransactions) -> None:
+    for opened in transactions.open.values():
+        snapshot.open_transactions.add(
+            producer_id=opened.producer_id,
+            producer_epoch=opened.producer_epoch,
+            first_offset=opened.first_offset,
+            transactional_id=opened.transactional_id,
+            last_append_time_ms=opened.last_append_ms,
+            first_append_time_ms=opened.first_append_ms,
+        )
+    for aborted in transactions.aborted:
+        snapshot.aborted_transactions.add(
+            producer_id=aborted.producer_id, first_offset=aborted.first_offset, last_offset=aborted.last_offset
+        )
 
 
 def read_producers(entry: Entry) -> ProducersSnapshot | None:
@@ -147,8 +174,24 @@ def read_producers(entry: Entry) -> ProducersSnapshot | None:
                         for batch in one.batches
                     ),
                     one.last_append_time_ms,
+                    one.ended_epoch if one.HasField("ended_epoch") else NO_EPOCH,
                 ),
             )
             for one in record.producers.producers
+        ),
+        tuple(
+            OpenTransaction(
+                one.producer_id,
+                one.producer_epoch,
+                one.first_offset,
+                one.transactional_id,
+                one.last_append_time_ms,
+                one.first_append_time_ms,
+            )
+            for one in record.producers.open_transactions
+        ),
+        tuple(
+            AbortedTransaction(one.producer_id, one.first_offset, one.last_offset)
+            for one in record.producers.aborted_transactions
         ),
     )

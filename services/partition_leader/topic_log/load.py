@@ -95,8 +95,10 @@ async def load_state(
         log_start = max(log_start, await _first_held(record_log, shard, epoch))
     log_end = max(main.log_end, log_start)
     previous = claimed.previous.epoch if claimed.previous is not None else 0
+    # Entries without an owner record were restored from a backup: the log may have been longer (CM-145).
+    restored = claimed.previous is None and bool(main.epochs.newest)
     torn = log_end > main.log_end  # the log start is above the end found, so the log once reached that start
-    found = Found(log_end, main.epochs.newest, previous, claimed.lossy or suspect or torn or main.unsure)
+    found = Found(log_end, main.epochs.newest, previous, claimed.lossy or suspect or restored or torn or main.unsure)
     decision = recover(found, memory, settings.jump_offsets)
     producers = ProducerTable(settings.producers_max)
     main.epochs.begin(epoch, log_end)
@@ -117,6 +119,7 @@ async def load_state(
         record_log, state, decision, clock=clock, settings=settings, report=report, rewrite=control.damaged
     )
     state.epochs.trim(state.log_start)
+    state.transactions.trim(state.log_start)
     state.producers.expire(clock.wall_ms() - settings.producer_expiration_ms)
     return state, report
 
@@ -203,11 +206,13 @@ def _note_control(control: _Control, entry: Entry) -> None:
 async def _rebuild_producers(
     record_log: RecordLog, state: LogState, snapshot: ProducersSnapshot | None, report: LoadReport
 ) -> None:
-    """Load the snapshot, then the index of the batches after it: about one snapshot interval at most (CM-43, P-11)."""
+    """Load the snapshot, then the index of the batches after it: about one snapshot interval at most (CM-43, CM-44,
+    P-11)."""
     covered = state.log_start
     if snapshot is not None:
         for producer_id, producer in snapshot.producers:
             state.producers.restore(producer_id, producer, state.high_watermark)
+        state.transactions.restore(snapshot.open, snapshot.aborted, state.high_watermark)
         state.snapshot_end = min(snapshot.log_end, state.high_watermark)
         covered = max(covered, state.snapshot_end)
     after = state.position(covered)
@@ -225,8 +230,10 @@ async def _rebuild_producers(
             state.batches_since_snapshot += 1
             state.bytes_since_snapshot += batch.size
             state.learn_size(batch.size, batch.record_count, 1)
-            if batch.producer_id >= 0 and batch.base_sequence >= 0:
+            if batch.producer_id >= 0 and (batch.base_sequence >= 0 or batch.is_control):
                 state.producers.accept(batch)
+            if batch.is_transactional:
+                state.transactions.note(batch)
         if len(page) < _INDEX_PAGE:
             return
         after = page[-1].id
@@ -298,6 +305,9 @@ def apply_draft(state: LogState, draft: Draft) -> None:
     for start, end in draft.holes:
         state.holes.add(start, end)
     if draft.batches:
+        for batch in draft.batches:
+            if batch.is_transactional:
+                state.transactions.note(batch)
         state.data_end = draft.batches[-1].end_offset
         records = sum(batch.record_count for batch in draft.batches)
         state.learn_size(draft.size, records, len(draft.batches))
@@ -306,5 +316,5 @@ def apply_draft(state: LogState, draft: Draft) -> None:
         state.bytes_since_snapshot += draft.size
     else:
         state.batches_since_snapshot = state.bytes_since_snapshot = 0
-        state.snapshot_end = draft.next_offset
+        state.snapshot_end = draft.snapshot_end  # a load adds the lost batches after the snapshot
         state.control_entries = len(draft.control)

@@ -1,4 +1,4 @@
-"""The operations on a topic log, and how one flush is formed of them (CM-42, CM-43, CM-47). No I/O, no waiting.
+"""The operations on a topic log, and how one flush is formed of them (CM-42 … CM-44, CM-47). No I/O, no waiting.
 
 An operation is planned only while no flush is in flight. So a repeated batch that the producer table knows is either
 confirmed, and is answered with its old offset at once, or is in the same draft, and is answered with that draft. Thus a
@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from kip932.errors import KafkaError, OffsetOutOfRangeError
+from kip932.errors import ConcurrentTransactionsError, KafkaError, KafkaStorageError, OffsetOutOfRangeError
 from kip932.ids import OFFSET_MAX
 from partition_leader.topic_log.codec import batch_entry, log_start_entry, marker_entry, producers_entry
-from partition_leader.topic_log.core.batch import LogBatch, NewBatch
+from partition_leader.topic_log.core.batch import LogBatch, NewBatch, marker_batch
 from partition_leader.topic_log.core.producers import Undo
+from partition_leader.topic_log.core.transactions import ABORTED_MAX, OPEN_MAX, LogTransactions
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.state import AppendOutcome, LogState
 from shard_runtime.record_log.protocol import Entry, StreamAppend, StreamId
@@ -38,6 +39,7 @@ class Draft:
         "operations",
         "raised",
         "size",
+        "snapshot_end",
         "state",
         "undo",
         "wall_ms",
@@ -56,6 +58,7 @@ class Draft:
         self.size = 0
         self.raised = 0
         self.compact_from: StreamId | None = None
+        self.snapshot_end = 0
         self.forgets = False
         self.holes: list[tuple[int, int]] = []
 
@@ -85,12 +88,21 @@ class Draft:
         return StreamId(self.state.epoch, self.state.control_seq + len(self.control) + 1)
 
     def add_snapshot(self) -> None:
-        """Add a copy of the log start and all producers, so that the control log can be trimmed before it (CM-18)."""
-        self.compact_from = self.next_control_id()
+        """Add a copy of the log start, all producers and all transactions, so that the control log can be trimmed
+        before it (CM-18)."""
+        self.compact_from, self.snapshot_end = self.next_control_id(), self.next_offset
         self.control.append(log_start_entry(self.compact_from, self.log_start, self.wall_ms, cold=True))
-        self.control.append(
-            producers_entry(self.next_control_id(), self.next_offset, self.state.producers, self.wall_ms)
-        )
+        at, producers = self.next_control_id(), self.state.producers
+        self.control.append(producers_entry(at, self.next_offset, producers, self._transactions(), self.wall_ms))
+
+    def _transactions(self) -> LogTransactions:
+        """The transactions as they will be behind this flush."""
+        if not self.batches:
+            return self.state.transactions
+        result = self.state.transactions.copy()
+        for batch in self.batches:
+            result.note(batch)
+        return result
 
     def roll_back(self, mark: int = 0) -> None:
         """Undo the accepted batches of producers, except the first `mark`."""
@@ -151,11 +163,9 @@ class ProduceOperation(LogOperation):
             for batch in self.batches:
                 repeated = draft.state.producers.check(batch) if batch.idempotent else None
                 if repeated is None:
-                    if draft.next_offset + batch.record_count > OFFSET_MAX:
-                        raise OffsetOutOfRangeError(
-                            f"{draft.state.shard.name}: {batch.record_count} records from offset "
-                            f"{draft.next_offset} would pass the largest offset {OFFSET_MAX}; use another topic"
-                        )
+                    if batch.is_transactional:
+                        _check_transaction(draft.state, batch)
+                    _check_offset(draft, batch.record_count)
                     base_offsets.append(draft.next_offset)
                     draft.add_batch(batch.at(draft.next_offset, draft.wall_ms))
                 else:
@@ -167,6 +177,62 @@ class ProduceOperation(LogOperation):
             draft.next_offset, draft.size = next_offset, size
             raise
         self.outcome = AppendOutcome(tuple(base_offsets), append_time_ms, draft.log_start)
+
+
+class EndTransactionOperation(LogOperation):
+    """Append the marker that ends a transaction here; nothing when it has one (CM-44)."""
+
+    __slots__ = ("control_type", "producer")
+
+    def __init__(self, future: asyncio.Future[AppendOutcome], producer: tuple[int, int], control_type: int) -> None:
+        super().__init__(future)
+        self.producer = producer
+        self.control_type = control_type
+
+    def plan(self, draft: Draft) -> None:
+        """Add the control batch. It is written where the transaction has no batch, too: a batch that comes late is then
+        refused by its epoch. Nobody is joined any more, also when the store refuses this flush: whoever sends a batch
+        must ask anew whether the transaction goes on."""
+        producer_id, epoch = self.producer
+        state = draft.state
+        if state.joined.get(producer_id, epoch + 1) <= epoch:
+            del state.joined[producer_id]
+        if not state.producers.ended(producer_id, epoch):
+            _check_offset(draft, 1)
+            draft.add_batch(marker_batch(draft.next_offset, self.producer, self.control_type, draft.wall_ms))
+
+
+def _check_offset(draft: Draft, records: int) -> None:
+    """Raise OffsetOutOfRangeError when no offset is left for so many records."""
+    if draft.next_offset + records > OFFSET_MAX:
+        raise OffsetOutOfRangeError(
+            f"{draft.state.shard.name}: {records} records from offset "
+            f"{draft.next_offset} would pass the largest offset {OFFSET_MAX}; use another topic"
+        )
+
+
+def _check_transaction(state: LogState, batch: NewBatch) -> None:
+    """Raise unless this log may take a batch of the transaction: it holds one, or the transaction was joined for it
+    and has had no marker since (CM-44)."""
+    opened = state.transactions.open.get(batch.producer_id)
+    if opened is not None and opened.producer_epoch == batch.producer_epoch:
+        return
+    if opened is not None:
+        raise ConcurrentTransactionsError(
+            f"{state.shard.name}: the transaction of epoch {opened.producer_epoch} of producer {batch.producer_id} has "
+            "no marker here yet; nothing was written, try again"
+        )
+    if state.joined.get(batch.producer_id) != batch.producer_epoch:
+        raise ConcurrentTransactionsError(
+            f"{state.shard.name}: the transaction of epoch {batch.producer_epoch} of producer {batch.producer_id} was "
+            "ended or forgotten here while the batch waited; nothing was written, try again"
+        )
+    if state.transactions.full:
+        raise KafkaStorageError(
+            f"{state.shard.name}: {len(state.transactions.open)} transactions are open and the log holds "
+            f"{len(state.transactions.aborted)} aborted ones; at most {OPEN_MAX} and {ABORTED_MAX} are kept. Nothing "
+            "was written: end the open ones, or let retention.ms or DeleteRecords remove old records"
+        )
 
 
 class RaiseEndOperation(LogOperation):
@@ -204,8 +270,10 @@ class MoveStartOperation(LogOperation):
         if self.log_start > draft.log_start:
             draft.log_start = self.log_start
             draft.control.append(log_start_entry(draft.next_control_id(), self.log_start, draft.wall_ms))
-            # The next owner reads batches only from here on, so producers of earlier ones must be in a snapshot.
-            draft.forgets = self.log_start > draft.state.snapshot_end and len(draft.state.producers) > 0
+            # The next owner reads batches only from here on, so producers and
+            # transactions of earlier ones must be in a snapshot.
+            known = len(draft.state.producers) > 0 or draft.state.transactions.any
+            draft.forgets = self.log_start > draft.state.snapshot_end and known
 
 
 def form_draft(state: LogState, queue: Sequence[LogOperation], settings: TopicLogSettings, wall_ms: int) -> Draft:

@@ -8,7 +8,9 @@ bounded.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable
+from operator import attrgetter
 from typing import Final
 
 import structlog
@@ -28,10 +30,12 @@ from shard_runtime.record_log.protocol import RecordLog, StreamId
 log = structlog.get_logger(__name__)
 
 _FIRST_PAGE = 8
+_last_offset = attrgetter("last_offset")
 _LOSSES_TOLD_MAX: Final = 1_000
 _LARGEST_PAGE = 512
-#: The largest batch, in bytes, that is decoded on the event loop: decompressed it has at most 16 MiB.
-_OPENED_AT_ONCE = 1 << 14
+#: The largest batch, in bytes, that is decoded on the event loop. Decompressed it has at most 16 MiB: zstd can make one
+#: byte of 32,768.
+_OPENED_AT_ONCE = 1 << 9
 
 
 class LogReader:
@@ -147,22 +151,40 @@ class LogReader:
         high_watermark = state.high_watermark
         hole_end = high_watermark if read_end is None else max(offset, read_end)
         data_offset = max(offset, batches[0].base_offset) if batches else hole_end
-        return ReadResult(batches, data_offset, state.log_start, high_watermark, high_watermark, state.epoch)
+        return ReadResult(batches, data_offset, state.log_start, high_watermark, state.last_stable, state.epoch)
 
-    async def offset_for(self, timestamp_ms: int) -> FoundOffset | None:
+    def committed(self, offset: int, read: ReadResult) -> ReadResult:
+        """What of a read from `offset` on lies below LAST_STABLE, with the aborted transactions in it (PL-006). A
+        transaction begins with a batch, so LAST_STABLE is at a batch's first offset, or at the log's start."""
+        stable = read.last_stable
+        batches = read.batches
+        if batches and batches[-1].last_offset >= stable:
+            batches = batches[: bisect_left(batches, stable, key=_last_offset)]
+            read = read._replace(batches=batches, data_offset=max(offset, min(read.data_offset, stable)))
+        if not batches:
+            return read._replace(data_offset=max(offset, min(read.data_offset, stable)))
+        aborted = self._state.transactions.aborted_in(batches[0].base_offset, batches[-1].last_offset)
+        return read._replace(aborted=aborted) if aborted else read
+
+    async def offset_for(self, timestamp_ms: int, committed: bool) -> FoundOffset | None:
         """The first offset whose record has this timestamp or a later one; −1, −2 and −3 as in `TopicLog` (CM-45).
 
-        None: there is no such record. Never beyond the high watermark.
+        None: there is no such record. Never beyond the high watermark, with `committed` never beyond LAST_STABLE.
         """
         state = self._state
         if timestamp_ms == OFFSET_LATEST:
-            return FoundOffset(state.high_watermark, -1, state.epoch)
+            return FoundOffset(state.last_stable if committed else state.high_watermark, -1, state.epoch)
+        found = await self._offset_for(timestamp_ms)
+        return None if committed and found is not None and found.offset >= state.last_stable > 0 else found
+
+    async def _offset_for(self, timestamp_ms: int) -> FoundOffset | None:
+        state = self._state
         if timestamp_ms == OFFSET_EARLIEST:
             return FoundOffset(state.log_start, -1, state.epochs.epoch_at(state.log_start))
         await self.update_pages()
         if timestamp_ms == OFFSET_MAX_TIMESTAMP:
             largest = state.pages.largest()
-            if largest is None:
+            if largest is None or largest.max_timestamp_ms < 0:  # markers have no timestamp
                 return None
             return await self._search(largest.max_batch, largest.max_timestamp_ms)
         start = state.pages.from_timestamp(timestamp_ms)
@@ -191,6 +213,29 @@ class LogReader:
                 return
             yield batches
             offset, size = batches[-1].end_offset, PAGE_BATCHES
+
+    async def between(self, first: int, last: int) -> tuple[LogBatch, ...]:
+        """The batches with offsets in `first`…`last`: from memory when they are all there, else without their bytes."""
+        cached = self.cached(first, 1 << 62, last - first + 1)
+        if cached is not None and (not cached.batches or cached.last_offset >= last):
+            return cached.covering(first, last)
+        found: list[LogBatch] = []
+        async for page in self.headers(first, min(last - first + 1, PAGE_BATCHES)):
+            found += [batch for batch in page if batch.base_offset <= last]
+            if page[-1].last_offset >= last:
+                break
+        return tuple(found)
+
+    async def append_time(self, offset: int, cold: bool) -> int | None:
+        """When the first record from `offset` on was appended (ms since 1970). None: there is none, or it is not in
+        memory and a `cold` read is not wanted."""
+        found = self.cached(offset, 0, 1)
+        if found is not None:
+            return found.batches[0].append_time_ms if found.batches else None
+        if cold:
+            async for page in self.headers(offset, 1):
+                return page[0].append_time_ms
+        return None
 
     async def _index_page(self, offset: int, end: int, size: int = PAGE_BATCHES) -> list[LogBatch]:
         """`size` batches, or fewer when `end` comes first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from kip932.errors import KafkaError
 from partition_leader.topic_log.core.batch import LogBatch
@@ -14,9 +14,12 @@ from partition_leader.topic_log.core.epochs import EpochStarts
 from partition_leader.topic_log.core.holes import Holes
 from partition_leader.topic_log.core.pages import PageIndex
 from partition_leader.topic_log.core.producers import ProducerTable
+from partition_leader.topic_log.core.transactions import AbortedTransaction, LogTransactions
 from shard_runtime.record_log.protocol import ShardId, StreamId
 
 _SMOOTHING = 16
+#: Transactions that a leader remembers as joined; beyond it the oldest is forgotten, and joins anew.
+JOINED_MAX: Final = 10_000
 _base_offset = attrgetter("base_offset")
 _last_offset = attrgetter("last_offset")
 
@@ -32,7 +35,8 @@ class ReadResult(NamedTuple):
     high_watermark: int
     last_stable: int
     epoch: int
-    aborted: tuple[tuple[int, int], ...] = ()
+    aborted: tuple[AbortedTransaction, ...] = ()
+    """The aborted transactions with offsets among these batches; only of a read of committed records."""
 
     @property
     def last_offset(self) -> int:
@@ -69,7 +73,8 @@ class LogListener(Protocol):
     change, and do the work later."""
 
     def high_watermark_advanced(self, high_watermark: int) -> None:
-        """Records below `high_watermark` may be read now; without transactions LAST_STABLE is the same (PL-808)."""
+        """Records below `high_watermark` may be read now. LAST_STABLE moves at the same time: by a marker, or without
+        open transactions (PL-808)."""
         ...
 
     def log_start_advanced(self, log_start: int) -> None:
@@ -106,6 +111,15 @@ class LogState:
     window: BatchRun | None = None
     pages: PageIndex = field(default_factory=PageIndex)
     holes: Holes = field(default_factory=Holes)
+    transactions: LogTransactions = field(default_factory=LogTransactions.none)
+    joined: dict[int, int] = field(default_factory=dict)
+    """Epochs by producer id: transactions that hold this partition by their durable record, and had no marker here
+    since (CM-44). At most JOINED_MAX; memory of this leader only."""
+
+    @property
+    def last_stable(self) -> int:
+        """LAST_STABLE (PL-008)."""
+        return self.transactions.last_stable(self.log_start, self.high_watermark)
 
     @property
     def main(self) -> str:
@@ -128,10 +142,23 @@ class LogState:
         self.mean_batch_bytes = max((self.mean_batch_bytes * rest + size // batches * weight) // _SMOOTHING, 1)
         self.mean_batch_records = max((self.mean_batch_records * rest + records // batches * weight) // _SMOOTHING, 1)
 
-    def bytes_available(self, offset: int) -> int:
-        """Bytes from `offset` to the high watermark: exact within the tail cache, else an estimate (at least 1)."""
+    def join(self, producer_id: int, epoch: int) -> None:
+        """The transaction's durable record names this partition."""
+        while len(self.joined) >= JOINED_MAX:
+            del self.joined[next(iter(self.joined))]
+        self.joined[producer_id] = epoch
+
+    def bytes_available(self, offset: int, committed: bool = False) -> int:
+        """Bytes from `offset` to the high watermark, with `committed` to LAST_STABLE: exact within the tail cache, else
+        an estimate (at least 1)."""
         if offset >= self.high_watermark:
             return 0
+        if committed and self.transactions.open:
+            stable = self.last_stable
+            if offset >= stable:
+                return 0
+            if self.tail.start <= offset:
+                return self.tail.bytes_from(offset) - self.tail.bytes_from(stable)
         if self.tail.start <= offset:
             return self.tail.bytes_from(offset)
         cold = min(self.tail.start, self.data_end) - offset

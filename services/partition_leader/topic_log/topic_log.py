@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import structlog
 
 from kip932.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, OffsetOutOfRangeError
 from kip932.ids import OFFSET_MAX
+from partition_leader.topic_log.beyond_log import BeyondLogError, beyond_log
 from partition_leader.topic_log.core.batch import LogBatch, NewBatch
 from partition_leader.topic_log.core.recovery import TailMemory
 from partition_leader.topic_log.load import apply_draft, load_state
 from partition_leader.topic_log.meter import NoTopicLogMeter, TopicLogMeter
 from partition_leader.topic_log.operations import (
     Draft,
+    EndTransactionOperation,
     LogOperation,
     MoveStartOperation,
     ProduceOperation,
@@ -29,6 +31,7 @@ from partition_leader.topic_log.operations import (
 from partition_leader.topic_log.reader import LogReader
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.state import AppendOutcome, FoundOffset, LogListener, LogState, ReadResult
+from partition_leader.topic_log.transactions import TopicTransactions
 from partition_leader.topic_log.trim import LogTrimmer
 from partition_leader.topic_log.writer import GroupCommit, again
 from shard_runtime.clock import Clock
@@ -37,21 +40,10 @@ from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.record_log.protocol import Claimed, LogError, RecordLog, ShardId, ShardLostError, StreamId
 
 __all__ = [
-    "AppendOutcome",
-    "FoundOffset",
-    "LogBatch",
-    "LogListener",
-    "NewBatch",
-    "ReadResult",
-    "TailMemory",
-    "TopicLog",
-]
+    "AppendOutcome", "BeyondLogError", "FoundOffset", "LogBatch", "LogListener", "NewBatch", "ReadResult", "TopicLog",
+]  # fmt: skip
 
 log = structlog.get_logger(__name__)
-
-
-class BeyondLogError(KafkaStorageError):
-    """Stored state is for offsets that this log cannot have had; it is not used."""
 
 
 class TopicLog:
@@ -78,6 +70,7 @@ class TopicLog:
         self._reader = LogReader(record_log, state, settings, meter.unreadable)
         self._trimmer = LogTrimmer(record_log, state, lease, self._reader)
         self._trimming: asyncio.Task[None] | None = None
+        self.transactions = TopicTransactions(state, self._end_transaction)
         self._closed: KafkaError | None = None
         self._commit = GroupCommit(
             record_log,
@@ -149,8 +142,8 @@ class TopicLog:
 
     @property
     def last_stable(self) -> int:
-        """LAST_STABLE; equals the high watermark (PL-808)."""
-        return self._state.high_watermark
+        """LAST_STABLE: the first offset of the earliest open transaction, else the high watermark (PL-008)."""
+        return self._state.last_stable
 
     @property
     def log_end(self) -> int:
@@ -176,7 +169,7 @@ class TopicLog:
 
     def remove_listener(self, listener: LogListener) -> None:
         """Stop calling `listener`; does nothing when it was not added."""
-        if listener in self._listeners:
+        with suppress(ValueError):
             self._listeners.remove(listener)
 
     def submit(self, batches: Sequence[NewBatch], timeout_ms: int) -> asyncio.Future[AppendOutcome]:
@@ -187,8 +180,7 @@ class TopicLog:
         the store does not confirm writes.
         """
         size = sum(len(batch.data) for batch in batches)
-        deadline_ms = self._clock.now_ms() + timeout_ms
-        operation = ProduceOperation(self._future(), batches, size, deadline_ms)
+        operation = ProduceOperation(self._future(), batches, size, self._clock.now_ms() + timeout_ms)
         self._commit.submit(operation)
         return operation.future
 
@@ -196,43 +188,54 @@ class TopicLog:
         """As `submit`, and wait for the outcome. Raises KafkaError."""
         return _checked(await self.submit(batches, timeout_ms))
 
-    def read_cached(self, offset: int, max_bytes: int, max_offsets: int = 0) -> ReadResult | None:
+    def read_cached(
+        self, offset: int, max_bytes: int, max_offsets: int = 0, *, committed: bool = False
+    ) -> ReadResult | None:
         """Batches from `offset` on if they are in memory, without waiting; None: use `read` (PL-006, CM-46).
 
         The first batch may begin below `offset`. When there is a batch, at least one is returned, even above
-        `max_bytes`; with `max_offsets` > 0 the answer ends when that many offsets are covered. Raises
-        OffsetOutOfRangeError (PL-007), NotLeaderOrFollowerError.
+        `max_bytes`; with `max_offsets` > 0 the answer ends when that many offsets are covered. `committed`: only up to
+        LAST_STABLE, and with the aborted transactions. Raises OffsetOutOfRangeError (PL-007), NotLeaderOrFollowerError.
         """
         self._commit.check_open()
-        return self._reader.cached(offset, max_bytes, max_offsets)
+        found = self._reader.cached(offset, max_bytes, max_offsets)
+        return self._reader.committed(offset, found) if committed and found is not None else found
 
-    async def read(self, offset: int, max_bytes: int, max_offsets: int = 0) -> ReadResult:
+    async def read(self, offset: int, max_bytes: int, max_offsets: int = 0, *, committed: bool = False) -> ReadResult:
         """As `read_cached`, but reads from the store what is not in memory. Also raises KafkaStorageError."""
-        self._commit.check_open()
-        with _store_errors():
-            result = await self._reader.read(offset, max_bytes, max_offsets)
-        self._commit.check_open()
-        return result
+        with self._reading():
+            found = await self._reader.read(offset, max_bytes, max_offsets)
+            return self._reader.committed(offset, found) if committed else found
 
-    def bytes_available(self, offset: int) -> int:
-        """Bytes between `offset` and the high watermark, for min_bytes; an estimate below the tail cache."""
-        return self._state.bytes_available(offset)
+    async def batches_between(self, first: int, last: int) -> tuple[LogBatch, ...]:
+        """The batches with offsets in `first`…`last`, both of which the log must have; a cold read leaves out their
+        bytes. Nothing that is kept in memory changes. Raises as `read`."""
+        with self._reading():
+            return await self._reader.between(first, last)
+
+    async def append_time(self, offset: int, cold: bool) -> int | None:
+        """When the first record from `offset` on was appended (ms since 1970). None: there is none, or it is not in
+        memory and a `cold` read is not wanted. Raises as `read`."""
+        with self._reading():
+            return await self._reader.append_time(offset, cold)
+
+    def bytes_available(self, offset: int, committed: bool = False) -> int:
+        """Bytes between `offset` and the high watermark, with `committed` to LAST_STABLE, for min_bytes; an estimate
+        below the tail cache."""
+        return self._state.bytes_available(offset, committed)
 
     def holes_from(self, offset: int) -> int:
         """How many offsets from `offset` up to the high watermark are known to have no record (CM-105)."""
         return self._state.holes.count(offset, self._state.high_watermark)
 
-    async def offset_for(self, timestamp_ms: int) -> FoundOffset | None:
+    async def offset_for(self, timestamp_ms: int, committed: bool = False) -> FoundOffset | None:
         """The first offset at or after a time; or −1: latest, −2: earliest, −3: largest timestamp. None: no such
         record.
 
-        Never beyond the high watermark (CM-45, PL-605). Raises KafkaError.
+        Never beyond the high watermark, with `committed` never beyond LAST_STABLE (CM-45, PL-605). Raises KafkaError.
         """
-        self._commit.check_open()
-        with _store_errors():
-            found = await self._reader.offset_for(timestamp_ms)
-        self._commit.check_open()
-        return found
+        with self._reading():
+            return await self._reader.offset_for(timestamp_ms, committed)
 
     async def raise_log_end(self, min_end: int) -> int:
         """Make the log end at least at `min_end`; returns the high watermark then. Only for values that a leader wrote:
@@ -246,12 +249,7 @@ class TopicLog:
             return before
         if min_end > min(before + self._settings.jump_offsets, OFFSET_MAX):
             self._meter.end_not_raised()
-            error = BeyondLogError(
-                f"{self.shard.name}: the log ends at {before}, but state is stored up to {min_end}; at most "
-                f"{self._settings.jump_offsets} offsets can be of a tail that the store lost, so the stored state is "
-                "damaged or forged. Nothing was changed. If the log did lose as much, start the leader with a larger "
-                "log.lost.tail.jump.offsets; else set the group's offset anew"
-            )
+            error = beyond_log(self.shard.name, before, min_end, self._settings.jump_offsets)
             key = (self.shard.name, BeyondLogError)
             self._refusals.error("state beyond the log's end is not believed", key=key, why=error.message)
             raise error
@@ -278,8 +276,7 @@ class TopicLog:
     async def retain(self, now_wall_ms: int, retention_ms: int, retention_bytes: int) -> int:
         """Trim whole batches by age and size (−1: no limit); returns the log start then. The work per call is bounded;
         the next sweep trims what is left. Raises KafkaError."""
-        self._commit.check_open()
-        with _store_errors():
+        with self._reading():
             start = await self._trimmer.start_after(now_wall_ms, retention_ms, retention_bytes)
         return await self.move_log_start(start) if start > self._state.log_start else self._state.log_start
 
@@ -310,8 +307,23 @@ class TopicLog:
             self._trimming.cancel()
             await asyncio.wait({self._trimming})
 
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """A read for an answer: this node leads before and after it. Failures of the store are Kafka errors."""
+        self._commit.check_open()
+        try:
+            yield
+        except ShardLostError as error:
+            raise NotLeaderOrFollowerError(f"this node no longer leads the partition ({error})") from error
+        except LogError as error:
+            raise KafkaStorageError(f"the store cannot be read at present ({error}); try again") from error
+        self._commit.check_open()
+
     def _future(self) -> asyncio.Future[AppendOutcome]:
         return asyncio.get_running_loop().create_future()
+
+    async def _end_transaction(self, producer: tuple[int, int], control_type: int) -> None:
+        await self._do(EndTransactionOperation(self._future(), producer, control_type))
 
     async def _do(self, operation: LogOperation) -> None:
         self._commit.submit(operation)
@@ -319,11 +331,10 @@ class TopicLog:
 
     def _committed(self, draft: Draft) -> None:
         """Update memory, then call listeners; callers are answered right after, in the same step of the loop."""
-        state = self._state
-        log_start, high_watermark = state.log_start, state.high_watermark
+        state, log_start, high_watermark = self._state, self._state.log_start, self._state.high_watermark
         apply_draft(state, draft)
         if draft.batches:
-            records = sum(batch.record_count for batch in draft.batches)
+            records = sum(batch.record_count for batch in draft.batches if not batch.is_control)
             self._meter.appended(len(draft.batches), records, draft.size)
         if draft.compact_from is not None:
             state.producers.expire(draft.wall_ms - self._settings.producer_expiration_ms)
@@ -339,6 +350,7 @@ class TopicLog:
             )
         if state.log_start > log_start:
             state.tail.trim(state.log_start)
+            state.transactions.trim(state.log_start)
             state.window = None
             self._tell("log_start_advanced", state.log_start)
         if state.high_watermark > high_watermark:
@@ -380,17 +392,6 @@ class TopicLog:
             self._trimming = asyncio.get_running_loop().create_task(
                 self._trimmer.trim_control(before), name=f"topic-log-trim {self.shard.name}"
             )
-
-
-@contextmanager
-def _store_errors() -> Iterator[None]:
-    """Raise failures of reading from the store as Kafka errors."""
-    try:
-        yield
-    except ShardLostError as error:
-        raise NotLeaderOrFollowerError(f"this node no longer leads the partition ({error})") from error
-    except LogError as error:
-        raise KafkaStorageError(f"the store cannot be read at present ({error}); try again") from error
 
 
 def _checked(outcome: AppendOutcome) -> AppendOutcome:

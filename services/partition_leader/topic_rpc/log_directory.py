@@ -45,6 +45,46 @@ class LogDirectory(Protocol):
         ...
 
 
+class GroupBacklog(NamedTuple):
+    """What a share group has still to do in a partition (PL-827). `waiting` None: its share-partition is not loaded.
+    `oldest_age_ms` None: everything is finished, or it was not looked up. `dead_letters`: not written yet (PL-920);
+    None: not loaded."""
+
+    in_flight: int
+    waiting: int | None
+    oldest_age_ms: int | None
+    dead_letters: int | None = None
+    dead_letter_age_ms: int | None = None
+
+
+class ReadAllowance:
+    """How many more reads of the store one request may cause."""
+
+    def __init__(self, reads: int) -> None:
+        self._left = reads
+
+    def take(self) -> bool:
+        """Whether one more is allowed; it counts."""
+        self._left -= 1
+        return self._left >= 0
+
+
+class GroupProgress(Protocol):
+    """How far share groups are in the partitions of this node."""
+
+    async def of(
+        self,
+        group_id: str,
+        partition: TopicIdPartition,
+        topic_log: TopicLog,
+        *,
+        stored_start: int,
+        allowance: ReadAllowance,
+    ) -> GroupBacklog:
+        """Look without a change. `stored_start`: the group's start offset as stored, −1: none. Raises KafkaError."""
+        ...
+
+
 def checked_topic_id(topic_id: bytes) -> bytes:
     """Return a valid topic id. Raises InvalidRequestError for any other, which ends the call: INVALID_ARGUMENT (CM
     §1)."""

@@ -22,6 +22,7 @@ from partition_leader.topic_log.state import AppendOutcome
 from partition_leader.topic_rpc.error_codec import LeaderNames, wire_code
 from partition_leader.topic_rpc.log_directory import WRITE, LogDirectory, checked_topic_id
 from partition_leader.topic_rpc.produce_batches import ProducedPart, check_rest
+from partition_leader.topic_rpc.produce_transactions import Transactions, join_transaction
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns, check_batches, check_partitions
 from shard_runtime.rpc.budget import UNBOUNDED, Reserved, Share
@@ -105,8 +106,14 @@ class PendingProduce:
 class ProduceService:
     """The Produce handlers. `directory` gives the logs that this node leads; `context` comes from the server."""
 
-    def __init__(self, directory: LogDirectory, in_flight_per_stream: int = IN_FLIGHT_PER_STREAM) -> None:
+    def __init__(
+        self,
+        directory: LogDirectory,
+        in_flight_per_stream: int = IN_FLIGHT_PER_STREAM,
+        transactions: Transactions | None = None,
+    ) -> None:
         self._directory = directory
+        self._transactions = transactions
         self._in_flight = in_flight_per_stream
         # One thread: a stream waits for its own check, so each stream or call has at most one request there.
         self._checks = ThreadPoolExecutor(max_workers=1, thread_name_prefix="check-batches")
@@ -173,9 +180,11 @@ class ProduceService:
                 taken += 1 + len(data.batches)
                 if taken > _STEP:
                     taken = await _step()
-                room = self._read(part, data.batches, refusal, room)
+                room = self._read(part, data.batches, refusal, room, request.transactional_id)
         if any(part.unchecked for part in parts):
             await asyncio.get_running_loop().run_in_executor(self._checks, check_rest, parts)
+        if request.transactional_id and self._transactions is not None:
+            await join_transaction(self._transactions, self._directory, request.transactional_id, parts)
         return PendingProduce(await self._submitted(parts, timeout_ms), self._directory, correlation_id)
 
     def _read(
@@ -184,13 +193,15 @@ class ProduceService:
         batches: Sequence[pb.ProduceRequest.Batch],
         refusal: KafkaError | None,
         room_bytes: int,
+        transactional_id: str,
     ) -> int:
         """Validate one partition's batches. Returns how many bytes may still be checked on the event loop."""
         part.error = refusal
         if refusal is None:
             try:
                 self._directory.log(part.partition).check_leader()
-                return part.read(batches, self._directory.max_message_bytes(part.partition.topic_id), room_bytes)
+                largest = self._directory.max_message_bytes(part.partition.topic_id)
+                return part.read(batches, largest, room_bytes, transactional_id)
             except KafkaError as error:
                 part.error = error
         return room_bytes
@@ -224,8 +235,12 @@ class ProduceService:
                 f"acks is {request.acks} (0 when the field is not set); expected -1 (all) or 1: a Produce is always "
                 "answered once its batches are stored"
             )
-        if request.HasField("transactional_id"):
-            return InvalidRequestError("this cluster does not serve transactions yet; produce without transactional_id")
+        if request.HasField("transactional_id") and (self._transactions is None or not request.transactional_id):
+            return InvalidRequestError(
+                "the transactional id is empty; leave it out outside transactions"
+                if self._transactions is not None
+                else "this node serves no transactions; produce without transactional_id"
+            )
         try:
             self._directory.check_access(context, WRITE, topic_id)
         except KafkaError as error:

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kip932.api.v1.produce_pb2 import ProduceRequest
+from kip932.compression.frames import MoreBytesError
 from kip932.errors import InvalidRecordError, InvalidRequestError, KafkaError, MessageTooLargeError
 from kip932.ids import BATCH_PLAIN_BYTES_MAX, PARTITION_BATCHES_MAX, TopicIdPartition
-from kip932.record_batches import MoreBytesError, check_batch
+from kip932.record_batches import check_batch
 from partition_leader.topic_log.core.batch import NO_PRODUCER, NewBatch
 
 _SEQUENCE_MAX: Final = 2**31 - 1
@@ -33,11 +34,18 @@ class ProducedPart:
         self.unchecked: list[NewBatch] = []
         self.error: KafkaError | None = None
 
-    def read(self, batches: Sequence[ProduceRequest.Batch], max_message_bytes: int, room_bytes: int) -> int:
+    def read(
+        self,
+        batches: Sequence[ProduceRequest.Batch],
+        max_message_bytes: int,
+        room_bytes: int,
+        transactional_id: str = "",
+    ) -> int:
         """Validate all headers, and check batches of up to `room_bytes` in total. Returns how many bytes are left.
         Batches beyond that become `unchecked`: call `check_rest`.
 
-        Raises InvalidRecordError, CorruptMessageError, MessageTooLargeError, InvalidRequestError.
+        Raises InvalidRecordError, CorruptMessageError, MessageTooLargeError, InvalidRequestError,
+        UnsupportedCompressionTypeError.
         """
         if not batches:
             raise InvalidRecordError("no record batch was sent for this partition; expected at least one")
@@ -47,7 +55,7 @@ class ProducedPart:
                 "one request: send the others in a further one"
             )
         for message in batches:
-            batch = _new_batch(message, max_message_bytes)
+            batch = _new_batch(message, max_message_bytes, transactional_id)
             try:
                 room_bytes -= check_batch(batch.data, batch.record_count, room_bytes)
             except MoreBytesError:
@@ -79,7 +87,7 @@ def _breathe() -> None:
     time.sleep(_BREATH_S)
 
 
-def _new_batch(message: ProduceRequest.Batch, max_message_bytes: int) -> NewBatch:
+def _new_batch(message: ProduceRequest.Batch, max_message_bytes: int, transactional_id: str) -> NewBatch:
     data = message.record_batch
     if len(data) > max_message_bytes:
         raise MessageTooLargeError(
@@ -89,11 +97,22 @@ def _new_batch(message: ProduceRequest.Batch, max_message_bytes: int) -> NewBatc
         raise InvalidRecordError(
             f"the record batch says {message.record_count} records in {len(data)} bytes; expected some"
         )
-    if message.is_transactional:
-        raise InvalidRequestError("this cluster does not serve transactions yet; send is_transactional = false")
+    if message.is_transactional is not bool(transactional_id):
+        raise InvalidRecordError(
+            f"is_transactional is {message.is_transactional} in a request "
+            f"{'with' if transactional_id else 'without'} transactional_id; expected both, or neither"
+        )
     producer_id = message.producer_id if message.HasField("producer_id") else NO_PRODUCER
     if producer_id > 0:
-        return _numbered(message, data, producer_id)
+        batch = _numbered(message, data, producer_id)
+        if transactional_id:
+            return batch._replace(is_transactional=True, transactional_id=transactional_id)
+        return batch
+    if transactional_id:
+        raise InvalidRecordError(
+            "a batch of a transaction has no producer_id; call InitProducerId with the transactional id, and send what "
+            "it answers"
+        )
     epoch = message.producer_epoch if message.HasField("producer_epoch") else _NO_NUMBER
     sequence = message.base_sequence if message.HasField("base_sequence") else _NO_NUMBER
     if producer_id == 0 or epoch != _NO_NUMBER or sequence != _NO_NUMBER:

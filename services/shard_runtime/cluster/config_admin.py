@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 from kip932.api.v1.describe_configs_pb2 import DescribeConfigsRequest, DescribeConfigsResponse
@@ -23,7 +23,7 @@ from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from shard_runtime.cluster.metadata import Change, ConfigRemoved, ConfigSet, MetadataImage
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.config.effective_configs import TABLES, EffectiveConfigs
-from shard_runtime.config.kafka_configs import BROKER_CONFIGS
+from shard_runtime.config.kafka_configs import BROKER_CONFIGS, DLQ_PREFIX, GROUP_DLQ_TOPIC, TOPIC_DLQ_ENABLE
 from shard_runtime.config.setting import AnySetting, Setting
 from shard_runtime.record_log.protocol import LogError
 from shard_runtime.rpc.binding import CallContext
@@ -57,12 +57,19 @@ class Found(NamedTuple):
 
 
 class ConfigAdmin:
-    """The two RPCs; `node_id` is this node's."""
+    """The two RPCs; `node_id` is this node's. `reads`: the topics a group reads, none where that is not known here."""
 
-    def __init__(self, metadata: MetadataLog, configs: EffectiveConfigs, node_id: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        metadata: MetadataLog,
+        configs: EffectiveConfigs,
+        node_id: Callable[[], int],
+        reads: Callable[[str], Collection[str]] = lambda group_id: (),
+    ) -> None:
         self._metadata = metadata
         self._configs = configs
         self._node_id = node_id
+        self._reads = reads
 
     # ---- describe
 
@@ -187,10 +194,33 @@ class ConfigAdmin:
         changed = frozenset(key for key, value in wanted.items() if stored.get(key) != value)
         asked = frozenset(config.name for config in resource.configs if config.config_operation != OP_DELETE)
         self._configs.check(kind, wanted, asked | changed)
+        if kind == RESOURCE_GROUP and GROUP_DLQ_TOPIC.name in asked | changed:
+            self._check_dead_letter_topic(image, name, wanted.get(GROUP_DLQ_TOPIC.name, ""))
         return [
             *(ConfigSet(kind, name, key, wanted[key]) for key in sorted(changed)),
             *(ConfigRemoved(kind, name, key) for key in sorted(stored.keys() - wanted.keys())),
         ]
+
+    def _check_dead_letter_topic(self, image: MetadataImage, group_id: str, topic: str) -> None:
+        """Raise InvalidConfigError for a topic that no dead letter of the group could be written to (PL-903)."""
+        if not topic:
+            return
+        prefix, config = self._configs.broker(DLQ_PREFIX), GROUP_DLQ_TOPIC.name
+        if not topic.startswith(prefix):
+            raise InvalidConfigError(
+                f"Invalid value {topic!r} for {config}: it must begin with {prefix!r}, the value of {DLQ_PREFIX.name} "
+                "of the brokers; choose another topic, or change that"
+            )
+        if topic in image.topics and not self._configs.topic(topic, TOPIC_DLQ_ENABLE):
+            raise InvalidConfigError(
+                f"Invalid value {topic!r} for {config}: the topic is not enabled as a dead-letter topic; set "
+                f"{TOPIC_DLQ_ENABLE.name}=true on it first"
+            )
+        if topic in self._reads(group_id):
+            raise InvalidConfigError(
+                f"Invalid value {topic!r} for {config}: group {group_id!r} reads that topic, so that a rejected record "
+                "would come to it again and again; choose a topic that the group is not subscribed to"
+            )
 
     def _require(self, image: MetadataImage, kind: int, name: str) -> None:
         """Raise unless the resource exists and this node may answer for it."""

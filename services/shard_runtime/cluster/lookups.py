@@ -12,6 +12,7 @@ from kip932.api.v1.metadata_pb2 import MetadataRequest, MetadataResponse
 from kip932.errors import (
     CoordinatorNotAvailableError,
     InvalidRequestError,
+    InvalidTopicError,
     KafkaError,
     LeaderNotAvailableError,
     UnknownTopicIdError,
@@ -23,8 +24,10 @@ from kip932.ids import (
     KEY_TYPE_SHARE,
     NULL_TOPIC_ID,
     TOPIC_ID_BYTES,
+    TOPIC_NAME_RULE,
     TopicIdPartition,
     parse_share_key,
+    possible_topic_name,
     shard_index,
     topic_id_text,
 )
@@ -43,6 +46,8 @@ TOPICS_MAX: Final = 10_000
 #: How many keys are answered without letting other tasks run.
 KEYS_SLICE: Final = 250
 PARTITIONS_SLICE: Final = 1_000
+#: How much of an impossible name an error repeats.
+_NAME_SHOWN: Final = 260
 NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
 
 
@@ -158,7 +163,7 @@ class Lookups:
             error: KafkaError = UnknownTopicIdError(f"topic id {topic_id_text(asked.topic_id)} is not known")
             response.topics.add(error_code=error.code, error_message=error.message, topic_id=asked.topic_id)
         else:
-            error = UnknownTopicOrPartitionError(f"topic {asked.name!r} does not exist")
+            error = _not_there(asked.name)
             response.topics.add(
                 error_code=error.code, error_message=error.message, name=asked.name, topic_id=NULL_TOPIC_ID
             )
@@ -188,3 +193,10 @@ class Lookups:
             brokers=[node_endpoint(node) for node in nodes],
             cluster_authorized_operations=NO_AUTHORIZED_OPERATIONS,
         )
+
+
+def _not_there(name: str) -> KafkaError:
+    """Why there is no topic of this name: no topic can have it, or none has it yet (CM-22)."""
+    if possible_topic_name(name):
+        return UnknownTopicOrPartitionError(f"topic {name!r} does not exist")
+    return InvalidTopicError(f"topic name {name[:_NAME_SHOWN]!r} cannot be: a name has {TOPIC_NAME_RULE}")

@@ -20,7 +20,7 @@ from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.cluster.nodes import NODES_CHANGED, NodeDescription, NodeRegistry
 from shard_runtime.cluster.owners import Owners
 from shard_runtime.cluster.service import ClusterService, NodeLookups
-from shard_runtime.cluster.topic_admin import TransactionalInit
+from shard_runtime.cluster.topic_admin import Transactional
 from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.config.kafka_configs import GROUP_SHARDS, STATE_SHARDS
 from shard_runtime.config.process_settings import (
@@ -83,16 +83,21 @@ class ClusterNode:
         self._all_shards: frozenset[ShardId] = frozenset()
         self._listener: asyncio.Task[None] | None = None
 
-    def service(self, transactional_init: TransactionalInit | None = None) -> ClusterService:
-        """The ClusterService of this node."""
+    def service(
+        self,
+        transactions: Transactional | None = None,
+        reads: Callable[[str], Collection[str]] = lambda group_id: (),
+    ) -> ClusterService:
+        """The ClusterService of this node. `reads`: the topics that a group reads, none where it is not known here."""
         return ClusterService(
             self.metadata,
             self.registry,
             self.owners,
             self.configs,
             clock=self._clock,
-            transactional_init=transactional_init,
+            transactions=transactions,
             history=lambda: self._log.history,
+            reads=reads,
         )
 
     def lookups_for_nodes(self) -> NodeLookups:

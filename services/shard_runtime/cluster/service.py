@@ -5,7 +5,7 @@ It only wires the parts that do the work. The ACL RPCs are not served: UNIMPLEME
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.config_admin import ConfigAdmin
@@ -13,7 +13,7 @@ from shard_runtime.cluster.lookups import Lookups
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.cluster.nodes import NodeRegistry
 from shard_runtime.cluster.owners import Owners
-from shard_runtime.cluster.topic_admin import TopicAdmin, TransactionalInit
+from shard_runtime.cluster.topic_admin import TopicAdmin, Transactional
 from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.config.kafka_configs import GROUP_SHARDS, STATE_SHARDS
 
@@ -41,13 +41,14 @@ class ClusterService:
         configs: EffectiveConfigs,
         *,
         clock: Clock,
-        transactional_init: TransactionalInit | None = None,
+        transactions: Transactional | None = None,
         history: Callable[[], str] = lambda: "",
+        reads: Callable[[str], Collection[str]] = lambda group_id: (),
     ) -> None:
         settings = configs.settings
         lookups = Lookups(metadata, registry, owners, settings[GROUP_SHARDS], settings[STATE_SHARDS])
-        topics = TopicAdmin(metadata, configs, clock, transactional_init, history)
-        admin = ConfigAdmin(metadata, configs, lambda: registry.record.node_id)
+        topics = TopicAdmin(metadata, configs, clock, transactions, history)
+        admin = ConfigAdmin(metadata, configs, lambda: registry.record.node_id, reads)
         self.find_coordinator = lookups.find_coordinator
         self.metadata = lookups.metadata
         self.describe_cluster = lookups.describe_cluster
@@ -55,5 +56,9 @@ class ClusterService:
         self.create_partitions = topics.create_partitions
         self.delete_topics = topics.delete_topics
         self.init_producer_id = topics.init_producer_id
+        if transactions is not None:
+            self.end_txn = transactions.end_txn
+            self.list_transactions = transactions.list_transactions
+            self.describe_transactions = transactions.describe_transactions
         self.describe_configs = admin.describe_configs
         self.incremental_alter_configs = admin.incremental_alter_configs

@@ -9,14 +9,17 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from kip932.api.v1.create_partitions_pb2 import CreatePartitionsRequest, CreatePartitionsResponse
 from kip932.api.v1.create_topics_pb2 import CreateTopicsRequest, CreateTopicsResponse
 from kip932.api.v1.delete_topics_pb2 import DeleteTopicsRequest, DeleteTopicsResponse
+from kip932.api.v1.describe_transactions_pb2 import DescribeTransactionsRequest, DescribeTransactionsResponse
+from kip932.api.v1.end_txn_pb2 import EndTxnRequest, EndTxnResponse
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.api.v1.init_producer_id_pb2 import InitProducerIdRequest, InitProducerIdResponse
+from kip932.api.v1.list_transactions_pb2 import ListTransactionsRequest, ListTransactionsResponse
 from kip932.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
@@ -28,7 +31,14 @@ from kip932.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from kip932.ids import CHANGED_TOPICS_MAX, NULL_TOPIC_ID, RESOURCE_TOPIC, topic_id_text, valid_topic_name
+from kip932.ids import (
+    CHANGED_TOPICS_MAX,
+    NULL_TOPIC_ID,
+    RESOURCE_TOPIC,
+    TOPIC_NAME_RULE,
+    topic_id_text,
+    valid_topic_name,
+)
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.lookups import checked_topic_id
 from shard_runtime.cluster.metadata import Change, MetadataImage, PartitionsAdded, TopicCreated, TopicDeleted
@@ -46,8 +56,29 @@ PARTITIONS_MAX: Final = 10_000
 #: that bounds how many deletions the metadata must remember.
 CLUSTER_PARTITIONS_MAX: Final = 20_000
 
-#: Gives (producer id, producer epoch) to a transactional producer (CM-44).
-TransactionalInit = Callable[[InitProducerIdRequest], Awaitable[tuple[int, int]]]
+
+class Transactional(Protocol):
+    """What serves producers with a transactional id, and those who look after them (CM-44, CM-157)."""
+
+    async def begin(self, request: InitProducerIdRequest) -> tuple[int, int]:
+        """(producer id, producer epoch) for the next transaction. Raises KafkaError."""
+        ...
+
+    async def end_txn(self, request: EndTxnRequest, context: CallContext) -> EndTxnResponse:
+        """Commit or abort."""
+        ...
+
+    async def list_transactions(
+        self, request: ListTransactionsRequest, context: CallContext
+    ) -> ListTransactionsResponse:
+        """Tell one page of the transactional ids."""
+        ...
+
+    async def describe_transactions(
+        self, request: DescribeTransactionsRequest, context: CallContext
+    ) -> DescribeTransactionsResponse:
+        """Tell the records of transactional ids."""
+        ...
 
 
 def new_topic_id() -> bytes:
@@ -73,14 +104,14 @@ class TopicAdmin:
         metadata: MetadataLog,
         configs: EffectiveConfigs,
         clock: Clock,
-        transactional_init: TransactionalInit | None = None,
+        transactions: Transactional | None = None,
         history: Callable[[], str] = lambda: "",
     ) -> None:
         self._history = history
         self._metadata = metadata
         self._configs = configs
         self._clock = clock
-        self._transactional_init = transactional_init
+        self._transactions = transactions
 
     # ---- create
 
@@ -129,8 +160,8 @@ class TopicAdmin:
             raise InvalidRequestError(f"topic {name!r} is named {times} times in the request")
         if not valid_topic_name(name):
             raise InvalidTopicError(
-                f"topic name {name[:260]!r} is not valid: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', not '.' or "
-                "'..', and not beginning with '__'"
+                f"topic name {name[:260]!r} is not valid: a name has {TOPIC_NAME_RULE}; and one that begins with '__' "
+                "is reserved"
             )
         if name in image.topics:
             raise TopicAlreadyExistsError(f"topic {name!r} exists already")
@@ -144,6 +175,20 @@ class TopicAdmin:
         configs = {config.name: config.value for config in asked.configs}
         self._configs.check(RESOURCE_TOPIC, configs, frozenset(configs))
         return TopicCreated(name, new_topic_id(), count, configs, self._clock.wall_ms(), self._history())
+
+    async def create_topic(self, name: str, configs: Mapping[str, str]) -> None:
+        """Create one topic with the cluster's number of partitions, for this node itself; one of that name that exists
+        already is as good. Raises KafkaError."""
+        asked = CreateTopicsRequest.Topic(name=name, num_partitions=-1)
+        for key, value in configs.items():
+            asked.configs.add(name=key, value=value)
+
+        def decide(image: MetadataImage) -> Sequence[Change]:
+            return [] if name in image.topics else [self._checked_topic(image, asked, 1, image.partitions)]
+
+        failure = await self._change(decide)
+        if failure is not None:
+            raise failure
 
     # ---- grow
 
@@ -226,9 +271,9 @@ class TopicAdmin:
         try:
             if not request.transactional_id:
                 raise InvalidRequestError("the transactional id is empty; leave it out for an idempotent producer")
-            if self._transactional_init is None:
+            if self._transactions is None:
                 raise InvalidRequestError("this node serves no transactions; leave the transactional id out")
-            producer_id, epoch = await self._transactional_init(request)
+            producer_id, epoch = await self._transactions.begin(request)
         except KafkaError as error:
             return InitProducerIdResponse(
                 error_code=ErrorCode.ValueType(error.code),

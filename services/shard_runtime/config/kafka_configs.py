@@ -5,9 +5,10 @@ Declarations only: `effective_configs` looks values up and checks them, `process
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
+from kip932.ids import valid_topic_name
+from shard_runtime.config.group_extensions import GROUP_EXTENSIONS
 from shard_runtime.config.setting import (
     ConfigType,
     Setting,
@@ -23,6 +24,7 @@ from shard_runtime.config.setting import (
 LATEST: Final = "latest"
 EARLIEST: Final = "earliest"
 BY_DURATION: Final = "by_duration:"
+CONSUMED: Final = "consumed"
 
 # ---- broker: group coordinator (GC-139a)
 
@@ -47,8 +49,10 @@ MAX_HEARTBEAT_INTERVAL_MS = integer(
 )
 GROUP_MAX_SIZE = integer("group.share.max.size", 200, "How many members a share group may have.", low=1, high=1_000)
 ASSIGNORS = listing(
-    "group.share.assignors", ("simple",), "Exactly one: simple, or module:Class of an assignor of your own (GC-57)."
-)
+    "group.share.assignors", ("simple",),
+    "Exactly one, for groups that choose none: simple gives a partition to one member while there are not more members "
+    "than partitions, shared to several (GC-52a), or module:Class of an assignor of your own (GC-57).",
+)  # fmt: skip
 ASSIGNMENT_INTERVAL_MS = integer(
     "group.share.assignment.interval.ms", 1_000, "Least time between two assignments of a group.",
     low=0, unit="ms", dynamic=True,
@@ -94,33 +98,17 @@ REBALANCE_PROTOCOLS = unserved(
 )
 
 
-def _share_version(text: str) -> int:
-    if text.strip() == "2":
-        raise ValueError("2 announces dead-letter queues, which are not served yet; it must be 0 or 1")
-    return _SHARE_VERSION.parse(text)
-
-
-_SHARE_VERSION = integer("share.version", 1, "Features: 0 none, 1 share groups; not yet 2, dead-letter queues.", low=0,
-                         high=1)  # fmt: skip
-SHARE_VERSION = replace(_SHARE_VERSION, parse=_share_version)
-DLQ_AUTO_CREATE = unserved(
-    boolean(
-        "errors.deadletterqueue.auto.create.topics.enable",
-        False,
-        "Whether a missing dead-letter topic is created.",
-        dynamic=True,
-    ),
-    "dead-letter queues are not served yet",
+SHARE_VERSION = integer(
+    "share.version", 2, "Features: 0 none, 1 share groups, 2 dead-letter queues too.", low=0, high=2
 )
-DLQ_PREFIX = unserved(
-    string(
-        "errors.deadletterqueue.topic.name.prefix",
-        "dlq.",
-        "What the names of dead-letter topics begin with.",
-        dynamic=True,
-    ),
-    "dead-letter queues are not served yet",
-)
+DLQ_AUTO_CREATE = boolean(
+    "errors.deadletterqueue.auto.create.topics.enable", False,
+    "Whether a missing dead-letter topic is created, with num.partitions partitions.", dynamic=True,
+)  # fmt: skip
+DLQ_PREFIX = string(
+    "errors.deadletterqueue.topic.name.prefix", "dlq.",
+    "What the names of dead-letter topics begin with; empty for any name.", dynamic=True,
+)  # fmt: skip
 
 # ---- broker: partition leader (PL §10)
 
@@ -175,6 +163,15 @@ PERSISTER_CLASS = string(
 DLQ_MANAGER_CLASS = string(
     "group.share.dlq.manager.class.name", "default", "The dead-letter queue manager; only the built-in one.",
     choices=("default",), kind=ConfigType.CLASS, internal=True,
+)  # fmt: skip
+TRANSACTION_MAX_TIMEOUT_MS = integer(
+    "transaction.max.timeout.ms", 900_000, "Greatest time-out that a producer may ask for its transactions (CM-156).",
+    low=1, high=2_147_483_647, unit="ms",
+)  # fmt: skip
+TRANSACTIONAL_ID_EXPIRATION_MS = integer(
+    "transactional.id.expiration.ms", 604_800_000,
+    "How long the record of a transactional id without an open transaction is kept (CM-151).",
+    low=1_000, high=2_147_483_647, unit="ms",
 )  # fmt: skip
 DEFAULT_PARTITIONS = integer(
     "num.partitions", 1, "Partitions of a topic that is created without a number.", low=1, high=10_000
@@ -251,6 +248,22 @@ FAST_FIRST_ASSIGNMENT = boolean(
 )  # fmt: skip
 
 
+EMPTY_RETENTION_MS = integer(
+    "sharegroups.group.empty.retention.ms", 0,
+    "How long a group without members is kept; then it is deleted with its offsets. Counted while the cluster runs "
+    "(GC-46). 0: for ever, as Kafka.",
+    low=0, unit="ms", kind=ConfigType.LONG,
+)  # fmt: skip
+
+
+LOST_CONNECTION_GRACE_MS = integer(
+    "sharegroups.lost.connection.grace.ms", 0,
+    "How long the heartbeat of a member that a leader has lost is awaited before it is expelled; at least the group's "
+    "heartbeat interval and 1 s, which 0 means (GC-36). -1: as in Kafka only the session timeout counts.",
+    low=-1, unit="ms",
+)  # fmt: skip
+
+
 def _offset_reset(text: str) -> None:
     if text in {LATEST, EARLIEST}:
         return
@@ -277,7 +290,11 @@ BROKER_CONFIGS: Final = table(
 
 def _dlq_topic(text: str) -> None:
     if text.startswith("__"):
-        raise ValueError("it must not start with __")
+        raise ValueError("DLQ topic name must not start with '__'")
+    if text and not valid_topic_name(text):
+        raise ValueError(
+            "it must be a topic name, 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', or empty for no dead-letter queue"
+        )
 
 
 GROUP_SESSION_TIMEOUT_MS = integer(
@@ -325,26 +342,31 @@ GROUP_ISOLATION_LEVEL = string(
 GROUP_RENEW_ENABLE = boolean(
     "share.renew.acknowledge.enable", True, "Whether consumers may renew their record locks.", dynamic=True
 )
-GROUP_DLQ_TOPIC = unserved(
-    string(
-        "errors.deadletterqueue.topic.name",
-        "",
-        "Where records that cannot be processed go; empty for nowhere.",
-        check=_dlq_topic,
-        dynamic=True,
-    ),
-    "dead-letter queues are not served yet",
-)
-GROUP_DLQ_COPY = unserved(
-    boolean(
-        "errors.deadletterqueue.copy.record.enable", False, "Whether a dead letter carries key and value.", dynamic=True
-    ),
-    "dead-letter queues are not served yet",
-)
+GROUP_DLQ_TOPIC = string(
+    "errors.deadletterqueue.topic.name", "",
+    "The topic for records that are rejected or reach the delivery limit; empty for none (PL-903).",
+    check=_dlq_topic, dynamic=True,
+)  # fmt: skip
+GROUP_DLQ_COPY = boolean(
+    "errors.deadletterqueue.copy.record.enable", False,
+    "Whether a dead letter carries key, value, headers and timestamp of its record.", dynamic=True,
+)  # fmt: skip
 
-GROUP_CONFIGS: Final = table(
-    value for name, value in list(globals().items()) if isinstance(value, Setting) and value.name not in BROKER_CONFIGS
-)
+GROUP_ASSIGNOR = string(
+    "sharegroups.assignor", "default",
+    "Which members get a partition: simple, one while there are not more members than partitions; shared, several, so "
+    "that a slow or dead member stalls none (GC-52a). default: the assignor of group.share.assignors.",
+    choices=("default", "simple", "shared"), dynamic=True,
+)  # fmt: skip
+GROUP_MEMBERS_PER_PARTITION = integer(
+    "sharegroups.assignor.members.per.partition", 0,
+    "How many members share a partition under the assignor shared, where there are so many; 0: all, within 2000 pairs "
+    "of a member and a partition (GC-52a).",
+    low=0, high=1_000, dynamic=True,
+)  # fmt: skip
+
+_OF_KAFKA = [one for one in list(globals().values()) if isinstance(one, Setting) and one.name not in BROKER_CONFIGS]
+GROUP_CONFIGS: Final = table([*_OF_KAFKA, *GROUP_EXTENSIONS])
 
 # ---- topics (CM-23)
 
@@ -356,17 +378,19 @@ RETENTION_BYTES = integer(
     "retention.bytes", -1, "How many bytes of a partition are kept; -1 for all.",
     low=-1, unit="bytes", kind=ConfigType.LONG, dynamic=True,
 )  # fmt: skip
+RETENTION_POLICY = string(
+    "sharegroups.retention", "time_and_size",
+    "Which records are deleted: time_and_size, those that retention.ms and retention.bytes let go, as Kafka does; "
+    "consumed, those and besides what every share group with state for the topic has finished (CM-160). A group that "
+    "comes later, or is reset to the beginning, then begins at what is left.",
+    choices=("time_and_size", CONSUMED), dynamic=True,
+)  # fmt: skip
 MAX_MESSAGE_BYTES = integer(
     "max.message.bytes", 1_048_576, "Largest record batch that is taken.", low=0, unit="bytes", dynamic=True
 )
-TOPIC_DLQ_ENABLE = unserved(
-    boolean(
-        "errors.deadletterqueue.group.enable",
-        False,
-        "Whether groups may use this topic as dead-letter queue.",
-        dynamic=True,
-    ),
-    "dead-letter queues are not served yet",
-)
+TOPIC_DLQ_ENABLE = boolean(
+    "errors.deadletterqueue.group.enable", False, "Whether groups may use this topic as dead-letter queue.",
+    dynamic=True,
+)  # fmt: skip
 
-TOPIC_CONFIGS: Final = table((RETENTION_MS, RETENTION_BYTES, MAX_MESSAGE_BYTES, TOPIC_DLQ_ENABLE))
+TOPIC_CONFIGS: Final = table((RETENTION_MS, RETENTION_BYTES, RETENTION_POLICY, MAX_MESSAGE_BYTES, TOPIC_DLQ_ENABLE))

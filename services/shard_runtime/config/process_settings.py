@@ -89,6 +89,11 @@ READERS_MAX_LAG_MS = integer(
     low=0, high=86_400_000, unit="ms")  # fmt: skip
 LOST_TAIL_JUMP = integer("log.lost.tail.jump.offsets", 1_000_000,
                          "How far a log end jumps when the store may have lost its tail (CM-47).", low=1)  # fmt: skip
+CONSUMED_INTERVAL_MS = integer(
+    "sharegroups.retention.consumed.interval.ms", 5_000,
+    "How often a leader deletes what every group has finished, in topics with sharegroups.retention=consumed (CM-160).",
+    low=100, high=3_600_000, unit="ms",
+)  # fmt: skip
 TAIL_CACHES_BYTES = integer(
     "log.tail.caches.bytes", 268_435_456,
     "Memory for the newest batches of all partitions that a leader leads (CM-46): at most 16 MiB for each of them, and "
@@ -282,7 +287,7 @@ def check(settings: Settings) -> list[str]:
     if settings[heartbeat] >= settings[session]:
         faults.append(f"{heartbeat.name}={settings[heartbeat]} must be less than {session.name}={settings[session]}")
     if len(settings[kafka_configs.ASSIGNORS]) != 1:
-        faults.append(f"{kafka_configs.ASSIGNORS.name} must name exactly one assignor: simple, or module:Class")
+        faults.append(f"{kafka_configs.ASSIGNORS.name} must name exactly one assignor: simple, shared, or module:Class")
     if settings[kafka_configs.MAX_SHARE_SESSIONS] < settings[kafka_configs.GROUP_MAX_SIZE]:
         faults.append(
             f"{kafka_configs.MAX_SHARE_SESSIONS.name}={settings[kafka_configs.MAX_SHARE_SESSIONS]} must be at least "

@@ -135,6 +135,22 @@ def integer(
     )  # fmt: skip
 
 
+def decimal(name: str, default: float, doc: str, *, low: int, high: int, dynamic: bool = False) -> Setting[float]:
+    """A number between `low` and `high`, with or without a fraction."""
+
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"\s*[+-]?[0-9]{1,20}(\.[0-9]{1,20})?\s*", text):
+            raise ValueError("it is not a number")
+        value = float(text)
+        if value < low:
+            raise ValueError(f"it must be at least {low}")
+        if value > high:
+            raise ValueError(f"it must be at most {high}")
+        return value
+
+    return Setting(name, ConfigType.DOUBLE, default, doc, parse, low, high, dynamic=dynamic)
+
+
 def boolean(name: str, default: bool, doc: str, *, dynamic: bool = False, synonym: str = "") -> Setting[bool]:
     """`true` or `false`."""
 
@@ -197,7 +213,7 @@ def unserved(setting: Setting[T], why: str) -> Setting[T]:
     return replace(setting, unserved=why, doc=f"{setting.doc} Only its default can be set: {why}.")
 
 
-def table(settings: Iterable[Setting[int] | Setting[bool] | Setting[str] | Setting[tuple[str, ...]]]) -> SettingTable:
+def table(settings: Iterable[AnySetting]) -> SettingTable:
     """Settings by name. Raises ValueError when a name occurs twice or a default is outside its own range."""
     result: SettingTable = {}
     for setting in settings:
@@ -207,7 +223,7 @@ def table(settings: Iterable[Setting[int] | Setting[bool] | Setting[str] | Setti
     return result
 
 
-AnySetting = Setting[int] | Setting[bool] | Setting[str] | Setting[tuple[str, ...]]
+AnySetting = Setting[int] | Setting[float] | Setting[bool] | Setting[str] | Setting[tuple[str, ...]]
 SettingTable = dict[str, AnySetting]
 
 _DURATION: Final = re.compile(

@@ -28,6 +28,7 @@ class HostOptions:
     waiting_max: int = 10_000
     flush_records_max: int = 5_000
     page_entries: int = 500
+    settlements_every_ms: int = 5_000
     compaction: CompactionLimits = field(default_factory=CompactionLimits)
 
 

@@ -1,13 +1,20 @@
-"""Replays a shard's stream into an empty shard, in pages: between pages the node goes on serving its other shards."""
+"""Replays a shard's stream into an empty shard, in pages: between pages the node goes on serving its other shards.
+
+What cannot be replayed is put in quarantine: the shard then refuses what rests on it, and serves the rest (CM-107).
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, Generic
 
 import structlog
 
-from shard_runtime.hosting.shard import Codec, CommandT, RecordT
+from kip932.entry_checksum import key_of
+from shard_runtime.hosting.damaged_keys import DamagedKeys
+from shard_runtime.hosting.shard import Codec, CommandT, DamagedEntry, RecordT
 from shard_runtime.hosting.shard_tenure import ShardTenure
 from shard_runtime.record_log.protocol import (
     CLAIM_TYPE,
@@ -15,26 +22,35 @@ from shard_runtime.record_log.protocol import (
     DamagedEntryError,
     Entry,
     RecordLog,
-    ShardId,
     StreamId,
 )
+from shard_runtime.record_log.settlements import Choice, Settlement
 
 log = structlog.get_logger(__name__)
 
+#: With more than this in quarantine a shard is not served at all: no person settles them one by one.
+QUARANTINE_MAX: Final = 1_000
+_EMPTY_TYPES: Final = frozenset({CLAIM_TYPE, NOOP_TYPE})
+
 
 class BrokenRecordError(DamagedEntryError):
-    """An entry of the stream is missing, is not what was written, or cannot be decoded: the shard cannot be served
-    until an operator lets replays skip the entry (CM-103)."""
+    """An entry of the stream is missing, is not what was written, or cannot be applied, and the shard cannot tell what
+    does not rest on it: it cannot be served until an operator settles the entry (CM-103). `found`: the entry."""
+
+    def __init__(self, message: str, found: DamagedEntry) -> None:
+        super().__init__(message)
+        self.found = found
 
 
 @dataclass(slots=True)
 class ReplayedLog:
-    """How many entries were replayed; how many of them are of unknown type or version (SC-51) or were skipped
-    (CM-103)."""
+    """How many entries were replayed; how many of them are of unknown type or version (SC-51), were skipped as an
+    operator said (CM-103), or are in quarantine (CM-107)."""
 
     entries: int = 0
     unknown: int = 0
     skipped: int = 0
+    quarantined: int = 0
 
 
 async def replay_log(
@@ -50,30 +66,29 @@ async def replay_log(
     """Replay `replay_from`…`through` (both inclusive, CM-12) in order, yielding to the loop after every page.
 
     The claim entry at `through` is already in the stream, so the store refuses what an older owner still sends (SR-6).
-    Raises LogError when the store cannot be read: claim and replay again. Raises BrokenRecordError for an entry that is
-    missing, is damaged, or that no codec version wrote, unless an operator lets replays skip it (CM-102, CM-103).
+    An entry that is missing, is damaged, that no codec version wrote or that does not fit goes into the shard's
+    quarantine, unless an operator lets replays skip it (CM-103, CM-107). Raises LogError when the store cannot be read:
+    claim and replay again. Raises BrokenRecordError when the shard cannot be served without the entry.
     """
-    result = ReplayedLog()
     after = predecessor(replay_from)
-    skips = _Skips(record_log, tenure.lease.shard, result)
-    before: StreamId | None = None
-    while True:
-        page = await record_log.read(stream, after, through, page_entries)
-        for entry in page:
-            try:
-                _require_next(stream, before, entry)
-            except BrokenRecordError as error:
-                await skips.require(entry, error)
-            try:
-                _replay_entry(codec, tenure, stream, entry, result)
-            except BrokenRecordError as error:
-                await skips.require(entry, error)
-                tenure.positions.note(entry.id, None)
-            before = entry.id
-        if len(page) < page_entries:
-            return result
-        after = page[-1].id
-        await asyncio.sleep(0)
+    keys = DamagedKeys(record_log, stream, after, through, page_entries)
+    replay = _Replay(record_log, codec, tenure, stream, keys)
+    page = await record_log.read(stream, after, through, page_entries)
+    while len(page) == page_entries:
+        # The store reads the next page while this one is replayed. One page ahead is the bound.
+        ahead = asyncio.ensure_future(record_log.read(stream, page[-1].id, through, page_entries))
+        try:
+            await asyncio.sleep(0)
+            await replay.page(page)
+            page = await ahead
+        finally:
+            if not ahead.done():
+                ahead.cancel()
+                await asyncio.gather(ahead, return_exceptions=True)
+    await replay.page(page)
+    if replay.result.unknown:
+        log.warning("entries of unknown types skipped", shard=tenure.lease.shard.tag, entries=replay.result.unknown)
+    return replay.result
 
 
 def predecessor(entry: StreamId) -> StreamId:
@@ -83,61 +98,114 @@ def predecessor(entry: StreamId) -> StreamId:
     return StreamId(entry.epoch - 1, 2**64 - 1) if entry.epoch else entry
 
 
-class _Skips:
-    """The entries that an operator lets replays skip. Read from the store once, and only when an entry is broken."""
+class _Replay(Generic[CommandT, RecordT]):
+    """One replay under way. What an operator settled is read from the store once, and only when an entry is broken."""
 
-    def __init__(self, record_log: RecordLog, shard: ShardId, result: ReplayedLog) -> None:
+    def __init__(
+        self,
+        record_log: RecordLog,
+        codec: Codec[RecordT],
+        tenure: ShardTenure[CommandT, RecordT],
+        stream: str,
+        keys: DamagedKeys,
+    ) -> None:
+        self.result = ReplayedLog()
         self._log = record_log
-        self._shard = shard
-        self._result = result
-        self._ids: frozenset[StreamId] | None = None
+        self._codec = codec
+        self._tenure = tenure
+        self._stream = stream
+        self._keys = keys
+        self._due: tuple[int, int] | None = None
+        self._settled: Mapping[StreamId, Settlement] | None = None
 
-    async def require(self, entry: Entry, error: BrokenRecordError) -> None:
-        """Return when the entry may be skipped; else raise `error`."""
-        if self._ids is None:
-            self._ids = await self._log.skipped(self._shard)
-        if entry.id not in self._ids:
-            raise error
-        self._result.skipped += 1
-        log.warning("skipped, as an operator said", shard=self._shard.tag, entry=str(entry.id), why=str(error))
+    async def page(self, page: Sequence[Entry]) -> None:
+        """Replay the next entries; only broken ones are waited for (P-2). Raises LogError, BrokenRecordError."""
+        positions, due = self._tenure.positions, self._due
+        self.result.entries += len(page)
+        for entry in page:
+            at, damage = entry.id, entry.damage
+            if at != due and (missing := _missing(due, at)):
+                await self._broken(entry, missing, None)
+            due = at[0], at[1] + 1
+            if damage:
+                await self._broken(entry, f"is damaged: {damage}", await self._keys.of(entry))
+            elif entry.kind not in _EMPTY_TYPES:
+                why = self._apply(entry)
+                if not why:
+                    continue
+                await self._broken(entry, why, key_of(entry.record) or None)
+            positions.note(at, None)
+        self._due = due
+
+    def _apply(self, entry: Entry) -> str:
+        """Replay an intact record; why it cannot be, in words, else ""."""
+        try:
+            record = self._codec.decode(entry.kind, entry.record)
+        except ValueError as error:
+            return f"cannot be read: {error}"
+        tenure = self._tenure
+        if record is None:
+            self.result.unknown += 1
+            tenure.positions.note_unknown(entry.id)
+            return ""
+        try:
+            tenure.shard.replay(record)
+        except Exception as error:
+            return f"does not fit what was replayed before it: {error!r}"
+        tenure.positions.note(entry.id, tenure.shard.anchor(record))
+        return ""
+
+    async def _broken(self, entry: Entry, why: str, key: bytes | None) -> None:
+        """Pass over an entry that was settled or changes nothing, else put it in quarantine."""
+        shard = self._tenure.lease.shard
+        if self._settled is None:
+            self._settled = await self._log.skipped(shard)
+        settled = self._settled.get(entry.id)
+        if settled is not None and settled.choice is Choice.SKIP:
+            self.result.skipped += 1
+            log.warning("skipped, as an operator said", shard=shard.tag, entry=str(entry.id), why=why)
+            return
+        if key == b"":
+            log.warning("a damaged entry that changes nothing is passed over", stream=self._stream, entry=str(entry.id))
+            return
+        found = DamagedEntry(self._stream, str(entry.id), why, self._named(key))
+        self.result.quarantined += 1
+        if self.result.quarantined > QUARANTINE_MAX or not self._tenure.shard.quarantine(found):
+            raise _not_served(entry, found)
+        if settled is not None and found.key is not None and self._tenure.shard.drop(found.key):
+            log.warning("to be dropped, as an operator said", shard=shard.tag, entry=str(entry.id), key=found.text)
+            return
+        log.error(
+            "a damaged entry is in quarantine; what rests on it is refused until an operator settles it with "
+            "`sharegroups state repair`",
+            stream=self._stream,
+            entry=str(entry.id),
+            found=why,
+            key=found.text,
+        )
+
+    def _named(self, key: bytes | None) -> object:
+        try:
+            return None if key is None else self._codec.key(key)
+        except ValueError:
+            return None
 
 
-def _require_next(stream: str, before: StreamId | None, entry: Entry) -> None:
-    """Raise BrokenRecordError when an entry is missing before this one. Sequences have no hole inside an epoch, and
-    each epoch begins with its claim (SR-7), so a missing entry was lost."""
-    if before is None or entry.id.seq == (before.seq + 1 if before.epoch == entry.id.epoch else 0):
-        return
-    raise _broken(stream, entry, f"does not follow {before}: entries between them are missing")
+def _missing(due: tuple[int, int] | None, entry: StreamId) -> str:
+    """What is wrong when an entry is missing before this one, which is not the one `due`, else "". Sequences have no
+    hole inside an epoch, and each epoch begins with its claim (SR-7), so a missing entry was lost."""
+    if due is None or (entry.seq == 0 and entry.epoch != due[0]):
+        return ""
+    return f"does not follow {StreamId(due[0], due[1] - 1)}: entries between them are missing"
 
 
-def _replay_entry(
-    codec: Codec[RecordT], tenure: ShardTenure[CommandT, RecordT], stream: str, entry: Entry, result: ReplayedLog
-) -> None:
-    result.entries += 1
-    if entry.damage:
-        raise _broken(stream, entry, f"is damaged: {entry.damage}")
-    if entry.kind in {CLAIM_TYPE, NOOP_TYPE}:
-        tenure.positions.note(entry.id, None)
-        return
-    try:
-        record = codec.decode(entry.kind, entry.record)
-    except ValueError as error:
-        raise _broken(stream, entry, f"cannot be read: {error}") from error
-    if record is None:
-        result.unknown += 1
-        tenure.positions.note_unknown(entry.id)
-        return
-    try:
-        tenure.shard.replay(record)
-    except Exception as error:
-        raise _broken(stream, entry, f"does not fit what was replayed before it: {error!r}") from error
-    tenure.positions.note(entry.id, tenure.shard.anchor(record))
-
-
-def _broken(stream: str, entry: Entry, what: str) -> BrokenRecordError:
-    kind, name = stream[1 : stream.index("}")].split(":", 1)
+def _not_served(entry: Entry, found: DamagedEntry) -> BrokenRecordError:
+    kind, name = found.stream[1 : found.stream.index("}")].split(":", 1)
     return BrokenRecordError(
-        f"entry {entry.id} of {stream} (type {entry.kind!r}, {len(entry.record)} bytes) {what.rstrip('.')}. This shard "
-        "is not served before that is settled; the others are. Restore the store from a copy, or go on without the "
-        f"entry, and with what it changed lost: sharegroups state skip --kind {kind} --shard {name} --entry {entry.id}"
+        f"entry {entry.id} of {found.stream} (type {entry.kind!r}, {len(entry.record)} bytes) "
+        f"{found.found.rstrip('.')}. This shard is not served "
+        "before that is settled; the others are. Restore the store from a copy, or go on "
+        "without the entry, and with what it changed lost: "
+        f"sharegroups state repair --kind {kind} --shard {name} --choose skip",
+        found,
     )

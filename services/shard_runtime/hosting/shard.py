@@ -34,6 +34,25 @@ class Anchor:
     alive: bool
 
 
+@dataclass(frozen=True, slots=True)
+class DamagedEntry:
+    """An entry of the log that is missing, is not what was written, or cannot be applied (CM-107).
+
+    `at`: its id as text; for a missing one that of the next entry. `found`: what was found, in words. `key`: whose
+    change is lost; None: not known.
+    """
+
+    stream: str
+    at: str
+    found: str
+    key: Hashable | None
+
+    @property
+    def text(self) -> str:
+        """The key as people read it."""
+        return "not known" if self.key is None else str(getattr(self.key, "text", self.key))
+
+
 class Shard(Protocol[CommandT, RecordT]):
     """One shard of a service: pure state, driven by a host that has the log, the clock and the waiting callers.
 
@@ -49,6 +68,20 @@ class Shard(Protocol[CommandT, RecordT]):
 
     def replay(self, record: RecordT) -> object:
         """Apply one record. Returns a token; the host keeps it until the append is confirmed, for `undo`."""
+        ...
+
+    def quarantine(self, found: DamagedEntry) -> bool:
+        """Note, in the place of `replay`, an entry that cannot be replayed; from now on the shard refuses what rests on
+        it (CM-107). False: the shard cannot tell what does not rest on it, so it must not be served."""
+        ...
+
+    def drop(self, key: Hashable) -> bool:
+        """An operator settled that this key, of which an entry is in quarantine, be deleted (CM-114): `loaded` then
+        returns a command for that. False: keys of this shard cannot be; the entry stays in quarantine."""
+        ...
+
+    def quarantined(self) -> Sequence[DamagedEntry]:
+        """The noted entries that still matter: no later record stands for what they changed."""
         ...
 
     def undo(self, token: object) -> None:
@@ -92,5 +125,10 @@ class Codec(Protocol[RecordT]):
 
     def decode(self, kind: str, data: bytes) -> RecordT | None:
         """The record; None for a type or version that this build does not know: the host counts and skips it (SC-51).
-        Raises ValueError for broken bytes: the host does not serve the shard."""
+        Raises ValueError for broken bytes: the host puts the entry in quarantine."""
+        ...
+
+    def key(self, data: bytes) -> Hashable:
+        """The key in whose name `Shard.quarantine` notes a damaged entry, from the key's bytes (CM-106). Raises
+        ValueError for bytes that are no key."""
         ...

@@ -30,6 +30,7 @@ from shard_runtime.hosting.deadline_timer import DeadlineTimer
 from shard_runtime.hosting.host_options import HostMeter, HostOptions, HostState, NoMeter
 from shard_runtime.hosting.kafka_errors import FailureMapping, coordinator_failure
 from shard_runtime.hosting.replay import replay_log
+from shard_runtime.hosting.settlement_watch import guard_quarantine
 from shard_runtime.hosting.shard import Codec, CommandT, RecordT, Shard
 from shard_runtime.hosting.shard_tenure import FlushBatch, PendingCommand, ShardTenure, expire
 from shard_runtime.ownership.lease import Lease
@@ -366,8 +367,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         self.state, self._demand = HostState.ACTIVE, 0
         tenure.retention.note(self._clock.now_ms(), tenure.last)
         self._meter.loaded(replayed.entries, replayed.unknown, self._clock.now_ms() - started_ms)
-        if replayed.unknown:
-            log.warning("entries of unknown types skipped", shard=self.shard_id.tag, entries=replayed.unknown)
+        guard_quarantine(tenure, self._log, self._options.settlements_every_ms)
         for command in tenure.shard.loaded(self._clock.now_ms()):
             if tenure is self._tenure:
                 self._execute(tenure, command, PendingCommand(None))
@@ -382,7 +382,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         self._timer.cancel()
         if tenure is None:
             return
-        tenure.idle.set()
+        tenure.end()
         for pending in tenure.abandon():
             pending.refuse(NotCoordinatorError(f"this node gave the shard up: {reason}"))
         if self._dropped is not None:

@@ -84,6 +84,7 @@ class ShardTenure(Generic[CommandT, RecordT]):
         self.copying = 0
         self.trim_due = False
         self.retry_ms = limits.retry_ms
+        self.watch: asyncio.Task[None] | None = None
         self._slices: deque[Sequence[Hashable]] = deque()
         self._compact_after_ms = 0
 
@@ -91,6 +92,12 @@ class ShardTenure(Generic[CommandT, RecordT]):
     def waiting(self) -> int:
         """How many commands are not answered yet."""
         return len(self.pending) + (len(self.in_flight.commands) if self.in_flight else 0)
+
+    def end(self) -> None:
+        """The shard is lost: let a release go on, and stop looking for settled entries."""
+        self.idle.set()
+        if self.watch is not None:
+            self.watch.cancel()
 
     def take(self, records_max: int) -> FlushBatch:
         """Move commands from the queue into the flush: all, up to `records_max` records, at least one."""
@@ -135,8 +142,10 @@ class ShardTenure(Generic[CommandT, RecordT]):
         return commands
 
     def plan_compaction(self, now_ms: int) -> bool:
-        """Whether there is a slice to copy now. Plans the slices when the stream has grown past its limit."""
-        if not self._slices and not self.trim_due and now_ms >= self._compact_after_ms and self.positions.due():
+        """Whether there is a slice to copy now. Plans the slices when the stream has grown past its limit, and nothing
+        is in quarantine (CM-108)."""
+        ready = not self._slices and not self.trim_due and now_ms >= self._compact_after_ms
+        if ready and self.positions.due() and not self.shard.quarantined():
             self._slices.extend(self.positions.stale())
             self.trim_due = not self._slices
         return bool(self._slices)

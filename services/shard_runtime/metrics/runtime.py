@@ -22,6 +22,9 @@ _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5
 _RECORDS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 5_000)
 
 
+_Number = Callable[[], int] | None
+
+
 class RuntimeMetrics:
     """What hosts report, for all services of one process."""
 
@@ -63,11 +66,15 @@ class RuntimeMetrics:
         return ServiceMeter(self, service)
 
     def watch_hosts(
-        self, service: str, states: Callable[[], Iterable[HostState]], waiting: Callable[[], int] | None = None
+        self,
+        service: str,
+        states: Callable[[], Iterable[HostState]],
+        waiting: Callable[[], int] | None = None,
+        quarantined: Callable[[], int] | None = None,
     ) -> None:
-        """Export a service's shards by state and, if it has a queue, its waiting operations. Both are counted when the
-        metrics are collected (GC-153, GC-156)."""
-        self._hosts.watch(service, states, waiting)
+        """Export a service's shards by state and, if it has them, its waiting operations and its entries in quarantine.
+        All are counted when the metrics are collected (GC-153, GC-156, CM-107)."""
+        self._hosts.watch(service, states, waiting, quarantined)
 
 
 class ServiceMeter:
@@ -106,23 +113,32 @@ class _Hosts(Collector):
     """One collector for all services, since a family may come from one collector only."""
 
     def __init__(self) -> None:
-        self._watched: dict[str, tuple[Callable[[], Iterable[HostState]], Callable[[], int] | None]] = {}
+        self._watched: dict[str, tuple[Callable[[], Iterable[HostState]], _Number, _Number]] = {}
 
-    def watch(self, service: str, states: Callable[[], Iterable[HostState]], waiting: Callable[[], int] | None) -> None:
+    def watch(
+        self, service: str, states: Callable[[], Iterable[HostState]], waiting: _Number, quarantined: _Number
+    ) -> None:
         """Include this service."""
-        self._watched[service] = states, waiting
+        self._watched[service] = states, waiting, quarantined
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Kafka's `num-partitions` by state, and `event-queue-size`."""
+        """Kafka's `num-partitions` by state, `event-queue-size`, and what is in quarantine."""
         shards = GaugeMetricFamily("num_partitions", "Shards held, by state.", labels=["service", "state"])
         queue = GaugeMetricFamily("event_queue_size", "Operations waiting for a commit.", labels=["service"])
-        for service, (states, waiting) in self._watched.items():
+        quarantine = GaugeMetricFamily(
+            "quarantined_entries",
+            "Damaged entries of served shards that wait for an operator, by service.",
+            labels=["service"],
+        )
+        for service, (states, waiting, quarantined) in self._watched.items():
             found = Counts(states())
             for state in (HostState.LOADING, HostState.ACTIVE, HostState.FAILED):
                 shards.add_metric([service, state.value], found[state])
             if waiting is not None:
                 queue.add_metric([service], waiting())
-        return [shards, queue]
+            if quarantined is not None:
+                quarantine.add_metric([service], quarantined())
+        return [shards, queue, quarantine]
 
 
 class CallMemory(Collector):

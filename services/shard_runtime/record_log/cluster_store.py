@@ -11,10 +11,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from shard_runtime.record_log.protocol import ShardKind
+from shard_runtime.record_log.protocol import LogError, ShardKind
+from shard_runtime.record_log.transaction_store import TransactionStore
 
 NO_ENTRY: Final = ""
 """What `append_metadata` takes as `before` while the metadata log is empty."""
+
+
+class IncompleteRestoreError(LogError):
+    """The store holds part of a backup: its restore has not ended, or was interrupted (CM-143)."""
 
 
 def metadata_digest(payload: bytes) -> str:
@@ -69,8 +74,14 @@ class ClusterStore(Protocol):
         """The store's connected replicas, counted about once a second; None while the number is not known."""
         ...
 
+    @property
+    def transactions(self) -> TransactionStore:
+        """The records of transactional ids (CM-151)."""
+        ...
+
     async def cluster_id(self) -> str | None:
-        """Return the cluster id; None while the store is not initialised (run `init_cluster`)."""
+        """Return the cluster id; None while the store is not initialised (run `init_cluster`). Raises
+        IncompleteRestoreError."""
         ...
 
     async def init_cluster(self, cluster_id: str) -> str:

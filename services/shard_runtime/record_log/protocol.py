@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
+from shard_runtime.record_log.settlements import Settlement
+
 CLAIM_TYPE: Final = "C"
 NOOP_TYPE: Final = "N"
 
@@ -36,7 +38,8 @@ class Entry(NamedTuple):
     """One stream entry: `kind` is field `t`, `record` field `r`, `batch` field `b` (empty except in a topic log).
 
     `damage`: what the checksum shows to be wrong with an entry that was read; "" when nothing is. The reader must not
-    use any field of a damaged entry (CM-101).
+    use any field of a damaged entry (CM-101), but a key that its `key_proof` proves (CM-106); only a damaged entry of a
+    coordinator's log has one.
     """
 
     id: StreamId
@@ -44,6 +47,7 @@ class Entry(NamedTuple):
     record: bytes
     batch: bytes = b""
     damage: str = ""
+    key_proof: bytes = b""
 
 
 class ShardKind(StrEnum):
@@ -339,11 +343,8 @@ class RecordLog(Protocol):
         ...
 
     async def read(self, stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
-        """Up to `count` entries with id > `after` and ≤ `through` (None: to the end), in order.
-
-        An empty page: there are no more. The caller looks at each entry's `damage`. Raises LogError;
-        StoreUnavailableError: read again.
-        """
+        """Up to `count` entries with id > `after` and ≤ `through` (None: to the end), in order; an empty page: no more
+        are there. The caller looks at each entry's `damage`. Raises LogError; StoreUnavailableError: read again."""
         ...
 
     async def index(self, stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
@@ -363,8 +364,8 @@ class RecordLog(Protocol):
         LogError."""
         ...
 
-    async def skipped(self, shard: ShardId) -> frozenset[StreamId]:
-        """Damaged entries of the main log that an operator told replays to skip (CM-103). Raises LogError."""
+    async def skipped(self, shard: ShardId) -> Mapping[StreamId, Settlement]:
+        """Damaged entries of the main log that an operator settled (CM-103, CM-114). Raises LogError."""
         ...
 
     async def compact(

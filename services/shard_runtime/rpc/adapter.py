@@ -27,7 +27,7 @@ CLIENT_ID_MAX: Final = 255
 _READS: Final = frozenset({
     "DescribeAcls", "DescribeCluster", "DescribeConfigs", "DescribeShareGroupOffsets", "ExplainRecord", "Fetch",
     "FindCoordinator", "GetMetricSpec", "GetMetrics", "IsActive", "ListGroups", "ListOffsets", "Metadata",
-    "ReadShareGroupState", "ReadShareGroupStateSummary", "ShareGroupDescribe",
+    "ReadShareGroupState", "ReadShareGroupStateSummary", "ReadTopicStartOffsets", "ShareGroupDescribe",
 })  # fmt: skip
 
 GrpcContext = grpc.aio.ServicerContext[Any, Any]

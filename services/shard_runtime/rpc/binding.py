@@ -16,6 +16,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
 from kip932.rpc.transport import Method, service_methods
+from kip932.rpc.unserved import UNSERVED
 from shard_runtime.rpc.budget import UNBOUNDED, Share
 from shard_runtime.rpc.status import invalid_argument
 
@@ -110,3 +111,17 @@ def bind(descriptor: ServiceDescriptor, service: object) -> list[BoundMethod]:
             f"{snake_case(next(iter(service_methods(descriptor))))!r}"
         )
     return bound
+
+
+def check_whole(descriptor: ServiceDescriptor, service: object) -> None:
+    """Return when `service` has a method for every RPC of `descriptor` but those that `UNSERVED` names.
+
+    Raises TypeError that names the others: the table is what documents tell, so it and the services must agree.
+    """
+    paths = {method.path for method in service_methods(descriptor).values()}
+    served = {bound.method.path for bound in bind(descriptor, service)}
+    if wrong := sorted(paths - served ^ paths & UNSERVED.keys()):
+        raise TypeError(
+            f"{type(service).__name__} and kip932.rpc.unserved disagree about {', '.join(wrong)}; an RPC has a method, "
+            "or a line there with the reason"
+        )

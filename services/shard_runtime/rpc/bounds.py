@@ -13,6 +13,7 @@ from kip932.errors import InvalidRequestError
 from kip932.ids import (
     ACKNOWLEDGED_RANGES_MAX,
     CHANGED_TOPICS_MAX,
+    EXPLAINED_OFFSETS_MAX,
     GROUP_ID_MAX,
     PRODUCED_BATCHES_MAX,
     REQUEST_CONFIGS_MAX,
@@ -98,6 +99,20 @@ def check_state_batches(counts: Sequence[int]) -> None:
     if max(counts, default=0) > SHARE_PARTITION_BATCHES_MAX:
         raise InvalidRequestError(
             f"a share-partition has {max(counts)} state batches; at most {SHARE_PARTITION_BATCHES_MAX} at a time"
+        )
+
+
+def check_state_spans(counts: Sequence[int]) -> None:
+    """Bound the offsets whose state batches are asked for, per partition and in total: there is at most one batch for
+    each. Raises InvalidRequestError as `check_partitions`."""
+    if max(counts, default=0) > EXPLAINED_OFFSETS_MAX:
+        raise InvalidRequestError(
+            f"state batches are asked for {max(counts)} offsets of a share-partition; at most {EXPLAINED_OFFSETS_MAX} "
+            "at a time"
+        )
+    if sum(counts) > STATE_BATCHES_MAX:
+        raise InvalidRequestError(
+            f"state batches are asked for {sum(counts)} offsets; at most {STATE_BATCHES_MAX} go into one request"
         )
 
 

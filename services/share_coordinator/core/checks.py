@@ -70,10 +70,11 @@ def check_state_epoch(state_epoch: int, state: ShareState | None) -> None:
 def check_batches(key: SharePartitionKey, batches: Sequence[StateBatch]) -> None:
     """SC-43 [R]: refuse a batch that no record's state can be; overlapping batches are legal."""
     for batch in batches:
-        if batch.first_offset > batch.last_offset or batch.delivery_state not in _STORABLE or batch.delivery_count < 0:
+        first, last, state, count, until = batch
+        if first > last or state not in _STORABLE or count < 0 or (until and (until < 0 or state != STATE_AVAILABLE)):
             raise InvalidRequestError(
-                f"{key.text}: state batch {batch} (first-last:state:count) is not valid; expected first <= last, "
-                f"state one of {sorted(_STORABLE)}, count >= 0"
+                f"{key.text}: state batch {batch} (first-last:state:count@not_before_ms) is not valid; expected first "
+                f"<= last, state one of {sorted(_STORABLE)}, count >= 0, not_before_ms >= 0, and 0 but with state 0"
             )
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from kip932.errors import FencedLeaderEpochError, KafkaError
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import StateBatch
-from kip932.state_values import StateSummary, StateWrite
+from kip932.state_values import StateSpan, StateSummary, StateWrite
 
 
 class InitializeState(NamedTuple):
@@ -42,9 +42,10 @@ class DeleteState(NamedTuple):
 
 
 class ReadSummary(NamedTuple):
-    """Read start offset and epochs without fencing any leader (SC-50)."""
+    """Read start offset and epochs without fencing any leader (SC-50), and the state batches of `span` (PL-825)."""
 
     key: SharePartitionKey
+    span: StateSpan | None = None
 
 
 KeyCommand = InitializeState | ReadState | WriteState | DeleteState | ReadSummary
@@ -75,13 +76,28 @@ class RemoveOrphans:
 
 
 @dataclass(frozen=True, slots=True)
+class DropDamaged:
+    """Tombstone those of `keys` whose state is damaged, as an operator settled (CM-114). The answer is a `Removed`."""
+
+    keys: tuple[SharePartitionKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CopyCold:
     """Write cold copies of those of `keys` that changed long enough ago (SC-73…SC-75). The answer is their number."""
 
     keys: tuple[SharePartitionKey, ...]
 
 
-ShareCommand = KeyCommand | CommandBatch | DeleteTopics | RemoveOrphans | CopyCold
+@dataclass(frozen=True, slots=True)
+class ListStarts:
+    """Read how far every group with state here is in some topics (SC-116). The answer is a tuple of key and start
+    offset for each share-partition."""
+
+    topic_ids: frozenset[bytes]
+
+
+ShareCommand = KeyCommand | CommandBatch | DeleteTopics | RemoveOrphans | DropDamaged | CopyCold | ListStarts
 
 
 class StateView(NamedTuple):

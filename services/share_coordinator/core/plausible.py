@@ -68,7 +68,7 @@ def check_reach(
 ) -> None:
     """Refuse a write of records further above the start offset than any share-partition can have in flight."""
     low = max(0, start_offset if start_offset != UNSET_OFFSET else state.start_offset)
-    for first, last, _, count in batches:
+    for first, last, _, count, _ in batches:
         if first < 0 or last > low + BATCH_REACH_MAX or count > DELIVERY_COUNT_MAX:
             raise ImplausibleError(
                 f"{key.text}: state batch {first}-{last} (delivery count {count}) cannot be in flight above start "

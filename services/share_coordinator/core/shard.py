@@ -7,16 +7,17 @@ SC-59).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from kip932.errors import KafkaError
+from kip932.errors import InQuarantineError, KafkaError
 from kip932.ids import SharePartitionKey
-from kip932.state_batches import CAUSE_ADMIN, CAUSE_COLD, CAUSE_INIT, WriteStats, combine
+from kip932.state_batches import CAUSE_ADMIN, CAUSE_COLD, CAUSE_INIT, WriteStats, clip, combine
 from kip932.state_values import StateSummary
-from shard_runtime.hosting.shard import Anchor, Decision
+from shard_runtime.hosting.quarantine import Healed, Quarantine
+from shard_runtime.hosting.shard import Anchor, DamagedEntry, Decision
 from share_coordinator.core.checks import (
     check_batches,
     check_epochs,
@@ -31,9 +32,11 @@ from share_coordinator.core.commands import (
     CopyCold,
     DeleteState,
     DeleteTopics,
+    DropDamaged,
     InitializeState,
     KeyOutcome,
     KeyReply,
+    ListStarts,
     MetadataView,
     ReadState,
     ReadSummary,
@@ -51,6 +54,7 @@ from share_coordinator.core.plausible import (
 )
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareTombstone, ShareUpdate
 from share_coordinator.core.share_state import ShareState, after_snapshot, after_update, initial_snapshot
+from share_coordinator.core.topic_starts import topic_starts
 
 #: How many keys one background command may touch, so that requests do not wait long for it (SR-17).
 KEYS_PER_SLICE: Final = 500
@@ -58,7 +62,7 @@ _SWEEP_RETRY_MS: Final = 1_000
 
 _Decision = Decision[ShareRecord, object]
 _KeyDecision = tuple[ShareRecord | None, KeyReply]
-_Token = tuple[SharePartitionKey, ShareState | None]
+_Token = tuple[SharePartitionKey, ShareState | None, Healed | None]
 
 
 @dataclass(slots=True)
@@ -83,6 +87,8 @@ class ShareStateShard:
         self._updates_per_snapshot = updates_per_snapshot
         self._cold_interval_ms = cold_interval_ms
         self._states: dict[SharePartitionKey, ShareState] = {}
+        self._quarantine = Quarantine()
+        self._to_drop: dict[SharePartitionKey, None] = {}
         self._cold_deadline: int | None = None
         self._cold_queue: list[SharePartitionKey] = []
         self._sweep_since: int | None = None
@@ -103,15 +109,23 @@ class ShareStateShard:
         """Decide a command; change nothing. Raises KafkaError when a single-key command is refused."""
         if isinstance(command, CommandBatch):
             return self._decide_batch(command, wall_ms)
-        if isinstance(command, DeleteTopics):
-            return _tombstones([key for key in self._states if key.topic_id in command.topic_ids])
-        if isinstance(command, RemoveOrphans):
-            return _tombstones([key for key in command.keys if key in self._states and self._orphaned(key)])
+        if isinstance(command, DeleteTopics | DropDamaged | RemoveOrphans):
+            return _tombstones(self._to_remove(command))
         if isinstance(command, CopyCold):
             copies = [copy for key in command.keys for copy in self._cold_copy(key, wall_ms)]
             return Decision(copies, len(copies))
+        if isinstance(command, ListStarts):
+            return Decision((), topic_starts(self._states, self._quarantine.entries(), command.topic_ids))
         record, reply = self._decide_key(command, wall_ms)
         return Decision((record,) if record else (), reply)
+
+    def _to_remove(self, command: DeleteTopics | DropDamaged | RemoveOrphans) -> list[SharePartitionKey]:
+        if isinstance(command, DeleteTopics):
+            return [key for key in self._known() if key.topic_id in command.topic_ids]
+        if isinstance(command, DropDamaged):
+            return [key for key in command.keys if self._quarantine.hurts(key)]
+        known = self._known()
+        return [key for key in command.keys if key in known and self._orphaned(key)]
 
     def _decide_batch(self, batch: CommandBatch, wall_ms: int) -> _Decision:
         """Decide each command of a batch. Its keys differ, so no decision depends on another one's record."""
@@ -132,6 +146,7 @@ class ShareStateShard:
 
     def _decide_key(self, command: Any, wall_ms: int) -> _KeyDecision:
         check_key(command.key)
+        self._require_whole(command.key)
         state = self._states.get(command.key)
         return _DECIDE[type(command)](self, command, state, wall_ms)
 
@@ -206,6 +221,7 @@ class ShareStateShard:
             state.delivery_complete_count,
             state.archived_by_limit,
             state.archived_by_reject,
+            tuple(clip(state.batches, *command.span)) if command.span else (),
         )
 
     def _record(self, state: ShareState, update: ShareUpdate, wall_ms: int) -> ShareRecord:
@@ -218,20 +234,54 @@ class ShareStateShard:
 
     def replay(self, record: ShareRecord) -> _Token:
         """Apply one record; the token is the key and its previous state."""
-        former = self._states.get(record.key)
+        key = record.key
+        former = self._states.get(key)
+        if isinstance(record, ShareUpdate):
+            self._count(former, record)
+            self._states[key] = after_update(former, record)
+            return key, former, None
         if isinstance(record, ShareTombstone):
             self._states.pop(record.key, None)
-        elif isinstance(record, ShareSnapshot):
-            self._states[record.key] = after_snapshot(former, record)
         else:
-            self._count(former, record)
-            self._states[record.key] = after_update(former, record)
-        return record.key, former
+            self._states[record.key] = after_snapshot(former, record)
+        return record.key, former, self._quarantine.copied(record.key)
+
+    def quarantine(self, found: DamagedEntry) -> bool:
+        """Note a damaged entry (SC-113): its share-partition is refused, or, when it is not known whose it is, every
+        one without a later snapshot or tombstone."""
+        self._quarantine.add(found)
+        return True
+
+    def drop(self, key: Hashable) -> bool:
+        """An operator settled that the state of a hurt share-partition be deleted: refuse it until that is done."""
+        if not isinstance(key, SharePartitionKey):
+            return False
+        self._to_drop[key] = None
+        return True
+
+    def quarantined(self) -> Sequence[DamagedEntry]:
+        """The damaged entries behind which no snapshot or tombstone of their share-partition stands."""
+        return self._quarantine.entries()
+
+    def _require_whole(self, key: SharePartitionKey) -> None:
+        """Refuse to decide on what is left of damaged state (SC-114). The state may look whole, and absent."""
+        if hurt := self._quarantine.hurts(key):
+            raise InQuarantineError(
+                f"the stored state of {key.text} is in quarantine: {_told(hurt)}. It is neither read nor changed until "
+                "an operator settles that: `sharegroups state check` shows what is damaged, and `sharegroups state "
+                "repair` what can be done"
+            )
+
+    def _known(self) -> Collection[SharePartitionKey]:
+        """The keys with state, and those whose state is known to be damaged: a tombstone settles these, too."""
+        named = [key for key in self._quarantine.named() if isinstance(key, SharePartitionKey)]
+        return {*self._states, *named} if named else self._states
 
     def undo(self, token: object) -> None:
         """Restore a key's previous state (SC-59, SR-23)."""
         assert isinstance(token, tuple)
-        key, former = token
+        key, former, healed = token
+        self._quarantine.restore(key, healed)
         if former is None:
             self._states.pop(key, None)
         else:
@@ -249,11 +299,13 @@ class ShareStateShard:
     # -- time
 
     def loaded(self, now_ms: int) -> Sequence[ShareCommand]:
-        """Start the timers. Topics deleted while no node had the shard are swept when the metadata are complete."""
+        """Start the timers, and drop what an operator settled to drop (CM-114). Topics deleted while no node had the
+        shard are swept when the metadata are complete."""
         self._cold_queue.clear()
         self._cold_deadline = now_ms + self._cold_interval_ms
         self._sweep_since = self._sweep_deadline = now_ms
-        return ()
+        keys = tuple(key for key in self._to_drop if self._quarantine.hurts(key))
+        return [DropDamaged(keys[at : at + KEYS_PER_SLICE]) for at in range(0, len(keys), KEYS_PER_SLICE)]
 
     def next_deadline(self) -> int | None:
         """When cold copies or the sweep are due next."""
@@ -280,7 +332,7 @@ class ShareStateShard:
         self._sweep_deadline = now_ms + _SWEEP_RETRY_MS
         if self._sweep_since is None or not self._metadata.settled_since(self._sweep_since):
             return []
-        keys = tuple(islice((key for key in self._states if self._orphaned(key)), KEYS_PER_SLICE))
+        keys = tuple(islice((key for key in self._known() if self._orphaned(key)), KEYS_PER_SLICE))
         if not keys:
             self._sweep_since = self._sweep_deadline = None
             return []
@@ -299,7 +351,8 @@ class ShareStateShard:
 
     def _cold_copy(self, key: SharePartitionKey, wall_ms: int) -> Iterable[ShareSnapshot]:
         state = self._states.get(key)
-        if state is not None and not state.cold_copied and wall_ms - state.write_ms >= self._cold_interval_ms:
+        whole = not self._quarantine.hurts(key)
+        if whole and state is not None and not state.cold_copied and wall_ms - state.write_ms >= self._cold_interval_ms:
             yield state.cold_copy(key, wall_ms, _COLD)
 
     # -- compaction
@@ -312,8 +365,9 @@ class ShareStateShard:
         return Anchor(record.key, isinstance(record, ShareSnapshot))
 
     def rewrite(self, keys: Iterable[Hashable], wall_ms: int) -> Sequence[Sequence[ShareRecord]]:
-        """Cold copies of the keys that still have state, one append per key (SC-73, CM-18)."""
-        found = ((key, self._states.get(key)) for key in keys if isinstance(key, SharePartitionKey))
+        """Cold copies of the keys that still have whole state, one append per key (SC-73, SC-114, CM-18)."""
+        whole = (key for key in keys if isinstance(key, SharePartitionKey) and not self._quarantine.hurts(key))
+        found = ((key, self._states.get(key)) for key in whole)
         return [(state.cold_copy(key, wall_ms, _COLD),) for key, state in found if state is not None]
 
 
@@ -325,6 +379,12 @@ _DECIDE: Final[dict[type, Callable[[ShareStateShard, Any, ShareState | None, int
     DeleteState: ShareStateShard._delete,
     ReadSummary: ShareStateShard._summary,
 }
+
+
+def _told(hurt: Sequence[DamagedEntry]) -> str:
+    first, more = hurt[0], len(hurt) - 1
+    whose = "" if first.key is not None else ", and nobody can tell whose it was,"
+    return f"entry {first.at} of {first.stream}{whose} {first.found}" + (f" (and {more} more)" if more else "")
 
 
 def _tombstones(keys: list[SharePartitionKey]) -> _Decision:

@@ -12,6 +12,9 @@ from kip932.ids import SharePartitionKey
 from kip932.state_batches import NO_STATS, UNSET_OFFSET, StateBatch, WriteStats, combine, merge_count, merge_into
 from share_coordinator.core.records import NO_LEADER_EPOCH, UNKNOWN_COUNT, ShareSnapshot, ShareUpdate
 
+#: ShareState(…) of a tuple of its fields, in their order: each write and each replayed update makes one.
+_new = tuple.__new__
+
 
 class ShareState(NamedTuple):
     """What is stored for one share-partition.
@@ -99,32 +102,34 @@ def after_snapshot(state: ShareState | None, record: ShareSnapshot) -> ShareStat
 
 def after_update(state: ShareState | None, record: ShareUpdate) -> ShareState:
     """The state after replaying `record` (SC-56). Without an earlier state it is the record's, with state epoch 0."""
-    pair = record.leader_epoch, record.generation
     if state is None:
-        return _orphan(record, pair)
-    start_offset = max(state.start_offset, record.start_offset)
-    leader = pair if record.leader_epoch != NO_LEADER_EPOCH else (state.leader_epoch, state.generation)
-    return ShareState(
-        snapshot_epoch=state.snapshot_epoch,
-        state_epoch=state.state_epoch,
-        leader_epoch=leader[0],
-        generation=leader[1],
-        start_offset=start_offset,
-        delivery_complete_count=merge_count(
-            state.start_offset, state.delivery_complete_count, record.start_offset, record.delivery_complete_count
+        return _orphan(record)
+    (
+        snapshot_epoch, state_epoch, leader_epoch, generation, start_offset, count, batches, create_ms, write_ms,
+        fence, fence_state_epoch, updates, by_limit, by_reject,
+    ) = state  # fmt: skip
+    _, _, new_leader, new_generation, new_start, new_count, new_batches, stats = record
+    if new_start >= start_offset:
+        count = merge_count(start_offset, count, new_start, new_count)
+        start_offset = new_start
+    if new_leader != leader_epoch or new_generation != generation:  # else the fence has been as high before
+        fence = max(fence, (new_leader, new_generation))
+        if new_leader != NO_LEADER_EPOCH:
+            leader_epoch, generation = new_leader, new_generation
+    if stats is not NO_STATS:
+        by_limit += stats.n_limit or 0
+        by_reject += stats.n_reject or 0
+    merged = tuple(merge_into(batches, new_batches, start_offset))
+    return _new(
+        ShareState,
+        (
+            snapshot_epoch, state_epoch, leader_epoch, generation, start_offset, count, merged, create_ms, write_ms,
+            fence, fence_state_epoch, updates + 1, by_limit, by_reject,
         ),
-        batches=tuple(merge_into(state.batches, record.batches, start_offset)),
-        create_ms=state.create_ms,
-        write_ms=state.write_ms,
-        fence=max(state.fence, pair),
-        fence_state_epoch=state.fence_state_epoch,
-        updates=state.updates + 1,
-        archived_by_limit=state.archived_by_limit + (record.stats.n_limit or 0),
-        archived_by_reject=state.archived_by_reject + (record.stats.n_reject or 0),
-    )
+    )  # fmt: skip
 
 
-def _orphan(record: ShareUpdate, pair: tuple[int, int]) -> ShareState:
+def _orphan(record: ShareUpdate) -> ShareState:
     return ShareState(
         snapshot_epoch=record.snapshot_epoch,
         state_epoch=0,
@@ -135,7 +140,7 @@ def _orphan(record: ShareUpdate, pair: tuple[int, int]) -> ShareState:
         batches=tuple(combine((), record.batches, record.start_offset)),
         create_ms=0,
         write_ms=0,
-        fence=pair,
+        fence=(record.leader_epoch, record.generation),
         fence_state_epoch=NO_LEADER_EPOCH,
         updates=1,
         archived_by_limit=(record.stats.n_limit or 0),

@@ -1,17 +1,17 @@
-"""Attacks with record batches: counts that are no batch's, frames that end early, gzip that unpacks without end."""
+"""Attacks with record batches: counts that are no batch's, frames that end early or unpack without end."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import random
-import zlib
 from pathlib import Path
 from typing import Any, Final
 
 from kip932.api.v1 import partition_leader_service_pb2
 from kip932.api.v1.produce_pb2 import ProduceRequest
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
+from kip932.compression.kinds import Compression, frames_of
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import service_methods
 from tests.attack.attacks.crowd import crowd, told
@@ -22,18 +22,13 @@ PRODUCE: Final = service_methods(partition_leader_service_pb2.DESCRIPTOR.service
 ]
 _AT_ONCE: Final = 8
 _CALL_S: Final = 30.0
-_GZIP: Final = 1
-
-
-def _packed(body: bytes) -> bytes:
-    packer = zlib.compressobj(9, wbits=31)
-    return packer.compress(body) + packer.flush()
+_KINDS: Final = tuple(kind for kind in Compression if kind is not Compression.NONE)
 
 
 @functools.cache
-def _bomb() -> bytes:
-    """20 MiB of nothing in 20 KiB."""
-    return _packed(bytes(20 << 20))
+def _bomb(kind: Compression) -> bytes:
+    """20 MiB of nothing: 20 KiB of gzip, 700 bytes of zstd."""
+    return frames_of(kind).compress(bytes(20 << 20), None)
 
 
 def honest(rng: random.Random) -> ProduceRequest.Batch:
@@ -45,23 +40,23 @@ def honest(rng: random.Random) -> ProduceRequest.Batch:
 
 def lie(rng: random.Random) -> ProduceRequest.Batch:
     """A batch that is not what it says."""
-    batch = honest(rng)
+    batch, kind = honest(rng), rng.choice(_KINDS)
     match rng.randrange(6):
         case 0:
             batch.record_count = rng.choice((batch.record_count + 1, 2**31 - 1, 2**24, -1, 0))
         case 1:
             batch.record_batch = batch.record_batch[: rng.randrange(len(batch.record_batch) - 1)] + b"\xff"
         case 2:
-            packed = _packed(batch.record_batch)
+            packed = frames_of(kind).compress(batch.record_batch, None)
             count = rng.choice((1_000 + batch.record_count, 2**31 - 1))
-            lying = RecordBatch(compression=_GZIP, compressed_records=packed)
+            lying = RecordBatch(compression=kind, compressed_records=packed)
             batch = ProduceRequest.Batch(record_batch=lying.SerializeToString(), record_count=count)
         case 3:
-            bomb = RecordBatch(compression=_GZIP, compressed_records=_bomb())
+            bomb = RecordBatch(compression=kind, compressed_records=_bomb(kind))
             batch = ProduceRequest.Batch(record_batch=bomb.SerializeToString(), record_count=rng.choice((1, 500)))
         case 4:
-            cut = _packed(batch.record_batch)[:-9]
-            half = RecordBatch(compression=_GZIP, compressed_records=cut)
+            cut = frames_of(kind).compress(batch.record_batch, None)[:-9]
+            half = RecordBatch(compression=kind, compressed_records=cut)
             batch = ProduceRequest.Batch(record_batch=half.SerializeToString(), record_count=batch.record_count)
         case _:
             unknown = RecordBatch(compression=rng.choice((2, 7, -1)), compressed_records=b"x")

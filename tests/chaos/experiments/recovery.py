@@ -13,8 +13,10 @@ from tests.chaos.experiments.definition import Definition, no_failed_calls
 from tests.chaos.experiments.restarts import rolling_restart
 from tests.chaos.load import LoadOptions
 from tests.chaos.trial import Trial
+from tests.chaos.verdict import CONSUMER
 
 KILLS: Final = 21
+CONSUMER_KILLS: Final = 10
 #: Looked at ten times a second: that is how exactly a group coordinator's time is known.
 WATCHED: Final = LoadOptions(observe_s=0.1)
 
@@ -41,6 +43,28 @@ KILLED: Final = tuple(
     )
     for role in (PARTITION_LEADER, SHARE_COORDINATOR, GROUP_COORDINATOR)
 )
+
+
+def kill_consumers(trial: Trial) -> None:
+    """Each killed consumer stays down until its partitions, which it has alone, are served by others (GC-36)."""
+    names = [f"consumer{number}" for number in range(trial.load.options.consumers)]
+    for kill in range(CONSUMER_KILLS):
+        trial.kill_consumer(names.pop(0))
+        trial.until_served_again(CONSUMER)
+        names.append(f"successor{kill}")
+        trial.load.start_worker(names[-1], "consumer")
+        trial.load.wait_working(names[-1:])
+        trial.pass_time(1.5, 2.5)
+
+
+CONSUMERS_KILLED: Final = Definition(
+    "recovery-consumer",
+    f"{CONSUMER_KILLS} kills of a consumer: time until its partitions are served by others",
+    ("recovery times",),
+    kill_consumers,
+    by_default=False,
+    measures_recovery=True,
+)
 RESTARTED: Final = Definition(
     "recovery-rolling-restart",
     "Every service node restarted in good order: failed calls and the longest stall",
@@ -50,4 +74,4 @@ RESTARTED: Final = Definition(
     by_default=False,
 )
 
-EXPERIMENTS: Final = (*KILLED, RESTARTED)
+EXPERIMENTS: Final = (*KILLED, CONSUMERS_KILLED, RESTARTED)

@@ -174,8 +174,8 @@ SABOTAGES: Final = (
         (
             Edit(
                 "shard_runtime.hosting.replay",
-                "        tenure.shard.replay(record)\n",
-                "        if type(record).__name__ != 'ShareUpdate':\n            tenure.shard.replay(record)\n",
+                "            tenure.shard.replay(record)\n",
+                "            if type(record).__name__ != 'ShareUpdate':\n                tenure.shard.replay(record)\n",
             ),
         ),
         KEEPERS_DIE,

@@ -26,8 +26,8 @@ from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.node import QUICK, Cluster
 from tests.support.virtual_time import run
 
-#: Groups begin at the first record, as those of the fake do; the rest are defaults.
-SETTINGS = {**QUICK, "group.share.auto.offset.reset": "earliest"}
+#: Groups begin at the first record, and have Kafka's assignor, as those of the fake do; the rest are defaults.
+SETTINGS = {**QUICK, "group.share.auto.offset.reset": "earliest", "group.share.assignors": "simple"}
 #: What the simulator sets lower than its default, set back.
 DEFAULTS = {
     "group.share.auto.offset.reset": "earliest",

@@ -16,6 +16,7 @@ from tests.support.node import unique
 from .hosting import Services, contract
 from .members import topic
 
+INVALID_TOPIC_EXCEPTION = 17
 UNKNOWN_TOPIC_OR_PARTITION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, UNKNOWN_TOPIC_ID = 3, 36, 37, 100
 
 
@@ -63,6 +64,16 @@ async def test_metadata_of_a_topic_that_is_not_there(services: Services) -> None
     assert (by_name.error_code, by_name.name) == (UNKNOWN_TOPIC_OR_PARTITION, missing)
     (by_id,) = (await metadata(services, topic_id=b"no topic has it!")).topics
     assert (by_id.error_code, by_id.name, by_id.topic_id) == (UNKNOWN_TOPIC_ID, "", b"no topic has it!")
+
+
+@contract
+async def test_metadata_of_a_name_that_no_topic_can_have(services: Services) -> None:
+    for name in ("my orders", "", "..", "x" * 250, "ünicode"):
+        (found,) = (await metadata(services, name=name)).topics
+        assert (found.error_code, found.name) == (INVALID_TOPIC_EXCEPTION, name)
+        assert found.error_message.startswith(f"topic name {name!r} cannot be: a name has 1 to 249 of a-z, A-Z, 0-9, ")
+    (reserved,) = (await metadata(services, name=unique("__t"))).topics
+    assert reserved.error_code == UNKNOWN_TOPIC_OR_PARTITION
 
 
 @contract

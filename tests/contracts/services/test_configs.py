@@ -95,7 +95,7 @@ async def test_a_node_tells_its_own_configs_and_the_clusters_and_no_other_nodes(
         for name in (str(node.node_id), ""):
             found = await described(services, RESOURCE_BROKER, name, address)
             configs = {one.name: one for one in found.configs}
-            assert configs["share.version"].value == "1"
+            assert configs["share.version"].value == "2"
             assert configs["share.version"].read_only
             assert not configs["group.share.assignment.interval.ms"].read_only
         (other,) = [str(one.node_id) for one in nodes if one != node]

@@ -6,17 +6,22 @@ from typing import Any
 
 import pytest
 
-from kip932.api.v1.init_producer_id_pb2 import InitProducerIdRequest
+from kip932.api.v1.describe_transactions_pb2 import DescribeTransactionsRequest
+from kip932.api.v1.end_txn_pb2 import EndTxnRequest, EndTxnResponse
+from kip932.api.v1.init_producer_id_pb2 import InitProducerIdRequest, InitProducerIdResponse
+from kip932.api.v1.list_transactions_pb2 import ListTransactionsRequest
 from kip932.api.v1.produce_pb2 import ProduceRequest, ProduceStreamRequest
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.api.v1.write_txn_markers_pb2 import WriteTxnMarkersRequest
+from kip932.ids import REQUEST_TRANSACTIONS_MAX
 from kip932.rpc.transport import TransportError, TransportStatus
 from tests.integration.scenarios.wire import attempts
 
 from .hosting import Services, contract
 from .members import Topic, opened, other_node, topic
 
-UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER, INVALID_REQUIRED_ACKS, INVALID_REQUEST = 3, 6, 21, 42
+UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER, INVALID_REQUIRED_ACKS = 3, 6, 21
+INVALID_REQUEST, INVALID_TXN_STATE, PRODUCER_FENCED, TRANSACTIONAL_ID_NOT_FOUND = 42, 48, 90, 105
 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_RECORD, UNKNOWN_TOPIC_ID = 45, 47, 87, 100
 
 
@@ -146,15 +151,110 @@ async def test_each_partition_of_a_request_has_its_own_answer(services: Services
     assert codes == {0: 0, 9: UNKNOWN_TOPIC_OR_PARTITION}
 
 
+async def begin(services: Services, place: Topic, **fields: int) -> InitProducerIdResponse:
+    asked = InitProducerIdRequest(transactional_id=place.name, transaction_timeout_ms=60_000, **fields)
+    made: InitProducerIdResponse = await services.call("InitProducerId", asked)
+    return made
+
+
+async def transact(services: Services, place: Topic, producer: InitProducerIdResponse) -> int:
+    """The error code of a record in a transaction of this producer."""
+    sent = request(place.id, batch(1, producer.producer_id, 0, producer.producer_epoch))
+    sent.transactional_id = place.name
+    sent.topic_data[0].partition_data[0].batches[0].is_transactional = True
+    return int(answered(await services.call("Produce", sent, place.leaders[0])).error_code)
+
+
+async def end(services: Services, place: Topic, producer: InitProducerIdResponse, *, commit: bool) -> EndTxnResponse:
+    asked = EndTxnRequest(
+        transactional_id=place.name,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        committed=commit,
+    )
+    asked.topics.add(topic_id=place.id, partition_indexes=[0])
+    made: EndTxnResponse = await services.call("EndTxn", asked)
+    return made
+
+
+@pytest.mark.rule("CM-152", "CM-154")
 @contract
-async def test_there_are_no_transactions(services: Services) -> None:
+async def test_a_transaction_is_decided_once_and_each_has_an_epoch_of_its_own(services: Services) -> None:
     place = await topic(services)
-    sent = request(place.id, batch(1, 77, 0))
-    sent.transactional_id = "tx"
-    answer = answered(await services.call("Produce", sent, place.leaders[0]))
-    assert (answer.error_code, answer.base_offset) == (INVALID_REQUEST, -1)
-    refused = await services.call("InitProducerId", InitProducerIdRequest(transactional_id="tx"))
-    assert (refused.error_code, refused.producer_id, refused.producer_epoch) == (INVALID_REQUEST, -1, -1)
+    first = await begin(services, place)
+    assert (first.error_code, await transact(services, place, first)) == (0, 0)
+    ended = await end(services, place, first, commit=True)
+    assert (ended.producer_id, ended.producer_epoch) == (first.producer_id, first.producer_epoch + 1)
+    again = await end(services, place, first, commit=True)
+    assert (again.error_code, again.producer_epoch) == (0, ended.producer_epoch)
+    other = await end(services, place, first, commit=False)
+    assert (other.error_code, other.producer_id, other.producer_epoch) == (INVALID_TXN_STATE, -1, -1)
+    assert await transact(services, place, first) == INVALID_PRODUCER_EPOCH
+    known = {"producer_id": first.producer_id, "producer_epoch": first.producer_epoch}
+    goes_on = await begin(services, place, **known)
+    assert goes_on.producer_epoch == ended.producer_epoch
+    assert await transact(services, place, goes_on) == 0
+    assert (await end(services, place, goes_on, commit=False)).error_code == 0
+
+
+@pytest.mark.rule("CM-152")
+@contract
+async def test_a_new_producer_fences_the_one_before_and_aborts_what_it_left_open(services: Services) -> None:
+    place = await topic(services)
+    first = await begin(services, place)
+    assert await transact(services, place, first) == 0
+    second = await begin(services, place)
+    assert second.producer_epoch > first.producer_epoch
+    assert await transact(services, place, first) == PRODUCER_FENCED
+    assert (await end(services, place, first, commit=True)).error_code == INVALID_TXN_STATE
+    known = {"producer_id": first.producer_id, "producer_epoch": first.producer_epoch}
+    assert (await begin(services, place, **known)).error_code == PRODUCER_FENCED
+    assert await transact(services, place, second) == 0
+
+
+@pytest.mark.rule("CM-157", "CM-158")
+@contract
+async def test_every_node_tells_an_open_transaction_and_an_operator_aborts_it(services: Services) -> None:
+    place = await topic(services)
+    producer = await begin(services, place)
+    assert await transact(services, place, producer) == 0
+    too_many = DescribeTransactionsRequest(transactional_ids=["x"] * (REQUEST_TRANSACTIONS_MAX + 1))
+    for hostile in (too_many, ListTransactionsRequest(cursor="x" * 2_000)):
+        with pytest.raises(TransportError) as refused:
+            await services.call(type(hostile).__name__.removesuffix("Request"), hostile)
+        assert refused.value.status is TransportStatus.INVALID_ARGUMENT
+    for node in {place.leaders[0], await other_node(services, place)}:
+        asked = DescribeTransactionsRequest(transactional_ids=[place.name, "nobody's", ""])
+        answer = await services.call("DescribeTransactions", asked, node)
+        known, unknown, wrong = answer.transaction_states
+        assert (known.transaction_state, known.producer_id) == ("Ongoing", producer.producer_id)
+        assert [(each.topic, list(each.partitions)) for each in known.topics] == [(place.name, [0])]
+        assert known.open_ms >= 0
+        assert (unknown.error_code, wrong.error_code) == (TRANSACTIONAL_ID_NOT_FOUND, INVALID_REQUEST)
+        cursor, first = "", True
+        found: set[tuple[str, str]] = set()
+        while cursor or first:
+            page = await services.call("ListTransactions", ListTransactionsRequest(cursor=cursor), node)
+            found |= {(each.transactional_id, each.transaction_state) for each in page.transaction_states}
+            cursor, first = page.next_cursor, False
+        assert (place.name, "Ongoing") in found
+    aborts = EndTxnRequest(
+        transactional_id=place.name,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        by_operator=True,
+    )
+    assert (await services.call("EndTxn", aborts)).error_code == 0
+    assert (await end(services, place, producer, commit=True)).error_code == PRODUCER_FENCED
+    fields = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+    assert (await begin(services, place, **fields)).error_code == PRODUCER_FENCED
+    assert await transact(services, place, await begin(services, place)) == 0
+
+
+@pytest.mark.rule("CM-155", "CM-80")
+@contract
+async def test_markers_are_no_business_of_clients(services: Services) -> None:
+    place = await topic(services)
     with pytest.raises(TransportError) as not_served:
         await services.call("WriteTxnMarkers", WriteTxnMarkersRequest(), place.leaders[0])
     assert not_served.value.status is TransportStatus.UNIMPLEMENTED

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kip932.compression.kinds import Compression
+from kip932.errors import UnsupportedCompressionTypeError
 from kip932.ids import ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT
 from tests.integration.scenarios.sessions import (
     ACCEPT,
@@ -180,3 +182,21 @@ async def test_a_record_is_given_up_after_its_last_delivery(services: Services) 
         assert await session.ack(0, 0, RELEASE) == 0
     await produced(services, place, 1)
     assert await session.acquire() == [(1, 1, 1)]
+
+
+@contract
+async def test_a_member_is_given_no_record_that_it_cannot_decompress(services: Services) -> None:
+    """And no delivery is counted for a refusal: the record comes to another member for the first time."""
+    place = await topic(services)
+    poor = await opened(services, place)
+    rich = await opened(services, place, poor.group)
+    await produced(services, place, 2)
+    await services.produce(place.id, 3, 0, place.leaders[0], Compression.ZSTD)
+    assert await poor.acquire() == [(0, 1, 1)]
+    for _ in range(LIMIT + 1):
+        refused = part(await poor.fetch())
+        assert refused.error_code == UnsupportedCompressionTypeError.code
+        assert list(refused.acquired_records) == []
+    found = await rich.fetch(change=lambda request: request.compression_types.append(Compression.ZSTD))
+    assert acquired(found) == [(2, 4, 1)]
+    assert part(found).error_code == 0

@@ -322,7 +322,7 @@ async def test_group_configs_tell_where_they_come_from(wire: Wire) -> None:
     await wire.alter(RESOURCE_BROKER, "", ("group.share.assignment.interval.ms", 0, "1500"))
     result = await wire.describe(RESOURCE_GROUP, "g", include_synonyms=True, include_documentation=True)
     found = {config.name: config for config in result.configs}
-    assert len(found) == 12
+    assert len(found) == 22
     config = found["share.assignment.interval.ms"]
     assert (config.value, config.config_source, config.read_only, config.config_type) == ("2000", 8, False, 3)
     assert [(s.name, s.value, s.source) for s in config.synonyms] == [
@@ -344,6 +344,7 @@ async def test_topic_and_broker_configs_are_described(wire: Wire) -> None:
         "max.message.bytes",
         "retention.bytes",
         "retention.ms",
+        "sharegroups.retention",
     ]
     assert (found["max.message.bytes"].value, found["max.message.bytes"].config_source) == ("2000", 1)
     assert (found["retention.ms"].value, found["retention.ms"].config_source) == ("604800000", 5)
@@ -361,13 +362,13 @@ async def test_topic_and_broker_configs_are_described(wire: Wire) -> None:
 
 
 @pytest.mark.rule("CM-43a")
-async def test_producer_ids_are_random_and_transactions_are_not_served_here(wire: Wire) -> None:
+async def test_producer_ids_are_random_and_a_transactional_id_gets_an_epoch(wire: Wire) -> None:
     ids = [(await wire.call("InitProducerId", producer_id=-1, producer_epoch=-1)).producer_id for _ in range(8)]
     assert len(set(ids)) == 8
     assert all(0 <= producer_id < 2**63 for producer_id in ids)
     assert max(ids) >= 2**55, "63 bits by chance; eight of 55 at most come once in 10^19 times"
-    refused = await wire.call("InitProducerId", transactional_id="tx")
-    assert (refused.error_code, refused.producer_id) == (42, -1)
+    refused = await wire.call("InitProducerId", transactional_id="")
+    assert (refused.error_code, refused.producer_id) == (errors.InvalidRequestError.code, -1)
 
 
 async def test_access_control_is_not_served(wire: Wire) -> None:

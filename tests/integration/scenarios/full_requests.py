@@ -11,10 +11,13 @@ from google.protobuf.message import Message
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.ids import KEY_TYPE_SHARE, RESOURCE_TOPIC, topic_id_text
 from tests.integration.scenarios.sessions import Session
+from tests.integration.scenarios.transacting import Writer
 from tests.integration.scenarios.wire import METHODS, Wire
 from tests.support.node import unique
 
 STATE_RPCS: Final = {name for name in METHODS if "ShareGroupState" in name}
+#: All that is asked where only nodes call.
+_INTERNAL: Final = STATE_RPCS | {"StateStream", "ReadTopicStartOffsets"}
 
 
 class World:
@@ -37,7 +40,7 @@ class World:
 
     async def call(self, name: str, request: Message) -> Any:
         """The answer; of a stream the first one."""
-        address = self.wire.internal if name in STATE_RPCS | {"StateStream"} else self.wire.bootstrap
+        address = self.wire.internal if name in _INTERNAL else self.wire.bootstrap
         if name in STATE_RPCS:
             text = f"{self.group}:{topic_id_text(self.topic_id)}:1"
             address = await self.wire.coordinator(text, KEY_TYPE_SHARE)
@@ -103,8 +106,17 @@ async def _fetch(world: World) -> Any:
 @full
 async def _list_offsets(world: World) -> Any:
     request = _new("ListOffsets", isolation_level=1)
-    request.topics.add(topic_id=world.topic_id).partitions.add(partition_index=1, current_leader_epoch=-1, timestamp=-1)
+    request.topics.add(topic_id=world.topic_id).partitions.add(
+        partition_index=1, current_leader_epoch=-1, timestamp=-1, share_group_id=world.group
+    )
     return request
+
+
+@full
+async def _explain_record(world: World) -> Any:
+    return _new(
+        "ExplainRecord", group_id=world.group, topic_id=world.topic_id, partition_index=1, offset=1, last_offset=2
+    )
 
 
 @full
@@ -129,10 +141,10 @@ async def _share_fetch(world: World) -> Any:
     request = _new(
         "ShareFetch", group_id=world.group, member_id=session.member, share_session_epoch=session.epoch,
         max_wait_ms=2_000, min_bytes=1, max_bytes=1 << 20, max_records=500, batch_size=500, share_acquire_mode=1,
-        session_id=session.session_id,
+        session_id=session.session_id, compression_types=[2, 3, 4],
     )  # fmt: skip
     part = request.topics.add(topic_id=world.topic_id).partitions.add(partition_index=1, partition_max_bytes=1 << 20)
-    part.acknowledgement_batches.add(first_offset=1, last_offset=2, acknowledge_types=[1])
+    part.acknowledgement_batches.add(first_offset=1, last_offset=2, acknowledge_types=[1], release_delays_ms=[-1])
     request.forgotten_topics_data.add(topic_id=world.topic_id, partitions=[0])
     return request
 
@@ -145,7 +157,7 @@ async def _share_acknowledge(world: World) -> Any:
         session_id=session.session_id,
     )  # fmt: skip
     part = request.topics.add(topic_id=world.topic_id).partitions.add(partition_index=1)
-    part.acknowledgement_batches.add(first_offset=1, last_offset=2, acknowledge_types=[1])
+    part.acknowledgement_batches.add(first_offset=1, last_offset=2, acknowledge_types=[1], release_delays_ms=[-1])
     return request
 
 
@@ -179,7 +191,8 @@ async def _share_group_describe(world: World) -> Any:
 async def _describe_share_group_offsets(world: World) -> Any:
     await world.wire.join(world.group, [world.topic])
     request = _new("DescribeShareGroupOffsets")
-    request.groups.add(group_id=world.group).topics.values.add(topic_name=world.topic, partitions=[1])
+    group = request.groups.add(group_id=world.group, include_backlog=True)
+    group.topics.values.add(topic_name=world.topic, partitions=[1])
     return request
 
 
@@ -281,6 +294,41 @@ async def _init_producer_id(world: World) -> Any:
     return _new("InitProducerId", transaction_timeout_ms=5, producer_id=-1, producer_epoch=-1)
 
 
+@full
+async def _end_txn(world: World) -> Any:
+    """Of the second instance of a producer, so that its epoch is not 0."""
+    writer = Writer(world.wire, world.topic_id)
+    await writer.begin()
+    await writer.begin()
+    await writer.write(1)
+    request = _new(
+        "EndTxn",
+        transactional_id=writer.transactional_id,
+        producer_id=writer.producer_id,
+        producer_epoch=writer.epoch,
+        committed=True,
+    )
+    request.topics.add(topic_id=world.topic_id, partition_indexes=[0])
+    return request
+
+
+@full
+async def _list_transactions(world: World) -> Any:
+    """Of a transaction that is open. A cursor is an answer's alone."""
+    writer = Writer(world.wire, world.topic_id)
+    await writer.write(1)
+    return _new(
+        "ListTransactions", state_filters=["Ongoing"], producer_id_filters=[writer.producer_id], duration_filter=-1
+    )
+
+
+@full
+async def _describe_transactions(world: World) -> Any:
+    writer = Writer(world.wire, world.topic_id)
+    await writer.begin()
+    return _new("DescribeTransactions", transactional_ids=[writer.transactional_id])
+
+
 async def _state(world: World, name: str, **fields: Any) -> Any:
     """State of epoch 5 that a leader of epoch 3 and generation 2 has read, its start offset at 2."""
     await world.state_call("InitializeShareGroupState", state_epoch=5, start_offset=2)
@@ -308,6 +356,7 @@ async def _write_share_group_state(world: World) -> Any:
     )  # fmt: skip
     part = request.topics[0].partitions[0]
     part.state_batches.add(first_offset=2, last_offset=2, delivery_state=2, delivery_count=1)
+    part.state_batches.add(first_offset=3, last_offset=3, delivery_count=1, not_before_ms=1)
     for field in type(part.stats).DESCRIPTOR.fields:
         setattr(part.stats, field.name, 1)
     return request
@@ -320,7 +369,12 @@ async def _delete_share_group_state(world: World) -> Any:
 
 @full
 async def _read_share_group_state_summary(world: World) -> Any:
-    return await _state(world, "ReadShareGroupStateSummary", leader_epoch=3)
+    return await _state(world, "ReadShareGroupStateSummary", leader_epoch=3, batches_from=1, batches_through=2)
+
+
+@full
+async def _read_topic_start_offsets(world: World) -> Any:
+    return _new("ReadTopicStartOffsets", topic_ids=[world.topic_id])
 
 
 @full

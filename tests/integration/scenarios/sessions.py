@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kip932.api.v1.delete_records_pb2 import DeleteRecordsRequest
@@ -13,7 +13,9 @@ from tests.integration.scenarios.wire import Wire, attempts
 from tests.support.node import unique
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-Acks = dict[int, list[tuple[int, int, list[int]]]]
+#: First and last offset, acknowledge types, and perhaps delays of releases.
+AckBatch = tuple[int, int, list[int]] | tuple[int, int, list[int], list[int]]
+Acks = Mapping[int, Sequence[AckBatch]]
 Acquired = list[tuple[int, int, int]]
 
 
@@ -83,7 +85,7 @@ class Session:
 
     async def acknowledge(
         self,
-        *batches: tuple[int, int, list[int]],
+        *batches: AckBatch,
         epoch: int | None = None,
         partition: int = 0,
         renew: bool = False,
@@ -232,5 +234,11 @@ async def keep(session: Session, first: int, last: int) -> None:
 
 
 def _fill(partition: Any, batches: Any) -> None:
-    for first, last, kinds in batches:
-        partition.acknowledgement_batches.add(first_offset=first, last_offset=last, acknowledge_types=kinds)
+    """Each batch: first and last offset, acknowledge types, and perhaps the delays of releases."""
+    for first, last, kinds, *delays in batches:
+        partition.acknowledgement_batches.add(
+            first_offset=first,
+            last_offset=last,
+            acknowledge_types=kinds,
+            release_delays_ms=delays[0] if delays else (),
+        )

@@ -134,7 +134,7 @@ async def test_unknown_topics(wire: Wire) -> None:
 
 
 #: What the protocol declares and no service has; the lines "not served" of tests/conformance name this test.
-NOT_SERVED = ("CreateAcls", "DescribeAcls", "DeleteAcls", "WriteTxnMarkers", "ExplainRecord")
+NOT_SERVED = ("CreateAcls", "DescribeAcls", "DeleteAcls", "WriteTxnMarkers")
 
 
 @pytest.mark.asyncio

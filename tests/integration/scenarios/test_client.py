@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from kip932 import errors
 from kip932.ids import STATE_ACKNOWLEDGED
 from share_coordinator.core.records import ShareSnapshot, ShareUpdate
 from sharegroups import AcknowledgeType, IllegalStateError
@@ -95,6 +96,26 @@ def test_a_released_record_comes_back_on_the_next_poll(world: World) -> None:
     assert world.state()[:2] == (1, [])
 
 
+@pytest.mark.rule("PL-418")
+def test_who_accepts_a_record_after_its_last_lock_has_ended_is_told_that_it_does_not_count(world: World) -> None:
+    settings = {"share.delivery.count.limit": "2", "share.record.lock.duration.ms": "1000"}
+    world.ask("set_group", world.group, settings)
+    world.produce("a")
+    with world.consumer(EXPLICIT) as consumer:
+        told: list[BaseException | None] = []
+        consumer.set_acknowledgement_commit_callback(lambda _, error: told.append(error))
+        (message,) = first(consumer)
+        consumer.acknowledge(message, AcknowledgeType.RELEASE)
+        (again,) = first(consumer)
+        assert again.delivery_count() == 2
+        world.until_state(1, [])  # its lock has ended, and the start offset has passed it
+        consumer.acknowledge(again, AcknowledgeType.ACCEPT)
+        (refused,) = consumer.commit_sync().values()
+        assert isinstance(refused, errors.InvalidRecordStateError)
+        assert "archived and not delivered again" in str(refused)
+        assert [type(error) for error in told] == [type(None), errors.InvalidRecordStateError], "of RELEASE, of ACCEPT"
+
+
 @pytest.mark.scenario("S-008")
 def test_a_record_released_at_the_close_goes_to_another_member(world: World) -> None:
     world.produce("a")
@@ -132,8 +153,9 @@ def test_implicit_mode_refuses_acknowledge(world: World, after_an_empty_poll: bo
             assert len(consumer.poll(0.5)) == 0
         sent = counting.sent.total()
         assert sent == (1 if after_an_empty_poll else 0)
-        with pytest.raises(IllegalStateError):
-            consumer.acknowledge(message)
+        for kind in AcknowledgeType:  # RENEW too
+            with pytest.raises(IllegalStateError, match="Implicit acknowledgement of delivery is being used"):
+                consumer.acknowledge(message, kind)
         assert counting.sent.total() == sent
 
 

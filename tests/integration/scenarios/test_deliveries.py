@@ -1,9 +1,10 @@
-"""S-016, S-018 … S-020, S-022, S-036 … S-038, S-040, S-118, S-119, S-133: what is delivered, and how often."""
+"""S-016, S-018 … S-020, S-036 … S-038, S-040, S-118, S-119, S-133: what is delivered, and how often."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -128,19 +129,6 @@ async def test_a_last_attempt_is_delivered_alone(wire: Wire) -> None:
     assert acquired(await a.fetch(wait_ms=100)) == []
 
 
-@pytest.mark.scenario("S-022")
-async def test_raising_the_delivery_limit_while_records_are_in_flight(wire: Wire) -> None:
-    session, topic = await fx_rpc(wire, {"share.delivery.count.limit": "3"})
-    await wire.produce(session.topic_id, 1)
-    for count in range(1, 6):
-        assert await session.acquire() == [(0, 0, count)]
-        if count == 3:
-            await wire.set_group(session.group, {"share.delivery.count.limit": "5"})
-        assert await session.ack(0, 0, RELEASE) == NONE
-    assert acquired(await session.fetch(wait_ms=100)) == []
-    assert await wire.lag(session.group, topic) == (1, 0)
-
-
 async def _two_partitions(wire: Wire) -> Session:
     """A session on both partitions of a topic, with 10 records of each held."""
     topic, group = unique("t"), unique("g")
@@ -236,6 +224,7 @@ async def test_rules_of_renewal_requests(wire: Wire) -> None:
     for name in zeros:
         answer = await session.fetch(renewing, is_renew_ack=True, **{**zeros, name: 1})
         assert (answer.error_code, len(answer.responses)) == (INVALID, 0)
+        assert f"{name} = 1; a renewal fetches nothing" in answer.error_message.replace("max_wait_ms", "wait_ms")
     renewed = await session.fetch(renewing, is_renew_ack=True, **zeros)
     assert (renewed.error_code, part(renewed).acknowledge_error_code, acquired(renewed)) == (NONE, NONE, [])
     unmarked = await session.acknowledge((0, 9, [RENEW]))
@@ -247,6 +236,46 @@ async def test_rules_of_renewal_requests(wire: Wire) -> None:
     assert part(await session.acknowledge((0, 4, [RENEW]), renew=True)).error_code == STATE
     await asyncio.sleep(1.6)
     assert part(await session.acknowledge((5, 9, [RENEW]), renew=True)).error_code == STATE
+
+
+@pytest.mark.rule("PL-321", "PL-322", "PL-502")
+async def test_a_fetch_with_renewals_that_are_not_marked_or_that_opens_its_session_renews_nothing(wire: Wire) -> None:
+    session, topic = await fx_rpc(wire)
+    await wire.produce(session.topic_id, 10)
+    assert await session.acquire() == [(0, 9, 1)]
+    await wire.produce(session.topic_id, 5)
+    unmarked = await session.fetch({0: [(0, 9, [RENEW])]})
+    assert (unmarked.error_code, part(unmarked).acknowledge_error_code) == (NONE, INVALID)
+    assert "is_renew_ack" in part(unmarked).acknowledge_error_message
+    assert acquired(unmarked) == [(10, 14, 1)], "only the acknowledgements of the partition are refused"
+    zeros: dict[str, Any] = {"wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
+    opening = await session.fetch({0: [(0, 9, [RENEW])]}, epoch=0, is_renew_ack=True, **zeros)
+    assert (opening.error_code, len(opening.responses)) == (INVALID, 0)
+    renewed = await session.fetch({0: [(0, 14, [RENEW])]}, is_renew_ack=True, **zeros)
+    assert (renewed.error_code, part(renewed).acknowledge_error_code) == (NONE, NONE), "the session is as it was"
+    assert await wire.lag(session.group, topic) == (0, 15)
+
+
+@pytest.mark.rule("PL-510")
+@pytest.mark.parametrize("max_bytes", [0, -1])
+async def test_a_fetch_that_asks_for_no_bytes_of_a_partition_is_refused_and_acquires_nothing(
+    wire: Wire, max_bytes: int
+) -> None:
+    session, topic = await fx_rpc(wire)
+    await wire.produce(session.topic_id, 10)
+    assert await session.acquire() == [(0, 9, 1)]
+    await wire.produce(session.topic_id, 5)
+
+    def bounded(by: int) -> Callable[[Any], None]:
+        return lambda request: setattr(request.topics[0].partitions[0], "partition_max_bytes", by)
+
+    refused = await session.fetch({0: [(0, 9, [ACCEPT])]}, change=bounded(max_bytes))
+    assert (refused.error_code, len(refused.responses)) == (INVALID, 0)
+    assert f"partition_max_bytes = {max_bytes}" in refused.error_message
+    assert "send ShareAcknowledge" in refused.error_message
+    assert await wire.lag(session.group, topic) == (0, 15), "nothing was acknowledged"
+    served = await session.fetch({0: [(0, 9, [ACCEPT])]}, change=bounded(1))
+    assert (part(served).acknowledge_error_code, acquired(served)) == (NONE, [(10, 14, 1)]), "it is the same session"
 
 
 @pytest.mark.scenario("S-133")

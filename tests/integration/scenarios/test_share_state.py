@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip932 import errors
+from kip932.state_batches import StateBatch
 from share_coordinator.core.records import ShareSnapshot, ShareUpdate
 from tests.integration.scenarios.keys import Key, new_key
 from tests.integration.scenarios.wire import Batches, Wire, batches_of
@@ -41,7 +42,7 @@ async def test_a_write_appends_an_update_and_consecutive_writes_merge(wire: Wire
         assert len(records) == 1 + number
         update = records[-1]
         assert isinstance(update, ShareUpdate)
-        assert (update.snapshot_epoch, update.batches) == (snapshot.snapshot_epoch, (batch,))
+        assert (update.snapshot_epoch, update.batches) == (snapshot.snapshot_epoch, (StateBatch(*batch),))
     assert batches_of(await key.read(0)) == [(0, 20, 0, 1)]
 
 

@@ -23,7 +23,8 @@ from tests.support.node import Cluster
 pytestmark = pytest.mark.asyncio
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "reference" / "protocol.md"
-NOT_SERVED: Final = {"CreateAcls", "DescribeAcls", "DeleteAcls", "WriteTxnMarkers", "ExplainRecord"}
+#: To clients: nodes call the last one, and a leader takes nothing from it but the name of a record (CM-155).
+NOT_SERVED: Final = {"CreateAcls", "DescribeAcls", "DeleteAcls", "WriteTxnMarkers"}
 ROWS: Final = [
     field
     for line in PAGE.read_text().splitlines()
@@ -84,6 +85,7 @@ CODES: Final[dict[str, object]] = {
        if field.endswith(".topic_id") and not field.startswith(("Metadata", "Delete"))},
     "DeleteRecords.topics.topic_id": REFUSED,
     "DeleteShareGroupState.topics.topic_id": REFUSED,
+    "ReadTopicStartOffsets.topic_ids": REFUSED,
     "ShareGroupHeartbeat.group_id": {24, 42},
     **{field: {42} for field in (
         "ShareGroupHeartbeat.member_id", "ShareFetch.group_id", "ShareFetch.member_id", "ShareAcknowledge.group_id",
@@ -92,10 +94,14 @@ CODES: Final[dict[str, object]] = {
     **{field: {42} for field in ROWS if field.endswith((".acknowledge_types", "_batches.last_offset"))},
     **{field: {3, 121, 42} for field in ROWS if field.endswith("topics.partitions.partition_index")
        and field.startswith("Share")},
+    "ExplainRecord.group_id": {42},
     "ShareStream.fetch": REFUSED,
     "DescribeShareGroupOffsets.groups.group_id": {24},
     **{f"{rpc}.group_id": {24} for rpc in ("DeleteShareGroupOffsets", "AlterShareGroupOffsets")},
     **{f"{rpc}.topics.values.topic_name": {3} for rpc in ("DeleteShareGroupOffsets", "AlterShareGroupOffsets")},
+    "EndTxn.transactional_id": {42},
+    "EndTxn.producer_id": {90},
+    "EndTxn.producer_epoch": {48},
     "CreateTopics.topics.name": {17},
     "CreatePartitions.topics.name": {3},
     "CreateTopics.topics.num_partitions": {37},
@@ -161,7 +167,7 @@ def means(*fields: str) -> Callable[[Meaning], Meaning]:
 @means(*[field for field in ROWS if re.fullmatch(
     r"\w+\.(topics|topic_data|groups|group_ids|resources|coordinator_keys|group_id|request|groups_names)"
     r"(\.partitions|\.partition_data)?",
-    field) and not field.startswith(("ShareFetch", "ShareAck", "ShareGroupHeart", "Metadata"))])  # fmt: skip
+    field) and not field.startswith(("ShareFetch", "ShareAck", "ShareGroupHeart", "Metadata", "EndTxn"))])  # fmt: skip
 async def _nothing_is_answered(world: World, answer: Any) -> None:
     part = answer.response if isinstance(answer, produce_pb2.ProduceStreamResponse) else answer
     results = [value for field, value in part.ListFields() if field.message_type is not None]
@@ -199,10 +205,23 @@ async def _it_begins_at_the_beginning(world: World, answer: Any) -> None:
     assert await world.wire.lag(world.group, world.topic, 1) == (0, 3)
 
 
-@means("ListOffsets.topics.partitions.current_leader_epoch", "ListOffsets.topics.partitions.holes_from")
+@means("ListOffsets.topics.partitions.current_leader_epoch", "ListOffsets.topics.partitions.holes_from",
+       "ListOffsets.topics.partitions.share_group_id")  # fmt: skip
 async def _the_end_is_told(world: World, answer: Any) -> None:
     (part,) = answer.topics[0].partitions
     assert (part.offset, part.holes) == (3, 0)
+
+
+@means("ExplainRecord.partition_index", "ExplainRecord.offset", "ExplainRecord.last_offset")
+async def _the_records_are_explained(world: World, answer: Any) -> None:
+    (told,) = answer.records
+    full = await world.call("ExplainRecord", await FULL["ExplainRecord"](world))
+    assert (full.records[0].first_offset, full.records[0].last_offset) == (1, 2)
+    if told.first_offset == 1:  # of partition 0, or offset 1 alone
+        assert told.last_offset in (1, 2)
+    else:
+        assert (told.first_offset, told.last_offset) == (0, 2)
+    assert answer.high_watermark == 3
 
 
 @means("ListOffsets.topics.partitions.timestamp")
@@ -228,7 +247,9 @@ async def _nothing_is_acquired(world: World, answer: Any) -> None:
     "ShareFetch.share_acquire_mode",
     "ShareFetch.is_renew_ack",
     "ShareFetch.session_id",
+    "ShareFetch.compression_types",
     "ShareFetch.topics.partitions.partition_max_bytes",
+    "ShareFetch.topics.partitions.acknowledgement_batches.release_delays_ms",
 )
 async def _the_fourth_is_acquired(world: World, answer: Any) -> None:
     (part,) = answer.responses[0].partitions
@@ -271,6 +292,21 @@ async def _it_is_set(world: World, answer: Any) -> None:
 async def _the_id_is_new_and_not_0(world: World, answer: Any) -> None:
     assert answer.producer_id > 0
     assert answer.producer_epoch == 0
+
+
+@means("EndTxn.committed", "EndTxn.topics", "EndTxn.topics.partition_indexes", "EndTxn.by_operator")
+async def _the_next_epoch_is_told(world: World, answer: Any) -> None:
+    assert answer.producer_epoch == 2
+
+
+@means(*[field for field in ROWS if field.startswith("ListTransactions.")])
+async def _the_open_transaction_is_told(world: World, answer: Any) -> None:
+    assert "Ongoing" in {each.transaction_state for each in answer.transaction_states}
+
+
+@means("DescribeTransactions.transactional_ids")
+async def _no_transaction_is_told(world: World, answer: Any) -> None:
+    assert not answer.transaction_states
 
 
 @means("InitializeShareGroupState.topics.partitions.start_offset")

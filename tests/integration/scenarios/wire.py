@@ -26,6 +26,7 @@ from kip932.api.v1 import produce_pb2 as produce_pb
 from kip932.api.v1.common_pb2 import StringList
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from kip932.compression.kinds import Compression, frames_of
 from kip932.ids import KEY_TYPE_GROUP, KEY_TYPE_SHARE, OFFSET_LATEST, RESOURCE_GROUP, SharePartitionKey
 from kip932.internal.v1 import read_share_group_state_pb2 as read_pb
 from kip932.internal.v1 import read_share_group_state_summary_pb2 as summary_pb
@@ -102,9 +103,11 @@ class Wire:
 
     # ---- topics and configs
 
-    async def create_topic(self, name: str, partitions: int = 1) -> bytes:
+    async def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> bytes:
         """Create a topic and wait until every partition is served: a leader is named from its claim on; its id."""
         topic = topics_pb.CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1)
+        for config, value in (configs or {}).items():
+            topic.configs.add(name=config, value=value)
         request = topics_pb.CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
         (result,) = (await self.call("CreateTopics", request)).topics
         assert result.error_code == 0, result.error_message
@@ -159,11 +162,22 @@ class Wire:
                 return
         raise AssertionError(f"the configs of group {group} did not come into force")
 
-    async def produce(self, topic_id: bytes, count: int, partition: int = 0, address: str | None = None) -> int:
-        """One batch of `count` records; its base offset."""
-        records = [Record(value=str(number).encode()) for number in range(count)]
+    async def produce(
+        self,
+        topic_id: bytes,
+        count: int,
+        partition: int = 0,
+        address: str | None = None,
+        kind: Compression = Compression.NONE,
+    ) -> int:
+        """One batch of `count` records, compressed so; its base offset."""
+        content = RecordBatch(records=[Record(value=str(number).encode()) for number in range(count)])
+        if kind:
+            packed = frames_of(kind).compress(content.SerializeToString(), None)
+            content = RecordBatch(compression=kind, compressed_records=packed)
+        content.base_timestamp_ms = 1_700_000_000_000
         batch = produce_pb.ProduceRequest.Batch(
-            record_batch=RecordBatch(base_timestamp_ms=1_700_000_000_000, records=records).SerializeToString(),
+            record_batch=content.SerializeToString(),
             record_count=count,
             producer_id=-1,
             producer_epoch=-1,

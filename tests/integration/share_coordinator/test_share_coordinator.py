@@ -151,7 +151,7 @@ async def test_state_is_in_the_store_before_the_answer(cluster: Cluster) -> None
     _, first, second = await node.records()
     assert isinstance(first, ShareUpdate)
     assert isinstance(second, ShareUpdate)
-    assert (first.batches, second.batches) == (((0, 10, 0, 1),), ((11, 20, 0, 1),))
+    assert (first.batches, second.batches) == ((StateBatch(0, 10, 0, 1),), (StateBatch(11, 20, 0, 1),))
     assert await cluster.persister.read(KEY, 0, 0) == StoredState(5, 0, (StateBatch(0, 20, 0, 1),))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,10 +13,12 @@ from share_metrics.java import NoJavaError, java_home
 from share_metrics.spark import build_session
 from share_metrics.spark.session import QUIET
 
+from .spark_home import unpacked_home
 from .world import World, running
 
-# As small as Spark gets (PM-66): one worker, no adaptive plans, no generated code, and a garbage collector
-# and a compiler for short lives.
+#: A garbage collector and a compiler for short lives.
+SHORT_LIVED: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# As small as Spark gets (PM-66): one worker, no adaptive plans, no generated code.
 SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
@@ -23,7 +26,7 @@ SMALL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.driver.memory": "700m",
-    "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss2m {QUIET}",
+    "spark.driver.extraJavaOptions": f"{SHORT_LIVED} -Xss2m {QUIET}",
 }
 
 
@@ -50,8 +53,17 @@ def small_session(name: str, master: str = "local[1]", settings: Mapping[str, st
     return build_session(name, master, {**(settings or {}), **SMALL})
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _small_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What every Spark of these tests begins with, in this process and in others."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SPARK_HOME", str(unpacked_home(tmp_path_factory.mktemp("spark"))))
+        patched.setenv("SPARK_SUBMIT_OPTS", SHORT_LIVED)
+        yield
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(_small_spark: None) -> Iterator[SparkSession]:
     """The only session; no test stops or replaces it, and commands in this process run in it."""
     try:
         java_home()

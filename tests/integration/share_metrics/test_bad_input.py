@@ -98,7 +98,7 @@ def test_the_directory_of_another_cluster_is_refused_and_left_as_it_is(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.rule("PM-5", "PM-7", "PM-13", "PM-64", "PM-68")
+@pytest.mark.rule("PM-5", "PM-7", "PM-13", "PM-64", "PM-68", "SR-31")
 def test_what_is_no_record_is_counted_and_a_clock_that_runs_back_loses_nothing(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:

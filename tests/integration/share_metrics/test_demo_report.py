@@ -94,7 +94,6 @@ def test_the_page_has_the_numbers_of_the_demos_own_account(played: Played, repor
     assert f"{account['accepted']:,} accepted, {found['released']:,} released, {account['rejected']:,} rejected" in page
 
 
-@pytest.mark.rule("PM-2")
 def test_the_store_of_a_running_demo_is_read_as_it_is(played: Played) -> None:
     with demo_store(played.keep / DATA) as started, demo_store(played.keep / DATA) as running:
         assert running == started

@@ -164,6 +164,21 @@ def test_what_was_finished_in_a_range_needs_no_snapshot_before_it(spark: SparkSe
     assert [(row["entries"], row["finished_count"]) for row in found] == [(2, 0), (1, 15), (1, 5)]
 
 
+@pytest.mark.rule("PM-32")
+def test_a_range_begins_at_the_last_snapshot_before_it_however_long_ago(spark: SparkSession) -> None:
+    # Each names a start offset: where there is no snapshot, a range begins at the last such record.
+    released = [update(start, batches=[StateBatch(at, at, 0, 1)]) for start, at in ((0, 0), (5, 5), (5, 6))]
+    told: Told = [(0, snapshot(0)), (1, released[0]), (2, snapshot(5)), (3, released[1]), (90_000, released[2])]
+    rows = states(spark, told)
+    recent = since(rows, F.timestamp_seconds(F.lit(BASE_S + 86_400))).localCheckpoint()
+    assert [row["seq"] for row in rows_of(recent, "seq")] == [3, 4, 5]
+    windows = rows_of(replay_windows(recent), "window")
+    assert [(row["released_lb"], row["in_flight_batches"], row["incomplete"]) for row in windows] == [
+        (1, 1, False),
+        (1, 1, False),
+    ]
+
+
 @pytest.mark.rule("PM-11", "PM-32")
 def test_a_lost_tail_stands_behind_what_was_read_of_it(spark: SparkSession) -> None:
     """1-2 and 1-3 were read, then lost; the next owner knows of neither, and its update comes after the loss."""

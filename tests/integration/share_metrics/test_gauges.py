@@ -26,7 +26,7 @@ def registered(gauges: Gauges) -> CollectorRegistry:
     return registry
 
 
-@pytest.mark.rule("PM-30", "PM-38", "PM-40", "PM-42", "PM-44", "PM-45", "PM-48", "PM-50")
+@pytest.mark.rule("PM-19", "PM-38", "PM-40", "PM-42", "PM-44", "PM-45", "PM-48", "PM-50", "PM-65")
 def test_newest_values_stay_and_counts_add_up_over_batches(spark: SparkSession) -> None:
     gauges = Gauges(now=lambda: float(BASE_S + 100))
     scraped = registered(gauges)

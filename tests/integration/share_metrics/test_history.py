@@ -115,6 +115,18 @@ def test_a_batch_that_cannot_be_written_leaves_nothing(
 
 
 @pytest.mark.rule("PM-35")
+def test_a_batch_is_one_file_for_each_hour_however_many_tasks_made_it(spark: SparkSession, tmp_path: Path) -> None:
+    told = [(second, update(second)) for second in (0, 1, 2, 3_600, 3_601, 7_200)]
+    rows = states(spark, told).repartition(3)
+    write_batch(spark, tmp_path, STATE, rows, 0, Watch())
+    folder = tmp_path / "raw" / "share_state" / "batch=00000000" / "dt=1970-01-01"
+    files = {hour.name: [path.name for path in hour.glob("*.parquet")] for hour in folder.iterdir()}
+    assert sorted(files) == ["hour=10", "hour=11", "hour=12"]
+    assert [len(names) for names in files.values()] == [1, 1, 1]
+    assert all(name.endswith(".zstd.parquet") for names in files.values() for name in names)
+
+
+@pytest.mark.rule("PM-35")
 def test_what_was_put_together_stays_for_a_report_that_has_begun(spark: SparkSession, tmp_path: Path) -> None:
     """Jobs of cron end every few minutes, each with a look at how many batches there are."""
     batches = Batches(spark, tmp_path)
@@ -146,7 +158,7 @@ def test_windows_are_kept_and_what_is_old_is_not_made_anew(spark: SparkSession, 
     assert write_tables(spark, tmp_path) == []
 
 
-@pytest.mark.rule("PM-2", "PM-33", "PM-35")
+@pytest.mark.rule("PM-2", "PM-35")
 def test_hours_with_news_are_made_anew_and_no_others(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,7 +253,7 @@ def ran(spark: SparkSession, server: World, tmp_path_factory: pytest.TempPathFac
     return Ran(server, tmp_path_factory.mktemp("ran"))
 
 
-@pytest.mark.rule("PM-38", "PM-39", "PM-65")
+@pytest.mark.rule("PM-1", "PM-2", "PM-38", "PM-39", "PM-65")
 def test_a_job_shows_its_gauges_at_a_port_and_in_a_file(spark: SparkSession, ran: Ran) -> None:
     assert (ran.counts, ran.lost) == ({"share_state": 3, "group": 0, "log_meta": 2}, 0)
     assert any(words.startswith("Gauges for Prometheus are at http://127.0.0.1:") for words in ran.told)
@@ -262,7 +274,7 @@ def test_a_job_that_finds_no_new_batch_samples_where_logs_end_all_the_same(
     assert samples(spark, tmp_path).count() == 2
 
 
-@pytest.mark.rule("PM-35", "PM-39")
+@pytest.mark.rule("PM-39")
 def test_a_report_without_an_end_is_of_the_hour_before_the_newest_entry(ran: Ran, tmp_path: Path) -> None:
     words = ["report", "--data", str(ran.data), "--out", str(tmp_path / "report.html"), "--output", "json"]
     result = CliRunner().invoke(metrics, words)
@@ -270,7 +282,7 @@ def test_a_report_without_an_end_is_of_the_hour_before_the_newest_entry(ran: Ran
     assert json.loads(result.stdout)["finished"] == 4
 
 
-@pytest.mark.rule("PM-35", "PM-39")
+@pytest.mark.rule("PM-2", "PM-39")
 def test_a_report_keeps_windows_too_if_told_to(ran: Ran, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """That they are right is shown above; here, that the command asks for them, and then for the page."""
     kept: list[Path] = []

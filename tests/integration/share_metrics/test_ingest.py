@@ -74,7 +74,7 @@ def test_equal_data_gives_equal_bytes(ingested: Ingested, reported: bytes, tmp_p
     assert ingested.report(tmp_path / "again.html") == reported
 
 
-@pytest.mark.rule("PM-37", "PM-39")
+@pytest.mark.rule("PM-1", "PM-37", "PM-39")
 def test_a_report_from_the_command_line(reported: bytes) -> None:
     page = reported.decode()
     assert "G1 · AAAAAAAAAAAAAAAAAAAAAQ-0</td><td>10</td><td>30</td><td>–</td><td>10</td><td>10</td>" in page
@@ -113,7 +113,9 @@ def test_a_state_is_read_back_as_of_an_entry_or_a_time(world: World) -> None:
     assert at()["start_offset"] == 7
     second = at("--at", "1-2")
     assert (second["entry_id"], second["start_offset"], second["complete"]) == ("1-2", 100, True)
-    assert second["state_batches"] == [StateBatch(105, 106, 0, 1)._asdict()]
+    assert second["state_batches"] == [
+        {"first_offset": 105, "last_offset": 106, "delivery_state": 0, "delivery_count": 1}
+    ]
     third = datetime.fromtimestamp(1_000.002, UTC).isoformat()  # after the third entry, which is another partition's
     assert at("--at", third)["entry_id"] == "1-2"
     fourth = at("--at", "1-4")

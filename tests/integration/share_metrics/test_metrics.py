@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
@@ -54,7 +55,9 @@ def worked_example() -> list[ShareRecord]:
     ]
 
 
-@pytest.mark.rule("PM-40", "PM-41", "PM-42", "PM-43", "PM-44", "PM-45", "PM-46", "PM-49", "PM-50", "PM-53", "PM-68")
+@pytest.mark.rule(
+    "PM-40", "PM-41", "PM-42", "PM-43", "PM-44", "PM-45", "PM-46", "PM-49", "PM-50", "PM-52", "PM-53", "PM-68"
+)
 def test_the_worked_example_of_the_kip(spark: SparkSession, world: World) -> None:
     world.make_cluster(state_shards=1)
     Log(world, STREAM).state(*worked_example())
@@ -67,6 +70,7 @@ def test_the_worked_example_of_the_kip(spark: SparkSession, world: World) -> Non
         "redelivered_lb": 3, "finished_known": 20, "redelivery_ratio": 3 / 20, "snapshots": 1, "updates": 7,
         "writes": 8, "entries": 8, "hwm": 130, "lag": 10, "in_flight_width": 1, "anomalies": 0,
         "update_snapshot_ratio": 7.0, "cold_share": 0.0, "state_epoch_resets": 0, "finished_rate": 20 / 3600,
+        "spso_rate": 20 / 3600, "write_rate": 8 / 3600,
         "entries_per_finished": 8 / 20, "snapshot_update_batches": 0 / 5,
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
@@ -77,19 +81,22 @@ def test_the_worked_example_of_the_kip(spark: SparkSession, world: World) -> Non
     assert (replayed["in_flight_batches"], replayed["incomplete"]) == (0, False)
 
 
-@pytest.mark.rule("PM-30", "PM-42", "PM-52", "PM-53", "PM-59", "PM-60", "PM-68")
+@pytest.mark.rule("PM-7", "PM-30", "PM-42", "PM-45", "PM-46", "PM-52", "PM-53", "PM-59", "PM-60", "PM-68")
 def test_resets_tombstones_cold_copies_and_falls(spark: SparkSession) -> None:
+    # Ten records were finished with 15 deliveries, 4 of one at most: the five beyond one each are of two or more.
+    several = WriteStats(CAUSE_ACK, n_accept=8, n_limit=2, max_dc=4, sum_dc=15, hwm=100)
+    waiting = [StateBatch(41, 42, 0, 1), StateBatch(45, 45, 0, 2)]
     rows = states(
         spark,
         [
             (10, snapshot(100, 2)),
-            (20, update(110, stats=WriteStats(CAUSE_ACK, n_accept=8, hwm=100))),
+            (20, update(110, batches=[StateBatch(120, 121, 0, 1)], stats=several)),
             (30, snapshot(110, epoch=1, create_ms=20_000, write_ms=30_000, stats=acked(8, 1))),
             (40, update(105, epoch=1)),
-            (50, snapshot(40, epoch=2, state_epoch=2)),
+            (50, replace(snapshot(40, epoch=2, state_epoch=2, batches=waiting), leader_epoch=3)),
             (55, ShareTombstone(KEY)),
-            (70, snapshot(7, state_epoch=3)),
-            (130, update(9)),
+            (70, replace(snapshot(7, state_epoch=3), leader_epoch=4)),
+            (130, update(9)._replace(leader_epoch=5)),
             (5, update(12, stats=WriteStats(CAUSE_ACK, hwm=20))),
         ],
     ).localCheckpoint()
@@ -97,7 +104,11 @@ def test_resets_tombstones_cold_copies_and_falls(spark: SparkSession) -> None:
     assert (first["spso"], first["spso_delta"], first["finished_count"]) == (40, 5, 3)
     assert (first["snapshots"], first["cold_snapshots"], first["cold_share"]) == (2, 1, 1 / 3)
     assert second["entries_per_finished"] is second["bytes_per_finished"] is None  # nothing was finished
-    assert first["ack_accept"] == 8
+    assert (first["ack_accept"], first["limit_archived_count"]) == (8, 2)
+    assert (first["redelivered_lb"], first["redelivery_ratio"], second["redelivery_ratio"]) == (2, 0.2, None)
+    assert first["snapshot_update_batches"] == 2 / 1
+    # A share-partition that is made anew begins with whatever leader it has; and who led before leads on.
+    assert [row["leader_epoch_changes"] for row in (first, second, third)] == [1, 0, 1]
     assert first["state_epoch_resets"] == 1
     assert first["reset_jump"] == -65
     assert first["anomalies"] == 1 + 0
@@ -128,6 +139,12 @@ def test_gaps_quality_skew_and_poison(spark: SparkSession) -> None:
     }  # fmt: skip
     skew = rows_of(shard_skew(rows), "stream")[0]
     assert (skew["entries"], skew["keys"], skew["skew"], skew["gini"]) == (4, 2, 1.0, 0.0)
+    beside = rows.where("record_type = 'snapshot'").withColumn("stream", F.lit("{sgs:1}:log"))
+    uneven = rows_of(shard_skew(rows.unionByName(beside)), "stream")
+    assert [(row["entries"], row["keys"]) for row in uneven] == [(4, 2), (2, 2)]
+    assert uneven[0]["bytes"] == skew["bytes"] > uneven[1]["bytes"] > 0
+    assert [row["skew"] for row in uneven] == [4 / 3] * 2
+    assert [row["gini"] for row in uneven] == pytest.approx([1 / 6] * 2)
     replayed = rows_of(replay_windows(rows.where("group_id = 'G1' or group_id is null")), "window")
     assert [row["incomplete"] for row in replayed] == [False, True]
     suspects = rows_of(poison(rows), "offset")
@@ -311,7 +328,7 @@ def test_rows_that_come_twice_count_once(spark: SparkSession) -> None:
     assertDataFrameEqual(progress(rows.unionByName(rows), 60), progress(rows, 60))
 
 
-@pytest.mark.rule("PM-32", "PM-78")
+@pytest.mark.rule("PM-32", "PM-78", "SR-31")
 def test_a_replay_of_light_rows_is_refused_not_wrong(spark: SparkSession) -> None:
     light = [decode(Kind.SHARE_STATE, state_entry(EntryId(1, seq), snapshot(seq)), light=True) for seq in (1, 2)]
     rows = frame(spark, Kind.SHARE_STATE, light)

@@ -108,7 +108,7 @@ def test_entries_trimmed_below_the_checkpoint_are_a_gap_of_exact_size(world: Wor
     assert [row["entry_id"] for row in others] == ["1-6", "1-7", "1-8", "1-9", "1-10"]
 
 
-@pytest.mark.rule("PM-11")
+@pytest.mark.rule("PM-5", "PM-11")
 def test_entries_that_vanish_between_plan_and_read_are_a_gap(world: World) -> None:
     log = Log(world, S0)
     log.state(snapshot(0), *(update(number) for number in range(1, 10)))
@@ -155,7 +155,7 @@ def test_a_goal_makes_a_read_repeatable(world: World) -> None:
         assert len(rows(reader.read(plan.ranges))) == 3
 
 
-@pytest.mark.rule("PM-5", "PM-13")
+@pytest.mark.rule("PM-5", "PM-11", "PM-13")
 def test_malformed_and_later_entries_are_counted_rows(world: World) -> None:
     world.make_cluster(state_shards=1)
     log = Log(world, S0)
@@ -259,7 +259,7 @@ def test_the_password_comes_from_the_environment(world: World) -> None:
         store.call("k", "GET", "k")
 
 
-@pytest.mark.rule("PM-6")
+@pytest.mark.rule("PM-6", "SR-27")
 def test_a_reader_needs_no_right_to_write(world: World) -> None:
     world.make_cluster(state_shards=1)
     Log(world, S0).state(snapshot(1))

@@ -43,7 +43,7 @@ def ids(rows: DataFrame) -> list[tuple[str, str]]:
     return sorted((row.stream, row.entry_id) for row in rows.select("stream", "entry_id").collect())
 
 
-@pytest.mark.rule("PM-5", "PM-10", "PM-16", "PM-75")
+@pytest.mark.rule("PM-1", "PM-5", "PM-10", "PM-16", "PM-75")
 def test_a_batch_read_has_every_entry_once(spark: SparkSession, world: World) -> None:
     world.make_cluster(state_shards=3)
     Log(world, S0).state(snapshot(100), *(update(number) for number in range(101, 140)))
@@ -89,7 +89,7 @@ def test_a_filter_that_names_nothing_names_no_stream(world: World) -> None:
         assert source.partitions() == []
 
 
-@pytest.mark.rule("PM-77")
+@pytest.mark.rule("PM-5", "PM-77")
 def test_ending_ids_make_a_read_repeatable(spark: SparkSession, world: World) -> None:
     world.make_cluster(state_shards=1)
     log = Log(world, S0)
@@ -99,7 +99,7 @@ def test_ending_ids_make_a_read_repeatable(spark: SparkSession, world: World) ->
     assert ids(rows) == [(S0, "1-2")]
 
 
-@pytest.mark.rule("PM-8", "PM-9", "PM-35", "PM-68")
+@pytest.mark.rule("PM-8", "PM-9", "PM-68")
 def test_micro_batches_keep_the_limit_and_a_restart_goes_on(spark: SparkSession, world: World, tmp_path: Path) -> None:
     world.make_cluster(state_shards=2)
     log = Log(world, S0)

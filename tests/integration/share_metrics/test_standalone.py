@@ -22,6 +22,7 @@ from share_metrics.reader import Kind
 from tests.support.pipeline_entries import snapshot, update
 from tests.support.ports import free_port
 
+from .conftest import SHORT_LIVED
 from .world import SHAREGROUPS, Log, World
 
 STREAMS = [f"{{sgs:{number}}}:log" for number in range(4)]
@@ -30,7 +31,7 @@ BOUND_S = 400
 
 def environment() -> dict[str, str]:
     home = java_home()
-    own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
+    own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED}
     return os.environ | own | ({"JAVA_HOME": home} if home else {})
 
 
@@ -90,6 +91,7 @@ def test_a_standalone_cluster_runs_the_same_job(spark: SparkSession, world: Worl
     command = [SHAREGROUPS, "metrics", "ingest", "--store", world.url, "--data", str(data)]
     settings = (
         "spark.executor.memory=512m",
+        f"spark.executor.extraJavaOptions={SHORT_LIVED}",
         "spark.driver.host=127.0.0.1",
         "spark.scheduler.minRegisteredResourcesRatio=1",
     )

@@ -35,7 +35,6 @@ def java_of(process: subprocess.Popen[str]) -> Handle:
     raise AssertionError("no Java was started")
 
 
-@pytest.mark.rule("PM-70")
 def test_ctrl_c_amid_the_start_leaves_no_java_behind() -> None:
     process = started()
     java = java_of(process)

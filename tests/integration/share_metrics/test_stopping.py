@@ -1,11 +1,14 @@
-"""`sharegroups metrics ingest --continuous` is ended with Ctrl-C: that is how it ends, so it says what is there."""
+"""Commands are ended with Ctrl-C and SIGTERM. That is how a continuous ingest ends, so it says what is there."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -46,3 +49,43 @@ def test_ctrl_c_ends_a_continuous_ingest_with_what_is_there(world: World, tmp_pa
     assert said.splitlines()[-1] == "Stopped; run it again to go on."
     assert begun < (read_up_to(tmp_path, datetime.now(UTC)) or begun) < datetime.now(UTC)
     assert told.splitlines() == [f"share_state: 3 rows in {tmp_path}", f"group: 0 rows in {tmp_path}"]
+
+
+@contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """A command, which does not outlive the test."""
+    command = [SHAREGROUPS, "metrics", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(BOUND_S)
+
+
+@pytest.mark.rule("PM-39")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_replay_that_waits_for_its_store_ends_at_once(number: signal.Signals) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(BOUND_S)
+        store = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        with started("replay", "--store", store, "--group", "g", "--topic", "t", "--partition", "0") as process:
+            asked, _ = silent.accept()  # and nobody answers
+            process.send_signal(number)
+            assert process.communicate(timeout=BOUND_S) == ("", "")
+            asked.close()
+    assert process.returncode == 128 + number
+
+
+@pytest.mark.rule("PM-39")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_report_ends_amid_the_start_of_spark(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "raw" / "share_state" / "batch=00000000").mkdir(parents=True)
+    with started("report", "--data", str(tmp_path), "--out", str(tmp_path / "report.html")) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "Starting Spark …\n"
+        process.send_signal(number)
+        _, said = process.communicate(timeout=BOUND_S)
+    assert process.returncode == 128 + number
+    assert "Traceback" not in said
+    assert not (tmp_path / "report.html").exists()

@@ -87,7 +87,7 @@ def test_what_a_new_shard_loses_between_plan_and_tasks_is_a_gap(world: World) ->
     assert [row["entry_id"] for row in found if row["record_type"] != "gap"] == [f"1-{seq}" for seq in range(5, 10)]
 
 
-@pytest.mark.rule("PM-8", "PM-11")
+@pytest.mark.rule("PM-5", "PM-8", "PM-11")
 def test_a_query_may_start_late_without_calling_that_a_loss(world: World) -> None:
     world.make_cluster(state_shards=1)
     log = Log(world, S0)

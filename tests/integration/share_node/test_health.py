@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
-from shard_runtime.config.process_settings import SettingsError, load_settings
-from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP, RpcServer
+from shard_runtime.config.process_settings import LISTEN_PORT, SettingsError, load_settings
+from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP, ListenError, RpcServer
 from share_node.health import address_of, main, status_of
+from share_node.waiting import WaitingPort
+from tests.support.ports import free_port
 
 
 @pytest.mark.rule("CM-4")
@@ -25,6 +27,30 @@ async def test_readiness_follows_the_process() -> None:
     finally:
         await server.drain(0)
     assert await status_of(server.address, READINESS) == "UNAVAILABLE"
+
+
+@pytest.mark.rule("CM-130")
+@pytest.mark.asyncio
+async def test_a_process_that_waits_lives_and_is_not_ready_and_its_port_becomes_free() -> None:
+    settings = load_settings({"listen.host": "127.0.0.1", "listen.port": str(free_port())})
+    address = f"127.0.0.1:{settings[LISTEN_PORT]}"
+    port, second = WaitingPort(settings), WaitingPort(settings)
+    await port.open()
+    await port.open()
+    try:
+        assert await status_of(address, "") == "NOT_SERVING"
+        assert await status_of(address, LIVENESS) == "SERVING"
+        assert await status_of(address, READINESS) == "NOT_SERVING"
+        assert await status_of(address, STARTUP) == "NOT_SERVING"
+        with pytest.raises(ListenError, match=f"cannot listen on {address}: another process may have the port"):
+            await second.open()
+    finally:
+        await port.close()
+    await port.close()
+    assert await status_of(address, LIVENESS) == "UNAVAILABLE"
+    await second.open()
+    assert await status_of(address, LIVENESS) == "SERVING"
+    await second.close()
 
 
 @pytest.mark.asyncio

@@ -20,9 +20,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from kip932.ids import topic_id_text
 from shard_runtime.metrics.endpoint import CONNECTIONS_MAX, MetricsEndpoint
-from sharegroups import Admin, NewTopic, Producer
-from tests.support.node import QUICK, Cluster, unique
+from sharegroups import Admin, NewTopic, Producer, ShareConsumer
+from tests.support.node import BOUND_S, QUICK, Cluster, unique
 from tests.support.ports import free_port
 
 MONITORING = Path(__file__).parents[3] / "deploy" / "kubernetes" / "components" / "monitoring"
@@ -73,7 +74,9 @@ def alerts() -> dict[str, set[str]]:
 
 
 def test_every_alert_looks_at_what_a_real_node_serves(node: tuple[Cluster, int]) -> None:
-    served = {name for name, _ in series(scrape(node[1]))}
+    text = scrape(node[1])
+    families = {family.name for family in text_string_to_metric_families(text)}  # some have no series yet
+    served = {name for name, _ in series(text)} | families
     asked = alerts()
     assert asked["ShareGroupsShardFailed"] == {"num_partitions"}
     assert all(asked.values())
@@ -92,6 +95,42 @@ def test_a_node_shows_the_shards_of_each_role_by_state(node: tuple[Cluster, int]
         assert by_state == {"loading": 0, "active": shards, "failed": 0}, service
     assert found["event_queue_size", frozenset({("service", "share_coordinator")})] == 0
     assert found["batch_refused_records_total", frozenset({("service", "partition_leader")})] == 0
+
+
+@pytest.mark.rule("PL-1004", "PL-413")
+def test_a_node_shows_what_it_delivers(node: tuple[Cluster, int]) -> None:
+    cluster, port = node
+    topic, group = unique("delivered"), unique("group")
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic)])
+        described = admin.list_topics([topic])[topic]
+        assert described.error is None
+        topic_id = topic_id_text(described.topic_id)
+    with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+        for number in range(5):
+            producer.produce(topic, str(number))
+    before = series(scrape(port))
+    with ShareConsumer(bootstrap_servers=cluster.bootstrap, group_id=group) as consumer:
+        consumer.subscribe([topic])
+        seen = 0
+        for _ in range(BOUND_S):
+            seen += len(consumer.poll(1))
+            consumer.commit_sync()
+            if seen == 5:
+                break
+        found = series(scrape(port))
+    accepted = "share_group_record_acknowledgements_total", frozenset({("ack_type", "accept")})
+    assert found[accepted] - before[accepted] == 5
+    loads = "share_group_partition_load_time_ms_count", frozenset[tuple[str, str]]()
+    assert found[loads] - before[loads] == 1
+    of_topic = frozenset({("topic", topic)})
+    assert found["broker_topic_total_share_fetch_requests_total", of_topic] >= 1
+    assert found["broker_topic_total_share_acknowledgement_requests_total", of_topic] >= 1
+    assert found["broker_topic_failed_share_acknowledgement_requests_total", of_topic] == 0
+    where = frozenset({("group", group), ("topic_id", topic_id), ("partition", "0")})
+    assert found["share_partition_acquisition_lock_timeout_total", where] == 0
+    assert found["share_partition_in_flight_batch_count", where] == 0
+    assert found["share_session_cache_share_session_evictions_total", frozenset()] >= 0
 
 
 def test_names_outside_of_expressions_are_no_metrics() -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.simulation.checkers import Checker, Violation
+from tests.simulation.checkers.consumption import OnlyConsumed
 from tests.simulation.checkers.counts import DeliveryCounts
+from tests.simulation.checkers.dead_letters import LettersArrive, LettersTrue, NoLettersUnasked
 from tests.simulation.checkers.durability import DurableBeforeConfirmed, ToldTheTruth
 from tests.simulation.checkers.exclusion import MutualExclusion
 from tests.simulation.checkers.fencing import Fencing
 from tests.simulation.checkers.finality import AcceptIsFinal, StoredIsFinal
 from tests.simulation.checkers.first_start import FirstStart
-from tests.simulation.checkers.groups_apart import NoDeadLetters, OwnDeliveries, OwnSettings
+from tests.simulation.checkers.group_changes import ChangesEnd, ConfirmedChanges, DeletedGroups
+from tests.simulation.checkers.groups_apart import OwnDeliveries, OwnSettings
 from tests.simulation.checkers.isolation import TopicIds
 from tests.simulation.checkers.labels import LabelsKept
 from tests.simulation.checkers.lag import Drained, Lag
@@ -26,6 +29,7 @@ from tests.simulation.checkers.sessions import Sessions
 from tests.simulation.checkers.start_offset import StartOffset
 from tests.simulation.checkers.state_epochs import StateEpochs
 from tests.simulation.checkers.targets import HeartbeatTargets
+from tests.simulation.checkers.transactions import Transactions
 from tests.simulation.checkers.values import LogBegins, NoInvention, ProducedStays, StoredOnce
 from tests.simulation.checkers.window import Bounds, Memory, Window
 from tests.simulation.final import Final
@@ -35,6 +39,7 @@ ALL: tuple[Checker, ...] = (
     NothingSkipped(),
     ProducedStays(),
     LogBegins(),
+    OnlyConsumed(),
     Drained(),
     NoInvention(),
     LabelsKept(),
@@ -54,6 +59,9 @@ ALL: tuple[Checker, ...] = (
     ToldTheTruth(),
     Fencing(),
     StateEpochs(),
+    ConfirmedChanges(),
+    DeletedGroups(),
+    ChangesEnd(),
     LogEqualsState(),
     LogsOutlive(),
     ResponseShape(),
@@ -61,7 +69,9 @@ ALL: tuple[Checker, ...] = (
     TopicIds(),
     OwnSettings(),
     OwnDeliveries(),
-    NoDeadLetters(),
+    LettersArrive(),
+    LettersTrue(),
+    NoLettersUnasked(),
     GroupEpochs(),
     MemberEpochs(),
     Assignments(),
@@ -70,6 +80,7 @@ ALL: tuple[Checker, ...] = (
     Lag(),
     FetchesEnd(),
     ClientsRecover(),
+    Transactions(),
 )
 
 

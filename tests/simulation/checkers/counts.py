@@ -89,7 +89,7 @@ class _Counting:
             self._reads[event.share, event.leader_epoch].append(event)
         elif event.call == "Write":
             stored = self._lives[StateKey(event.share, event.state_epoch)].stored
-            for first, last, _, count in event.batches:
+            for first, last, _, count, *_ in event.batches:
                 for offset in offsets(first, last):
                     stored[offset] = max(count, stored.get(offset, 0))
 
@@ -119,7 +119,7 @@ class _Counting:
         for read in [read for read in reads if read.generation <= event.generation]:
             reads.remove(read)
             if read.state_epoch == event.state_epoch:
-                for first, last, _, count in read.batches:
+                for first, last, _, count, *_ in read.batches:
                     one.read.update(dict.fromkeys(offsets(first, last), count))
         one.generation = event.generation
 

@@ -43,7 +43,7 @@ class _Stored:
     def write(self, event: StateAnswered) -> None:
         """A write or read was answered NONE."""
         self.start_offset = max(self.start_offset, event.start_offset)
-        for first, last, state, _ in event.batches:
+        for first, last, state, *_ in event.batches:
             self.touched.update(offsets(first, last))
             if state in _LEAVING:
                 self.leaving.update(offsets(first, last))

@@ -11,13 +11,19 @@ from kip932.ids import EPOCH_LEAVE
 from tests.simulation.checkers import Violation
 from tests.simulation.checkers.reading import begun_ms, numbered
 from tests.simulation.final import Final as FinalState
-from tests.simulation.history import Administered, GroupSeen, HeartbeatAnswered, History
+from tests.simulation.history import Administered, GroupSeen, HeartbeatAnswered, History, SessionEnded
 
 #: The code of a heartbeat whose caller had gone before it was answered: it may have been taken.
 ABANDONED: Final = -2
 #: How much later than its session a member may be seen: samples and timers have their own pace.
 _LATE_MS: Final = 1_500
 _SESSION: Final = "share.session.timeout.ms"
+_INTERVAL: Final = "share.heartbeat.interval.ms"
+#: The heartbeat interval of groups that set none (`shape`), and what a member that a leader lost has beside it (GC-36).
+_INTERVAL_MS: Final = 1_000
+_SLACK_MS: Final = 1_000
+#: How long a leader's report may be under way, which its coordinator cannot know: the longest lateness of a message.
+_UNDER_WAY_MS: Final = 2_000
 
 Member = tuple[str, str]
 
@@ -134,23 +140,25 @@ def _same_process(one: GroupSeen, other: GroupSeen | HeartbeatAnswered) -> bool:
     return (one.process, one.incarnation) == (other.process, other.incarnation)
 
 
-def _timeouts(history: History) -> dict[str, list[int]]:
-    """The session time-outs that anybody asked for, by group."""
+def _asked_for(history: History, config: str) -> dict[str, list[int]]:
+    """The values of a config that anybody asked for, by group."""
     found: dict[str, list[int]] = defaultdict(list)
     for event in history.of(Administered):
         name, _, value = event.detail.partition("=")
-        if event.call == "IncrementalAlterConfigs" and name == _SESSION and value.isdecimal():
+        if event.call == "IncrementalAlterConfigs" and name == config and value.isdecimal():
             found[event.target].append(int(value))
     return found
 
 
 @dataclass
 class _Beats:
-    """When a member was last taken for alive, for certain and at most, and whether it said that it leaves."""
+    """When a member was last taken for alive, for certain and at most; whether it said that it leaves; and when
+    leaders ended sessions of it."""
 
     taken_ms: int = 0
     heard_ms: int = 0
     left: bool = False
+    ended_ms: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -166,7 +174,8 @@ class _Expiring:
 
 
 class Expiry:
-    """A silent member goes when its session is over, by its coordinator's count, and not before (GC-32)."""
+    """A silent member goes when its session is over, by its coordinator's count, and not before (GC-32). One that a
+    leader has lost has at least a heartbeat interval and a second from then and from its last heartbeat (GC-36)."""
 
     rules: tuple[str, ...] = ("INV-16",)
 
@@ -176,16 +185,19 @@ class Expiry:
         del final
         served_ms = begun_ms(history, "drain")
         groups: dict[str, _Expiring] = defaultdict(_Expiring)
-        asked = _timeouts(history)
-        for event in history.of(HeartbeatAnswered, GroupSeen):
+        asked, intervals = _asked_for(history, _SESSION), _asked_for(history, _INTERVAL)
+        for event in history.of(HeartbeatAnswered, GroupSeen, SessionEnded):
             group = groups[event.group_id]
+            if isinstance(event, SessionEnded):
+                group.beats[event.member_id].ended_ms.append(event.at_ms)
+                continue
             if isinstance(event, HeartbeatAnswered):
                 self._beat(group, event, served_ms)
                 continue
             timeouts = [event.session_timeout_ms, *asked[event.group_id]]
             group.shortest_ms = min(group.shortest_ms, *timeouts)
             group.longest_ms = max(group.longest_ms, *timeouts)
-            yield from self._too_early(group, event)
+            yield from self._too_early(group, event, min([_INTERVAL_MS, *intervals[event.group_id]]))
             yield from self._too_late(group, event)
             group.former = event
 
@@ -204,7 +216,7 @@ class Expiry:
             group.counting_ms = event.at_ms
 
     @staticmethod
-    def _too_early(group: _Expiring, event: GroupSeen) -> Iterator[Violation]:
+    def _too_early(group: _Expiring, event: GroupSeen, interval_ms: int) -> Iterator[Violation]:
         if group.former is None or not _same_process(group.former, event):
             return
         here = {member for member, _ in event.members}
@@ -212,11 +224,15 @@ class Expiry:
             beats = group.beats.get(member)
             if member in here or beats is None or beats.left:
                 continue
-            if event.at_ms < beats.taken_ms + group.shortest_ms:
+            lost = [at_ms for at_ms in beats.ended_ms if at_ms >= beats.taken_ms - _SLACK_MS - _UNDER_WAY_MS]
+            over_ms = beats.taken_ms + group.shortest_ms
+            if lost:  # a later loss changes nothing
+                over_ms = min(over_ms, max(beats.taken_ms, lost[0]) + interval_ms + _SLACK_MS)
+            if event.at_ms < over_ms:
                 yield Violation(
                     "INV-16",
                     f"{member} is gone from group {event.group_id} at {event.at_ms}; it was heard of at "
-                    f"{beats.taken_ms} and has {group.shortest_ms} ms",
+                    f"{beats.taken_ms}{f', lost at {lost[0]}' if lost else ''} and has until {over_ms}",
                     (group.former, event),
                 )
 

@@ -10,10 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from kip932.ids import STATE_ARCHIVING
 from tests.simulation.checkers import Violation
+from tests.simulation.checkers.causes import Changes
 from tests.simulation.checkers.reading import doomed, numbered
 from tests.simulation.final import Final as FinalState
-from tests.simulation.history import FaultStruck, History, ProcessChanged, SessionAsked, SessionEnded, Share
+from tests.simulation.history import (
+    FaultStruck,
+    History,
+    ProcessChanged,
+    SessionAsked,
+    SessionEnded,
+    Share,
+    StateAnswered,
+)
 from tests.simulation.leader_events import Locked, ObjectDropped, ObjectMade
 
 #: How long after a fault, or after a process came or went, leadership may still move and a write be in doubt: leases,
@@ -69,7 +79,9 @@ class Objects:
         """Objects as they are made, give out and are dropped."""
         del final
         judge = _Judge(history)
-        kinds = (ObjectMade, ObjectDropped, Locked, FaultStruck, ProcessChanged, SessionAsked, SessionEnded)
+        kinds = (
+            ObjectMade, ObjectDropped, Locked, FaultStruck, ProcessChanged, SessionAsked, SessionEnded, StateAnswered,
+        )  # fmt: skip
         for position, event in numbered(history, *kinds):
             if isinstance(event, FaultStruck | ProcessChanged):
                 judge.trouble.note(event)
@@ -77,6 +89,8 @@ class Objects:
                 judge.sessions.note(position, event)
             elif isinstance(event, Locked):
                 judge.gave.add(event.object_id)
+            elif isinstance(event, StateAnswered):
+                judge.answered(event)
             elif isinstance(event, ObjectMade):
                 yield from judge.made(position, event)
             else:
@@ -89,10 +103,17 @@ class _Judge:
         self.sessions = _Sessions()
         self.gave: set[int] = set()
         self._gone = doomed(history)
+        self._changes = Changes(history)
         self._born: dict[int, int] = {}
         self._alive: dict[tuple[Node, Share], ObjectMade] = {}
         self._newest: dict[Share, ObjectMade] = {}
         self._handed_over: dict[Share, ObjectDropped] = {}
+        self._letters: dict[Share, bool] = {}
+
+    def answered(self, event: StateAnswered) -> None:
+        """Whether letters wait in the state that a leader was answered last."""
+        if event.call == "Read":
+            self._letters[event.share] = any(batch[2] == STATE_ARCHIVING for batch in event.batches)
 
     def made(self, position: int, event: ObjectMade) -> Iterator[Violation]:
         """Beside a living one of the same process there is no other, and leadership moves for a cause."""
@@ -131,6 +152,8 @@ class _Judge:
             return False
         if event.reason == "released":
             return self._left(event) or self._troubled(event)
+        if event.reason == "state_replaced" and self._changes.touches(event.share, event.at_ms):
+            return True
         gone = event.at_ms >= self._gone.get(event.share.topic_id, event.at_ms + 1)
         return gone or self._troubled(event)
 
@@ -140,7 +163,10 @@ class _Judge:
         return self.trouble.lasting > 0 or before.at_ms <= self.trouble.last_ms + _AFTERMATH_MS
 
     def _left(self, event: ObjectDropped) -> bool:
-        """Whether the group had no session any more at the process, at some time since the object was made."""
+        """Whether the group had no session any more at the process, at some time since the object was made; or whether
+        it was loaded for the letters that wait in it, and forgets nothing, for it gave nothing out (PL-922)."""
+        if event.object_id not in self.gave and self._letters.get(event.share, False):
+            return True
         key = ((event.process, event.incarnation), event.share.group_id)
         return self.sessions.emptied.get(key, -1) > self._born.get(event.object_id, -1)
 

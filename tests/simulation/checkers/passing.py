@@ -184,7 +184,7 @@ def _holder(given: Iterable[_Given], seen: _Seen) -> _Given | None:
 def _counts(batches: Iterable[StateBatchSeen]) -> Counts:
     return {
         offset: count
-        for first, last, state, count in batches
+        for first, last, state, count, *_ in batches
         if state in TERMINAL_STATES
         for offset in offsets(first, last)
     }

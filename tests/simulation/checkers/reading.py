@@ -81,7 +81,7 @@ def typed(batches: Iterable[AckBatchSeen]) -> Iterator[tuple[int, int]]:
 
 def finished_in(batches: Iterable[StateBatchSeen]) -> Iterator[int]:
     """Offsets that state batches show as terminal."""
-    for first, last, state, _ in batches:
+    for first, last, state, *_ in batches:
         if state in TERMINAL_STATES:
             yield from offsets(first, last)
 
@@ -90,7 +90,7 @@ def terminal_count(start_offset: int, batches: Iterable[StateBatchSeen]) -> int:
     """How many offsets from the start offset on are terminal."""
     return sum(
         last - max(first, start_offset) + 1
-        for first, last, state, _ in batches
+        for first, last, state, *_ in batches
         if state in TERMINAL_STATES and last >= start_offset
     )
 
@@ -146,7 +146,7 @@ def shortened(history: History) -> set[str]:
     names = {
         event.target
         for event in changes
-        if event.call == "IncrementalAlterConfigs" and event.detail.startswith("retention.")
+        if event.call == "IncrementalAlterConfigs" and event.detail.startswith(("retention.", "sharegroups.retention="))
     }
     return {event.detail for event in changes if event.call == "CreateTopics" and event.target in names}
 
@@ -173,13 +173,23 @@ class Applied:
         return key not in self._refused
 
 
+#: A request that was given up arrives at most so much later: the longest lateness of a message, and a cut's end.
+_LATEST_MS: Final = 5_000
+
+
 def doomed(history: History) -> dict[str, int]:
     """Topics whose deletion was asked for, by id, and since when. Whatever came of that, nothing is promised of them: a
-    deletion of unknown outcome may have begun and then be lost with the store's tail."""
+    deletion of unknown outcome may have begun and then be lost with the store's tail; and since it names no id, it may
+    still come late, and be of the topic that was created under that name meanwhile."""
     found: dict[str, int] = {}
+    unknown_ms: dict[str, int] = {}
     for event in history.of(Administered):
         if event.call == "DeleteTopics":
             found[event.detail] = min(event.asked_ms, found.get(event.detail, event.asked_ms))
+            if event.error not in {"", "UNKNOWN_TOPIC_OR_PARTITION"}:
+                unknown_ms[event.target] = event.at_ms
+        elif event.call == "CreateTopics" and event.at_ms - unknown_ms.get(event.target, -_LATEST_MS) < _LATEST_MS:
+            found.setdefault(event.detail, event.asked_ms)
     return found
 
 

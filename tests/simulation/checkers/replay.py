@@ -14,7 +14,7 @@ def misshapen(start_offset: int, batches: tuple[StateBatchSeen, ...]) -> str:
     merged."""
     before: StateBatchSeen | None = None
     for batch in batches:
-        first, last, state, count = batch
+        first, last, state, count, *_ = batch
         if first > last or first < start_offset:
             return f"batch {batch} is empty or begins below the start offset {start_offset}"
         if before is not None:

@@ -1,11 +1,12 @@
-"""INV-12, INV-15: state begins once, goes with its topic, and begins anew only where the store has lost it."""
+"""INV-12, INV-15: state begins once; it goes or begins anew only when somebody asked for that, or the store lost it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tests.simulation.checkers import Violation
-from tests.simulation.checkers.reading import doomed, numbered
+from tests.simulation.checkers.causes import Changes
+from tests.simulation.checkers.reading import AT_THE_END, doomed, numbered
 from tests.simulation.final import Final
 from tests.simulation.history import Administered, FaultStruck, History, Share, StateAnswered, StateSeen
 
@@ -15,48 +16,72 @@ _EPOCH_CALLS = frozenset({"Initialize", "Read", "Write", "Summary"})
 
 
 class StateEpochs:
-    """The state epoch of a share-partition never changes: offsets cannot be altered yet, a topic that is created again
-    has another id, and a repair needs a fail-over of the store. State is deleted only with its topic. It begins without
-    a start offset, or at 0 where its partition came later (GC-71) or is repaired."""
+    """The state epoch of a share-partition changes only after an alteration of its start offset, or a deletion of its
+    group or of the group's offsets of its topic, and then it rises (GC-93); a repair needs a fail-over of the store. So
+    is state deleted only, or with its topic. It begins without a start offset, at 0 where its partition came later
+    (GC-71) or is repaired, or where an alteration says."""
 
     rules: tuple[str, ...] = ("INV-9", "INV-12", "INV-15")
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
         """Every answer and sample of a state, then those at the end."""
-        gone = doomed(history)
-        seen: dict[Share, StateAnswered | StateSeen] = {}
-        grown = _grown(history)
-        lost = False
-        for _, event in numbered(history, StateAnswered, StateSeen, FaultStruck):
+        judge = _Judge(history)
+        for position, event in numbered(history, StateAnswered, StateSeen, FaultStruck):
             if isinstance(event, FaultStruck):
-                lost = lost or event.fault.startswith(FAIL_OVER)
+                judge.lost = judge.lost or event.fault.startswith(FAIL_OVER)
             elif isinstance(event, StateSeen):
-                yield from _changed(seen, event, lost)
+                yield from judge.changed(position, position, event, event.at_ms)
             elif event.code == 0:
-                yield from self._answered(seen, event, gone, grown, lost)
+                yield from judge.answered(position, event)
         for state in [*final.served.values(), *final.replayed.values(), *final.rebuilt.values()]:
-            yield from _changed(seen, state, lost)
+            yield from judge.changed(AT_THE_END, AT_THE_END, state, AT_THE_END)
 
-    @staticmethod
-    def _answered(
-        seen: dict[Share, StateAnswered | StateSeen],
-        event: StateAnswered,
-        gone: dict[str, int],
-        grown: dict[str, int],
-        lost: bool,
-    ) -> Iterator[Violation]:
-        topic_id = event.share.topic_id
+
+class _Judge:
+    """`lost`: the store may have lost a tail by now. `seen`: each state's highest epoch and where it was first seen."""
+
+    def __init__(self, history: History) -> None:
+        self.lost = False
+        self._changes = Changes(history)
+        self._gone = doomed(history)
+        self._grown = _grown(history)
+        self._seen: dict[Share, tuple[int, StateAnswered | StateSeen]] = {}
+
+    def answered(self, position: int, event: StateAnswered) -> Iterator[Violation]:
+        """A call was answered NONE."""
+        share, topic_id = event.share, event.share.topic_id
         if event.call == "Delete":
-            if event.at_ms < gone.get(topic_id, event.at_ms + 1):
-                yield Violation("INV-15", f"the state of {event.share} was deleted, though its topic was not", (event,))
+            gone = event.at_ms >= self._gone.get(topic_id, event.at_ms + 1)
+            if not gone and not self._changes.deletes(share, event.at_ms):
+                yield Violation("INV-15", f"the state of {share} was deleted, and nobody asked for that", (event,))
             return
         if event.call in _EPOCH_CALLS:
-            yield from _changed(seen, event, lost)
-        later = event.at_ms >= grown.get(topic_id, event.at_ms + 1)
-        explained = event.start_offset == -1 or (event.start_offset == 0 and (later or lost))
-        if event.call == "Initialize" and not explained and topic_id not in gone:
+            yield from self.changed(event.asked, position, event, event.at_ms)
+        later = event.at_ms >= self._grown.get(topic_id, event.at_ms + 1)
+        explained = event.start_offset == -1 or (event.start_offset == 0 and (later or self.lost))
+        explained = explained or event.start_offset in self._changes.starts(share, event.at_ms)
+        if event.call == "Initialize" and not explained and topic_id not in self._gone:
             yield Violation(
-                "INV-9", f"{event.share} was initialised at {event.start_offset}, and nothing asked for that", (event,)
+                "INV-9", f"{share} was initialised at {event.start_offset}, and nothing asked for that", (event,)
+            )
+
+    def changed(self, asked: int, position: int, event: StateAnswered | StateSeen, at_ms: int) -> Iterator[Violation]:
+        """One more sight of a state; nothing stored (0 or less) is no epoch. One that was asked for before the present
+        epoch was seen may tell of the former."""
+        if event.state_epoch <= 0:
+            return
+        since, before = self._seen.setdefault(event.share, (position, event))
+        late = event.state_epoch < before.state_epoch and asked < since
+        if before.state_epoch == event.state_epoch or late:
+            return
+        self._seen[event.share] = (position, event)
+        rises = event.state_epoch > before.state_epoch
+        if not self.lost and not (rises and self._changes.touches(event.share, at_ms)):
+            yield Violation(
+                "INV-12",
+                f"the state epoch of {event.share} went from {before.state_epoch} to {event.state_epoch} by "
+                f"{event.at_ms}, and nothing explains that",
+                (before, event),
             )
 
 
@@ -68,21 +93,3 @@ def _grown(history: History) -> dict[str, int]:
             topic_id = event.detail.partition(" ")[0]
             found[topic_id] = min(event.asked_ms, found.get(topic_id, event.asked_ms))
     return found
-
-
-def _changed(
-    seen: dict[Share, StateAnswered | StateSeen], event: StateAnswered | StateSeen, lost: bool
-) -> Iterator[Violation]:
-    """One more sight of a state; nothing stored (0 or less) is no epoch."""
-    if event.state_epoch <= 0:
-        return
-    before = seen.setdefault(event.share, event)
-    if before.state_epoch != event.state_epoch:
-        seen[event.share] = event
-        if not lost:
-            yield Violation(
-                "INV-12",
-                f"the state epoch of {event.share} went from {before.state_epoch} to {event.state_epoch} by "
-                f"{event.at_ms}, and nothing explains that",
-                (before, event),
-            )

@@ -28,13 +28,13 @@ class HeartbeatTargets:
         topics = _Topics(history)
         targets: dict[tuple[str, int], list[TargetComputed]] = defaultdict(list)
         said: dict[tuple[str, str], list[Names]] = defaultdict(list)
-        ready: set[tuple[str, Partition]] = set()
+        ready: dict[tuple[str, Partition], int] = {}
         computed: dict[tuple[str, int], int] = {}
         late: set[tuple[str, str, int]] = set()
         for position, event in numbered(history, StateAnswered, TargetComputed, HeartbeatAnswered):
             if isinstance(event, StateAnswered):
-                if event.call == "Initialize" and event.code == 0:
-                    ready.add((event.share.group_id, (event.share.topic_id, event.share.partition)))
+                if event.share.topic_id not in topics.doomed or event.call != "Delete":
+                    _state(position, event, ready)
             elif isinstance(event, TargetComputed):
                 targets[event.group_id, event.epoch].append(event)
                 computed[event.group_id, event.epoch] = position
@@ -71,13 +71,22 @@ class _Topics:
         return gone or any(self.names.get(topic_id) not in names for names in said[-2:])
 
 
-def _unready(event: TargetComputed, ready: set[tuple[str, Partition]]) -> Iterator[Violation]:
+def _state(position: int, event: StateAnswered, ready: dict[tuple[str, Partition], int]) -> None:
+    """A state was initialised, or deleted: then it must be initialised again before it is assigned."""
+    key = (event.share.group_id, (event.share.topic_id, event.share.partition))
+    if event.code == 0 and event.call == "Initialize":
+        ready[key] = position
+    elif event.code == 0 and event.call == "Delete" and ready.get(key, position) < event.asked:
+        del ready[key]
+
+
+def _unready(event: TargetComputed, ready: dict[tuple[str, Partition], int]) -> Iterator[Violation]:
     for member, parts in event.target:
         strange = [part for part in parts if (event.group_id, part) not in ready]
         if strange:
             yield Violation(
                 "INV-15",
-                f"the target of {member} in {event.group_id} at epoch {event.epoch} names {strange}, which were never "
+                f"the target of {member} in {event.group_id} at epoch {event.epoch} names {strange}, which are not "
                 "initialised for this group",
                 (event,),
             )

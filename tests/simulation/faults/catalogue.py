@@ -6,6 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from tests.simulation.faults import Fault
+from tests.simulation.faults.changes import AmidChange
 from tests.simulation.faults.clients import PauseClient
 from tests.simulation.faults.clocks import Jump
 from tests.simulation.faults.network import BadNetwork, BreakStreams, Cut, Isolate
@@ -48,11 +49,17 @@ _WEIGHTS: Final[dict[type[Fault], int]] = {
 #: Only where the store has replicas.
 _WEIGHTS_OF_REPLICAS: Final[dict[type[Fault], int]] = {FailOver: 16, Split: 10}
 
-#: Every kind by its name in plans.
-KINDS: Final[dict[str, type[Fault]]] = {kind.__name__: kind for kind in (*_WEIGHTS, *_WEIGHTS_OF_REPLICAS)}
+#: Every kind by its name in plans; the last has no weight, for only runs in which groups are changed have it (`amid`).
+KINDS: Final[dict[str, type[Fault]]] = {kind.__name__: kind for kind in (*_WEIGHTS, *_WEIGHTS_OF_REPLICAS, AmidChange)}
+_AMID: Final = (0, 1, 1, 2, 3)
 
 
 def draw(rng: Random, shape: Shape) -> Fault:
     """A fault that may befall a cluster of this shape."""
     weights = {**_WEIGHTS, **(_WEIGHTS_OF_REPLICAS if shape.replicas else {})}
     return rng.choices(list(weights), list(weights.values()))[0].draw(rng, shape)
+
+
+def amid(rng: Random, shape: Shape) -> list[Fault]:
+    """What befalls changes of groups, in a run that has such."""
+    return [AmidChange.draw(rng, shape) for _ in range(rng.choice(_AMID))]

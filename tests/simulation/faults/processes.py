@@ -48,8 +48,20 @@ async def firmly(work: Coroutine[Any, Any, object]) -> None:
 async def back(world: World, name: str, down_ms: int, knows_dead: bool) -> None:
     """Start a process again after a while, unless somebody else did."""
     await asyncio.sleep(down_ms / 1000)
+    await firmly(start(world, name, knows_dead=knows_dead))
+
+
+async def start(world: World, name: str, *, knows_dead: bool = True, roles: frozenset[str] | None = None) -> None:
+    """Start a process unless it is there. The question belongs into the task that starts it: between two tasks another
+    fault may come first."""
     if not world.present(name):
-        await firmly(world.start(name, knows_dead=knows_dead))
+        await world.start(name, knows_dead=knows_dead, roles=roles)
+
+
+async def stop(world: World, name: str) -> None:
+    """Stop a process if it is ready; asked in the task that stops it, as in `start`."""
+    if ready(world, name):
+        await world.stop(name)
 
 
 async def kill(world: World, name: str) -> None:
@@ -126,7 +138,7 @@ class Stop:
     async def strike(self, world: World) -> None:
         """Stop it and start it again."""
         if ready(world, self.name):
-            await firmly(world.stop(self.name))
+            await firmly(stop(world, self.name))
             await back(world, self.name, self.down_ms, knows_dead=True)
 
     def __str__(self) -> str:
@@ -153,13 +165,13 @@ class Visit:
         if world.present(self.name):
             return
         try:
-            await firmly(world.start(self.name, roles=frozenset(self.roles)))
+            await firmly(start(world, self.name, roles=frozenset(self.roles)))
             await asyncio.sleep(self.ms / 1000)
         finally:
             if self.killed:
                 await kill(world, self.name)
-            elif ready(world, self.name):
-                await firmly(world.stop(self.name))
+            else:
+                await firmly(stop(world, self.name))
 
     def __str__(self) -> str:
         roles = "every role" if frozenset(self.roles) == ROLES else ", ".join(self.roles)

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.simulation.mutants.changes import CHANGES
+from tests.simulation.mutants.consumption import CONSUMPTION
+from tests.simulation.mutants.letters import LETTERS
+from tests.simulation.mutants.lost_members import LOST_MEMBERS
 from tests.simulation.mutants.mutant import Mutant
 from tests.simulation.mutants.parts import PARTS
 from tests.simulation.mutants.schedules import SCHEDULES
+from tests.simulation.mutants.share_partition import SHARE_PARTITION
+from tests.simulation.mutants.transactions import TRANSACTIONS
 from tests.simulation.mutants.wiring import WIRING
 
-MUTANTS: Final[tuple[Mutant, ...]] = (*SCHEDULES, *WIRING, *PARTS)
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    *SCHEDULES, *CHANGES, *LETTERS, *TRANSACTIONS, *CONSUMPTION, *WIRING, *PARTS, *SHARE_PARTITION, *LOST_MEMBERS,
+)  # fmt: skip

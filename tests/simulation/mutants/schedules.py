@@ -81,9 +81,8 @@ SCHEDULES: Final = (
         (
             Edit(
                 "shard_runtime.hosting.replay",
-                "        for entry in page:\n            try:\n                _require_next(",
-                "        for entry in page[:-2] if len(page) < page_entries else page:\n"
-                "            try:\n                _require_next(",
+                "        await replay.page(page)\n",
+                "        await replay.page(page[:-2] if len(page) < page_entries else page)\n",
             ),
         ),
     ),

@@ -17,7 +17,14 @@ from tests.simulation.mutants.mutant import Edit, Mutant, MutantError, plant
 
 ROOT = Path(__file__).parents[3]
 #: Found by tests that take less than a second: planted in every run of the suite, so that the proof itself cannot rot.
-CHEAP = ("refused-batch-believed", "sweep-keeps-the-dead", "one-page-of-control", "no-retention", "slow-store-expires")
+CHEAP = (
+    "refused-batch-believed",
+    "sweep-keeps-the-dead",
+    "one-page-of-control",
+    "no-retention",
+    "slow-store-expires",
+    "gap-resolved-unseen",
+)
 IDS = [mutant.name for mutant in MUTANTS]
 
 

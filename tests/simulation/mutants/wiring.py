@@ -8,6 +8,26 @@ from tests.simulation.mutants.mutant import Edit, Mutant
 
 WIRING: Final = (
     Mutant(
+        "letters-left-are-forgotten",
+        "letters that a share-partition leaves behind are neither told nor tried before a member comes",
+        ("PL-922",),
+        (Edit("partition_leader.dead_letters.post", "        self._note_left(box, stretches)\n", ""),),
+        ("tests/unit/partition_leader/dead_letters/test_left.py",),
+    ),
+    Mutant(
+        "letters-keep-their-back-off",
+        "a topic that is made again is looked at once, and then only after the pause that had grown meanwhile",
+        ("PL-912",),
+        (
+            Edit(
+                "partition_leader.dead_letters.core.waiting",
+                "        self.pace = 0\n        self._waiting",
+                "        self._waiting",
+            ),
+        ),
+        ("tests/unit/partition_leader/dead_letters/test_post.py",),
+    ),
+    Mutant(
         "refused-batch-believed",
         "a produce that is refused as a whole leaves its first batch known: a retry of it is confirmed and lost",
         ("CM-43",),

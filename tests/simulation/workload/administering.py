@@ -11,6 +11,7 @@ from kip932.ids import TopicPartition
 from kip932.rpc.transport import TransportError
 from sharegroups.aio import Admin
 from tests.simulation.history import Administered
+from tests.simulation.shape import CONSUMED
 from tests.simulation.workload import configs
 from tests.simulation.workload.cast import Cast
 from tests.simulation.workload.topics import Topics, admin_of
@@ -31,7 +32,8 @@ _INTERVALS = (
     ("share.assignment.interval.ms", ("0", "400", "1500")),
 )
 _RETENTION = (("retention.ms", ("1000", "3000")), ("retention.bytes", ("1", "300", "2000")))
-_KEEP_ALL = (("retention.ms", "-1"), ("retention.bytes", "-1"))
+_NEEDED = ("sharegroups.retention", "consumed")
+_KEEP_ALL = (("retention.ms", "-1"), ("retention.bytes", "-1"), ("sharegroups.retention", "time_and_size"))
 
 
 class Administrator:
@@ -54,6 +56,9 @@ class Administrator:
             return
         async with admin_of(self._witness) as admin:
             chores = self._chores(admin)
+            if CONSUMED in self._world.shape.pressures:
+                for topic in self._cast.topics:
+                    await self._keep_only_needed(admin, topic)
             while await self._cast.pause(self._rng.uniform(0.1, 1.4)):
                 await self._rng.choice(chores)()
 
@@ -78,6 +83,8 @@ class Administrator:
         pressures = self._world.shape.pressures
         if "retention" in pressures:
             chores += [lambda: self._retain(admin)] * 2
+        if CONSUMED in pressures:
+            chores.append(lambda: self._keep_only_needed(admin, self._pressed.choice(list(self._cast.topics))))
         if "intervals" in pressures:
             chores += [lambda: self._time(admin)] * 2
         if self._mortal:
@@ -102,6 +109,12 @@ class Administrator:
             name, values = self._pressed.choice(_RETENTION)
             self._short[topic] = None
             await self._keep(admin, topic, ((name, self._pressed.choice([*values, "-1"])),))
+
+    async def _keep_only_needed(self, admin: Admin, topic: str) -> None:
+        """Let a topic keep only what some group still needs."""
+        if topic in self._world.topics:
+            self._short[topic] = None
+            await self._keep(admin, topic, (_NEEDED,))
 
     async def _keep(self, admin: Admin, topic: str, changes: tuple[tuple[str, str], ...]) -> None:
         await configs.alter(self._witness, admin, topic, changes, of_topic=True)

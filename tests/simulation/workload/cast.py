@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Self
 
 from tests.simulation.history import Place
+from tests.simulation.shape import TRANSACTIONS
 from tests.simulation.workload.topics import Topics, admin_of
 from tests.simulation.workload.witness import Witness
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 #: How often somebody looks whether a topic has come, or whether the work is over.
 _LOOK_S = 0.1
 _NAP_S = 0.5
+ISOLATION_LEVEL = "share.isolation.level"
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class GroupRules:
     """A group: what it reads, the configs that it begins with, and how its members are on the whole.
 
     `size`: members at a time; `hasty` ones stay for less than a second. `explicit`: share of those that acknowledge
-    explicitly. `poison`: records that no member ever finishes, one in so many; 0 for none.
+    explicitly. `poison`: records that no member ever finishes, one in so many; 0 for none. `rest_s`: for how long a
+    place in the group is empty behind a member, at most.
     """
 
     name: str
@@ -36,6 +39,7 @@ class GroupRules:
     hasty: bool
     explicit: float
     poison: int
+    rest_s: float = 0.2
 
     def pressed(self, rng: Random, pressures: Collection[str]) -> Self:
         """The same group with what the run's pressures (`shape.PRESSURES`) make of its configs."""
@@ -46,6 +50,8 @@ class GroupRules:
             configs["share.renew.acknowledge.enable"] = "false"
         if "assignment" in pressures:
             configs["share.assignment.interval.ms"] = rng.choice(["400", "1500"])
+        if TRANSACTIONS in pressures:
+            configs[ISOLATION_LEVEL] = "read_committed"
         if "bulk" in pressures:
             configs["share.partition.max.record.locks"] = "2000"
         return replace(self, configs=tuple(configs.items()))

@@ -7,19 +7,25 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from tests.simulation.shape import CHANGES, LETTERS, TRANSACTIONS
 from tests.simulation.workload import Workload
 from tests.simulation.workload.administering import Administrator
 from tests.simulation.workload.cast import Cast, GroupRules
+from tests.simulation.workload.changing import changed_groups
 from tests.simulation.workload.groups import ShareGroup
 from tests.simulation.workload.misbehaving import Misbehaving
+from tests.simulation.workload.operating import Operator
+from tests.simulation.workload.postmaster import Postmaster
 from tests.simulation.workload.producing import BULK, BurstyProducer, Habits
+from tests.simulation.workload.transacting import TransactionalProducer, TransactionHabits
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
 def draw_crew(world: World, rng: Random) -> list[Workload]:
-    """One to three topics, one to three groups, producers for all topics, and perhaps an administrator and rogues.
+    """One to three topics, one to three groups, producers for all topics, and perhaps an administrator and rogues;
+    beside them, if the run has that pressure, groups that are changed.
 
     Leaving workloads out changes nothing of what the others draw; the topics are created whoever is left.
     """
@@ -37,12 +43,26 @@ def draw_crew(world: World, rng: Random) -> list[Workload]:
         crew.append(Misbehaving(cast, _source(rng), "rogue", rng.choice(groups)))
     if rng.random() < 0.7:
         crew.append(Administrator(cast, _source(rng), "admin", topics[1:] if rng.random() < 0.6 else ()))
+    if TRANSACTIONS in pressures:
+        crew += [_transactional(cast, world.random(f"{TRANSACTIONS}/{name}"), name, topics) for name in ("x0", "x1")]
+        operator = world.random(f"{TRANSACTIONS}/operator")
+        crew += [Operator(cast, operator, "operator")] if operator.random() < 0.5 else []
+    if CHANGES in pressures:
+        crew += changed_groups(cast, world.random(CHANGES), topics)
+    if LETTERS in pressures:
+        crew.append(Postmaster(cast, world.random(LETTERS), "postmaster"))
     return crew
 
 
 def _source(rng: Random) -> Random:
     """One of its own, so that nobody's draws depend on what others do."""
     return Random(rng.getrandbits(64))
+
+
+def _transactional(cast: Cast, rng: Random, name: str, topics: Sequence[str]) -> TransactionalProducer:
+    """It writes to the first topic, and to others perhaps."""
+    some = tuple(topic for topic in topics[1:] if rng.random() < 0.6)
+    return TransactionalProducer(cast, rng, name, TransactionHabits.draw(rng, (topics[0], *some)))
 
 
 def _producer(cast: Cast, rng: Random, name: str, topics: Sequence[str]) -> BurstyProducer:

@@ -6,11 +6,12 @@ import asyncio
 from random import Random
 
 from kip932.ids import TopicPartition
+from shard_runtime.config import kafka_configs
 from sharegroups.aio import Admin
 from tests.simulation.history import ClientFailed
 from tests.simulation.shape import SIZE_FLAG
 from tests.simulation.workload import configs
-from tests.simulation.workload.cast import Cast, GroupRules
+from tests.simulation.workload.cast import ISOLATION_LEVEL, Cast, GroupRules
 from tests.simulation.workload.consuming import Member
 from tests.simulation.workload.manners import TIDY, Ending, Manners
 from tests.simulation.workload.topics import Topics, admin_of
@@ -22,6 +23,7 @@ _DRAIN_POLL_S = 2.0
 #: A consumer that a full group refuses gives up, so that the one that drains comes when the dead have expired. Sessions
 #: last 10 s; one that ends after the coordinator could not judge for a while lasts as long once more (GC-32a).
 _EXPIRED_S = 24.0
+_LOOK_S = 0.1
 #: Polls in a row that brought nothing, with lag 0 behind each, before the group counts as empty.
 _QUIET = 2
 
@@ -46,9 +48,20 @@ class ShareGroup:
             while self._cast.working:
                 if await configs.alter(witness, admin, self.name, self._rules.configs) not in configs.UNSURE:
                     break
+        while not self._committed_only() and await self._cast.pause(_LOOK_S):
+            pass
         async with asyncio.TaskGroup() as tasks:
             for number, rng in enumerate(self._slots):
                 tasks.create_task(self._fill(number, rng))
+
+    def _committed_only(self) -> bool:
+        """Whether every process knows by now that the group reads committed records only, if it is to. A process that
+        comes later knows it from the beginning."""
+        wanted = dict(self._rules.configs).get(ISOLATION_LEVEL)
+        nodes = [process.node for process in self._world.processes.values() if process.ready]
+        return wanted is None or all(
+            node.configs.group(self.name, kafka_configs.GROUP_ISOLATION_LEVEL) == wanted for node in nodes
+        )
 
     async def drain(self) -> None:
         """A fresh member accepts what is left of topics that still exist, until nothing is."""
@@ -76,13 +89,13 @@ class ShareGroup:
                 member.gone()
             if task.done() and not task.cancelled():
                 task.result()
-            await self._cast.pause(rng.uniform(0, 0.2))
+            await self._cast.pause(rng.uniform(0, self._rules.rest_s))
 
     async def _drain(self, witness: Witness) -> None:
         async with admin_of(witness) as admin:
-            partitions = await self._partitions(Topics(witness, admin))
-            if partitions:
-                await self._empty(witness, admin, partitions)
+            topics = Topics(witness, admin)
+            if partitions := await self._partitions(topics):
+                await self._empty(witness, admin, topics, partitions)
 
     async def _partitions(self, topics: Topics) -> list[TopicPartition]:
         found: list[TopicPartition] = []
@@ -92,11 +105,12 @@ class ShareGroup:
                 found += [TopicPartition(name, part.partition) for part in topic.partitions]
         return found
 
-    async def _empty(self, witness: Witness, admin: Admin, partitions: list[TopicPartition]) -> None:
+    async def _empty(self, witness: Witness, admin: Admin, topics: Topics, partitions: list[TopicPartition]) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + _DRAIN_S
         member = Member(self._cast, self._rules, witness, TIDY, self._rng)
-        member.join(dict.fromkeys(partition.topic for partition in partitions))
+        joined = dict.fromkeys(partition.topic for partition in partitions)
+        member.join(joined)
         quiet = 0
         while quiet < _QUIET:
             if loop.time() > end:
@@ -105,6 +119,8 @@ class ShareGroup:
             if await member.step(_DRAIN_POLL_S):
                 quiet = 0
                 continue
+            # A node that lagged behind may have told of a topic that is gone now.
+            partitions = [one for one in await self._partitions(topics) if one.topic in joined]
             seen = await configs.lags(witness, admin, self.name, partitions)
             quiet = quiet + 1 if seen and not any(seen.get(partition, -1) for partition in partitions) else 0
         await member.leave()

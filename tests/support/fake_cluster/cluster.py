@@ -6,14 +6,17 @@ What it claims that services do is held by `tests/contracts/services`, which rea
                      CreatePartitions
     configs.py       test_configs.py: DescribeConfigs, IncrementalAlterConfigs
     coordinator.py   test_groups.py: heartbeats, assignments, groups and their offsets
-    leader.py        test_produce.py: Produce and ProduceStream; test_deleted_records.py: DeleteRecords
+    group_changes.py test_group_changes.py: DeleteGroups, DeleteShareGroupOffsets, AlterShareGroupOffsets
+    leader.py        test_produce.py: Produce and ProduceStream; test_deleted_records.py: DeleteRecords, ListOffsets;
+                     test_plain_fetch.py: Fetch
     share.py         test_share_sessions.py, test_share_stream.py: sessions, parked fetches, streams
+    transactions.py  test_produce.py: InitProducerId with a transactional id, EndTxn, what is told of transactions
     log.py           test_records.py, test_locks.py; test_produce.py for producers; test_deleted_records.py
 
 An RPC that the client calls and that is not there is not faked; an answer holds only the fields that a client reads.
 What a test breaks is no claim: `faults.py` (planned errors, lost answers, streams that break), `silence.py` (nodes that
 say nothing), nodes that are stopped (`network.stop`), leaders that move or are gone (`leaders`, `move_leader`), and
-what a test plants in `state.py`. `unserved.py` has transactions, which no service has.
+what a test plants in `state.py`.
 """
 
 from __future__ import annotations

@@ -10,22 +10,23 @@ from kip932.api.v1 import (
     share_group_describe_pb2,
     share_group_heartbeat_pb2,
 )
+from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.ids import TopicIdPartition
-from tests.support.fake_cluster.state import FakeState
+from tests.support.fake_cluster.group_changes import GROUP_ID_NOT_FOUND, LEADER_NOT_AVAILABLE, GroupChanges
 
 UNKNOWN_MEMBER_ID: Final = 25
-GROUP_ID_NOT_FOUND: Final = 69
+#: All operations on a group; and what stands there for who does not ask.
+OPERATIONS: Final = 3400
+NOT_ASKED: Final = -(2**31)
 FENCED_MEMBER_EPOCH: Final = 110
 LEAVE: Final = -1
+COORDINATOR_NOT_AVAILABLE: Final = 15
 INTERVAL_MS: Final = 5_000
 #: For a member that waits until its first partitions are initialised.
 SOON_MS: Final = 250
 
 
-class Coordinator:
-    def __init__(self, fake: FakeState) -> None:
-        self.fake = fake
-
+class Coordinator(GroupChanges):
     async def share_group_heartbeat(
         self, request: share_group_heartbeat_pb2.ShareGroupHeartbeatRequest, context: Any
     ) -> share_group_heartbeat_pb2.ShareGroupHeartbeatResponse:
@@ -85,10 +86,15 @@ class Coordinator:
     async def list_groups(self, request: Any, context: Any) -> list_groups_pb2.ListGroupsResponse:
         response = list_groups_pb2.ListGroupsResponse()
         self.fake.refuse(response, self.fake.take_error("list_groups"))
+        states = {state.lower() for state in request.states_filter.values}
         for group in self.fake.groups:
+            if states and self._state(group).lower() not in states:
+                continue
             response.groups.add(
                 group_id=group, protocol_type="share", group_state=self._state(group), group_type="share"
             )
+        for shard, error in self.fake.unserved.items():
+            response.unserved_shards.add(shard=shard, error_code=ErrorCode.ValueType(error))
         return response
 
     def _state(self, group: str) -> str:
@@ -101,6 +107,9 @@ class Coordinator:
         response = share_group_describe_pb2.ShareGroupDescribeResponse()
         names = {topic_id: name for name, (topic_id, _) in fake.topics.items()}
         for name in request.group_ids:
+            if planned := fake.take_error("describe"):
+                response.groups.add(group_id=name, error_code=planned)
+                continue
             if name not in fake.groups:
                 error = f"Group {name} not found."
                 response.groups.add(group_id=name, error_code=GROUP_ID_NOT_FOUND, error_message=error)
@@ -113,6 +122,7 @@ class Coordinator:
                 group_epoch=epoch,
                 assignment_epoch=epoch,
                 assignor_name="simple",
+                authorized_operations=OPERATIONS if request.include_authorized_operations else NOT_ASKED,
             )
             for member_id in members:
                 member = group.members.add(
@@ -147,12 +157,22 @@ class Coordinator:
             for name, numbers in ({} if error else wanted).items():
                 topic = group.topics.add(topic_name=name, topic_id=fake.topics[name][0])
                 for number in numbers:
-                    self._describe(topic, fake.partition(name, number), asked.group_id)
+                    self._describe(topic, fake.partition(name, number), asked.group_id, asked.include_backlog)
         return response
 
-    def _describe(self, topic: Any, partition: TopicIdPartition, group: str) -> None:
+    def _describe(self, topic: Any, partition: TopicIdPartition, group: str, backlog: bool) -> None:
         log = self.fake.logs[partition]
         found = topic.partitions.add(partition_index=partition.partition, start_offset=-1, leader_epoch=0, lag=-1)
+        if self.fake.leaders[partition][0] < 0:
+            found.error_code = LEADER_NOT_AVAILABLE
+            return
+        if partition in self.fake.stateless:
+            found.error_code = ErrorCode.ValueType(COORDINATOR_NOT_AVAILABLE)
+            found.error_message = self.fake.stateless[partition]
+            return
         if group in log.states:
             found.start_offset, found.lag = log.start(group), log.lag(group)
             found.leader_epoch = self.fake.leaders[partition][1]
+            letters = [state for state, _, _ in log.states[group].values() if state == "archiving"]
+            if backlog and letters:
+                found.dead_letters = len(letters)

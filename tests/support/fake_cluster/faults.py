@@ -2,7 +2,7 @@
 
 `errors["produce"].append(19)` lets the next Produce fail with 19; the words are those of `take_error`. Two of them are
 no error codes but deeds, whatever the number: "produce_stream" ends a stream without an answer, "produce_lost" appends
-and loses the answer.
+and loses the answer, "end_txn_lost" decides and loses the answer.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ class Faults:
         self.throttle_ms = 0
         #: Partitions that answer a Produce with this error.
         self.unloadable: dict[TopicIdPartition, int] = {}
+        #: Partitions whose share state no coordinator tells, with the text of COORDINATOR_NOT_AVAILABLE.
+        self.stateless: dict[TopicIdPartition, str] = {}
+        #: Shards of the group log that no node lists groups of, and with which error; which groups these are is the
+        #: test's to say.
+        self.unserved: dict[int, int] = {}
         self.stream_tasks: dict[int, set[asyncio.Task[Any]]] = defaultdict(set)
 
     def take_error(self, what: str) -> ErrorCode.ValueType:

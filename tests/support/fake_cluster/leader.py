@@ -1,14 +1,14 @@
-"""The fake cluster's partition leader: what Produce, ShareFetch and ShareAcknowledge have in common, and Produce."""
+"""The fake cluster's partition leader: Produce, plain Fetch, ListOffsets, DeleteRecords; sessions are in `share`."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from kip932.api.v1 import delete_records_pb2, produce_pb2
+from kip932.api.v1 import delete_records_pb2, explain_record_pb2, fetch_pb2, list_offsets_pb2, produce_pb2
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.ids import TopicIdPartition
 from shard_runtime.rpc.binding import ServerStream
-from tests.support.fake_cluster.log import INVALID_RECORD, INVALID_REQUEST
+from tests.support.fake_cluster.log import INVALID_RECORD, OFFSET_OUT_OF_RANGE
 from tests.support.fake_cluster.share import ShareRequests
 
 INVALID_REQUIRED_ACKS: Final = 21
@@ -30,6 +30,47 @@ class Leader(ShareRequests):
                 code = ErrorCode.ValueType(error)
                 found.add(partition_index=part.partition_index, low_watermark=first, error_code=code)
         return response
+
+    async def list_offsets(self, request: Any, context: Any) -> list_offsets_pb2.ListOffsetsResponse:
+        response = list_offsets_pb2.ListOffsetsResponse()
+        for topic in request.topics:
+            found = response.topics.add(topic_id=topic.topic_id).partitions
+            for part in topic.partitions:
+                log = self.fake.logs[TopicIdPartition(topic.topic_id, part.partition_index)]
+                error = self.fake.take_error("list_offsets")
+                offset = -1 if error else log.offset_for(part.timestamp)
+                found.add(partition_index=part.partition_index, offset=offset, error_code=error)
+        return response
+
+    async def fetch(self, request: Any, context: Any) -> fetch_pb2.FetchResponse:
+        """Answered at once, whatever there is."""
+        response = fetch_pb2.FetchResponse()
+        for topic in request.topics:
+            found = response.responses.add(topic_id=topic.topic_id).partitions
+            for asked in topic.partitions:
+                partition = TopicIdPartition(topic.topic_id, asked.partition)
+                part = found.add(partition_index=asked.partition)
+                error = self.fake.take_error("fetch") or self.trouble(partition, part, response)
+                log = self.fake.logs[partition]
+                if not error and not log.first <= asked.fetch_offset <= log.end:
+                    error = OFFSET_OUT_OF_RANGE
+                part.error_code = ErrorCode.ValueType(error)
+                part.high_watermark, part.log_start_offset = (-1, -1) if error else (log.end, log.first)
+                part.last_stable_offset = part.high_watermark
+                if not error:
+                    part.records.extend(log.read(asked.fetch_offset, min(asked.partition_max_bytes, request.max_bytes)))
+        return response
+
+    async def explain_record(self, request: Any, context: Any) -> explain_record_pb2.ExplainRecordResponse:
+        """What a test has planted: only services know why."""
+        self.fake.questions.append(request)
+        partition = TopicIdPartition(request.topic_id, request.partition_index)
+        response = explain_record_pb2.ExplainRecordResponse()
+        error = self.fake.take_error("explain_record") or self.trouble(partition, response, response)
+        if error:
+            response.error_code = ErrorCode.ValueType(error)
+            return response
+        return self.fake.explained[partition]
 
     async def produce_stream(self, stream: ServerStream) -> None:
         while (message := await stream.read()) is not None:
@@ -54,19 +95,25 @@ class Leader(ShareRequests):
                 outcome = result.partition_responses.add(index=part.index, base_offset=-1)
                 error = self.fake.take_error("produce") or self.fake.unloadable.get(partition, 0)
                 error = error or self._refusal(request) or self.trouble(partition, outcome, response)
-                outcome.error_code = ErrorCode.ValueType(error or self._store(partition, part, outcome))
+                outcome.error_code = ErrorCode.ValueType(
+                    error or self._store(partition, part, outcome, request.transactional_id)
+                )
         self.fake.notify()
         return response
 
     def _refusal(self, request: produce_pb2.ProduceRequest) -> int:
         if request.acks not in (-1, 1):
             return INVALID_REQUIRED_ACKS
-        return INVALID_REQUEST if request.HasField("transactional_id") else 0
+        return 0
 
-    def _store(self, partition: TopicIdPartition, part: Any, outcome: Any) -> int:
+    def _store(self, partition: TopicIdPartition, part: Any, outcome: Any, transactional_id: str) -> int:
         if not part.batches:
             return INVALID_RECORD
         for batch in part.batches:
+            if batch.is_transactional is not bool(transactional_id):
+                return INVALID_RECORD
+            if transactional_id and (refused := self.fake.transactions.join(transactional_id, batch, partition)):
+                return refused
             error, base = self.fake.logs[partition].produce(batch)
             if error:
                 return error

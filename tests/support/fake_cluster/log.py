@@ -8,10 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kip932.api.v1.record_batch_pb2 import FetchedBatch
-from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, ACK_RENEW, ACQUIRE_RECORD_LIMIT
+from kip932.ids import (
+    ACK_ACCEPT,
+    ACK_GAP,
+    ACK_REJECT,
+    ACK_RELEASE,
+    ACK_RENEW,
+    ACQUIRE_RECORD_LIMIT,
+    OFFSET_LATEST,
+    POLICY_DELAY,
+)
+from kip932.record_batches import compression_of, open_batch
 
 OFFSET_OUT_OF_RANGE: Final = 1
 INVALID_REQUEST: Final = 42
+UNSUPPORTED_COMPRESSION_TYPE: Final = 76
 OUT_OF_ORDER_SEQUENCE_NUMBER: Final = 45
 INVALID_PRODUCER_EPOCH: Final = 47
 INVALID_RECORD: Final = 87
@@ -19,6 +30,8 @@ INVALID_RECORD_STATE: Final = 121
 
 #: After so many deliveries a record is archived: the default of group.share.delivery.count.limit.
 DELIVERIES_MAX: Final = 5
+#: The longest delay of a release, ms (PL-931): the default of sharegroups.retry.delay.max.ms. There is no back-off.
+DELAY_MAX_MS: Final = 86_400_000
 #: Batches of a producer that are known again.
 _BATCHES_KEPT: Final = 5
 _FINISHED: Final = ("acknowledged", "archived")
@@ -45,8 +58,12 @@ class Log:
     end: int = 0
     #: Records before it are deleted.
     first: int = 0
+    #: What the leader takes for the time of an append, ms since 1970.
+    now_ms: int = 1_000
     states: dict[str, dict[int, State]] = field(default_factory=lambda: defaultdict(dict))
     _producers: dict[int, _Producer] = field(default_factory=dict)
+    #: When the batch with this base offset was appended.
+    _appended: dict[int, int] = field(default_factory=dict)
 
     # Produce.
 
@@ -54,6 +71,7 @@ class Log:
         """Store a batch; its base offset."""
         base = self.end
         self.batches.append(FetchedBatch(base_offset=base, count=count, batch=data, is_control=is_control))
+        self._appended[base] = self.now_ms
         self.end += count
         return base
 
@@ -76,12 +94,36 @@ class Log:
         known.next_sequence += batch.record_count
         return 0, base
 
+    def read(self, offset: int, max_bytes: int) -> list[FetchedBatch]:
+        """The batches from the one with this offset on: one, and more while they have room."""
+        found, size = list[FetchedBatch](), 0
+        for batch in self.batches:
+            if batch.base_offset + batch.count <= offset:
+                continue
+            size += len(batch.batch)
+            if found and size > max_bytes:
+                break
+            found.append(FetchedBatch(append_time_ms=self._appended[batch.base_offset]))
+            found[-1].MergeFrom(batch)
+        return found
+
     def delete_before(self, offset: int) -> tuple[int, int]:
         """Delete the records before an offset, -1 for all: error code, and the first offset that is left or -1."""
         if not -1 <= offset <= self.end:
             return OFFSET_OUT_OF_RANGE, -1
         self.first = max(self.first, self.end if offset == -1 else offset)
         return 0, self.first
+
+    def offset_for(self, timestamp: int) -> int:
+        """The end for -1, the first offset for -2, else that of the first record at or after a time, -1 for none."""
+        if timestamp < 0:
+            return self.end if timestamp == OFFSET_LATEST else self.first
+        for batch in self.batches:
+            base_ms, records = open_batch(batch.batch, batch.count)
+            for offset, record in enumerate(records, batch.base_offset):
+                if offset >= self.first and base_ms + record.timestamp_delta_ms >= timestamp:
+                    return offset
+        return -1
 
     # What a group sees.
 
@@ -101,9 +143,10 @@ class Log:
         states = self.states[request.group_id]
         cut = request.share_acquire_mode == ACQUIRE_RECORD_LIMIT
         batches, ranges, taken = [], list[tuple[int, int, int]](), 0
+        unreadable = self.unreadable(request)
         for batch in self.batches:
             before = taken
-            if taken >= records_max:
+            if taken >= records_max or batch is unreadable:
                 break
             for offset in range(batch.base_offset, batch.base_offset + batch.count):
                 state, _, count = states.get(offset, _NEW)
@@ -119,17 +162,29 @@ class Log:
                 batches.append(batch)
         return batches, ranges
 
-    def acknowledge(self, request: Any, batches: Any) -> tuple[int, list[int]]:
-        """Apply one partition's acknowledgements, all or none: error code, and the offsets whose lock is renewed."""
+    def unreadable(self, request: Any) -> FetchedBatch | None:
+        """The first batch with an available record that the member of a ShareFetch cannot decompress (PL-257)."""
+        states, kinds = self.states[request.group_id], {0, 1, *request.compression_types}
+        for batch in self.batches:
+            offsets = range(max(self.first, batch.base_offset), batch.base_offset + batch.count)
+            if compression_of(batch.batch) not in kinds and any(
+                states.get(offset, _NEW)[0] == "available" for offset in offsets
+            ):
+                return batch
+        return None
+
+    def acknowledge(self, request: Any, batches: Any) -> tuple[int, list[int], dict[int, int]]:
+        """Apply one partition's acknowledgements, all or none: error code, the offsets whose lock is renewed, and the
+        released ones that wait, each with its delay (ms)."""
         if _malformed(batches, request.is_renew_ack):
-            return INVALID_REQUEST, []
+            return INVALID_REQUEST, [], {}
         states, start = self.states[request.group_id], self.start(request.group_id)
         given = [(offset, kind) for offset, kind in _each(batches) if offset >= start]
         for offset, _ in given:
             if offset > max(states, default=-1):
-                return INVALID_REQUEST, []
+                return INVALID_REQUEST, [], {}
             if states.get(offset, _NEW)[:2] != ("acquired", request.member_id):
-                return INVALID_RECORD_STATE, []
+                return INVALID_RECORD_STATE, [], {}
         for offset, kind in given:
             state, holder, count = states[offset]
             if kind == ACK_RELEASE:
@@ -141,7 +196,11 @@ class Log:
                 ACK_REJECT: ("archived", "", count),
                 ACK_RENEW: (state, holder, count),
             }[kind]
-        return 0, [offset for offset, kind in given if kind == ACK_RENEW]
+        delays = {offset: delay for offset, delay in _delays(batches) if delay > 0 and offset in dict(given)}
+        for offset in delays:
+            if states[offset][0] == "available":
+                states[offset] = ("delayed", "", states[offset][2])
+        return 0, [offset for offset, kind in given if kind == ACK_RENEW], delays
 
     def give_back(self, group: str, offset: int) -> None:
         """An acquired record is available again, or archived after its last delivery."""
@@ -163,7 +222,11 @@ def _malformed(batches: Any, is_renew_ack: bool) -> bool:
         if max(types) > ACK_RENEW or min(types) < ACK_GAP or (ACK_RENEW in types and not is_renew_ack):
             return True
         previous = batch.last_offset
-    return False
+        delays = list(batch.release_delays_ms)
+        if len(delays) not in (0, 1, size) or any(not POLICY_DELAY <= delay <= DELAY_MAX_MS for delay in delays):
+            return True
+    kinds = dict(_each(batches))
+    return any(delay != POLICY_DELAY and kinds[offset] != ACK_RELEASE for offset, delay in _delays(batches))
 
 
 def _each(batches: Any) -> Iterator[tuple[int, int]]:
@@ -172,3 +235,11 @@ def _each(batches: Any) -> Iterator[tuple[int, int]]:
         types = batch.acknowledge_types
         for index, offset in enumerate(range(batch.first_offset, batch.last_offset + 1)):
             yield offset, types[index if len(types) > 1 else 0]
+
+
+def _delays(batches: Any) -> Iterator[tuple[int, int]]:
+    """Offsets with the delays that are given for them."""
+    for batch in batches:
+        delays = batch.release_delays_ms
+        for index, offset in enumerate(range(batch.first_offset, batch.last_offset + 1) if delays else ()):
+            yield offset, delays[index if len(delays) > 1 else 0]

@@ -8,17 +8,23 @@ from kip932.api.v1 import (
     create_partitions_pb2,
     create_topics_pb2,
     describe_cluster_pb2,
+    describe_transactions_pb2,
+    end_txn_pb2,
     find_coordinator_pb2,
     init_producer_id_pb2,
+    list_transactions_pb2,
     metadata_pb2,
 )
 from kip932.api.v1.error_code_pb2 import ErrorCode
-from kip932.ids import NULL_TOPIC_ID, TopicIdPartition
+from kip932.ids import NULL_TOPIC_ID, TOPIC_NAME_RULE, TopicIdPartition, possible_topic_name
+from kip932.rpc.transport import TransportStatus
+from shard_runtime.rpc.status import RpcFailureError
 from tests.support.fake_cluster.configs import Configs
-from tests.support.fake_cluster.log import INVALID_REQUEST
 from tests.support.fake_cluster.state import FakeState
+from transaction_coordinator.telling_service import Surroundings, TransactionsTold
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+INVALID_TOPIC_EXCEPTION: Final = 17
 LEADER_NOT_AVAILABLE: Final = 5
 TOPIC_ALREADY_EXISTS: Final = 36
 INVALID_PARTITIONS: Final = 37
@@ -29,6 +35,10 @@ class Cluster(Configs):
     def __init__(self, fake: FakeState, node: int = 0) -> None:
         super().__init__(fake, node)
         self.fake = fake
+        self.told = TransactionsTold(fake.transactions, Surroundings(lambda: node, self._name))
+
+    def _name(self, topic_id: bytes) -> str:
+        return next((name for name, (found, _) in self.fake.topics.items() if found == topic_id), "")
 
     async def metadata(self, request: metadata_pb2.MetadataRequest, context: Any) -> metadata_pb2.MetadataResponse:
         fake = self.fake
@@ -45,7 +55,12 @@ class Cluster(Configs):
             name = asked or by_id.get(topic_id, "")
             if name in fake.topics:
                 self._add(response, name)
-            elif asked:
+            elif not topic_id and not possible_topic_name(asked):
+                text = f"topic name {asked!r} cannot be: a name has {TOPIC_NAME_RULE}"
+                response.topics.add(
+                    error_code=INVALID_TOPIC_EXCEPTION, error_message=text, name=asked, topic_id=NULL_TOPIC_ID
+                )
+            elif not topic_id:
                 response.topics.add(error_code=UNKNOWN_TOPIC_OR_PARTITION, name=asked, topic_id=NULL_TOPIC_ID)
             else:
                 response.topics.add(error_code=UNKNOWN_TOPIC_ID, topic_id=topic_id)
@@ -76,15 +91,29 @@ class Cluster(Configs):
         return response
 
     async def init_producer_id(self, request: Any, context: Any) -> init_producer_id_pb2.InitProducerIdResponse:
-        if request.HasField("transactional_id"):
-            return init_producer_id_pb2.InitProducerIdResponse(
-                error_code=ErrorCode.ValueType(INVALID_REQUEST), producer_id=-1, producer_epoch=-1
-            )
-        return self.new_producer()
-
-    def new_producer(self) -> init_producer_id_pb2.InitProducerIdResponse:
         self.fake.identities += 1
-        return init_producer_id_pb2.InitProducerIdResponse(producer_id=1000 + self.fake.identities, producer_epoch=0)
+        new_id = 1000 + self.fake.identities
+        if request.HasField("transactional_id"):
+            return self.fake.transactions.begin(request, new_id)
+        return init_producer_id_pb2.InitProducerIdResponse(producer_id=new_id, producer_epoch=0)
+
+    async def end_txn(self, request: Any, context: Any) -> end_txn_pb2.EndTxnResponse:
+        if code := self.fake.take_error("end_txn"):
+            return end_txn_pb2.EndTxnResponse(error_code=ErrorCode.ValueType(code), producer_id=-1, producer_epoch=-1)
+        answer = self.fake.transactions.end(request)
+        if self.fake.take_error("end_txn_lost"):
+            raise RpcFailureError(TransportStatus.UNAVAILABLE, "decided, and the answer is lost")
+        return answer
+
+    async def list_transactions(self, request: Any, context: Any) -> list_transactions_pb2.ListTransactionsResponse:
+        if code := self.fake.take_error("list_transactions"):
+            return list_transactions_pb2.ListTransactionsResponse(error_code=ErrorCode.ValueType(code))
+        return await self.told.list_transactions(request, context)
+
+    async def describe_transactions(
+        self, request: Any, context: Any
+    ) -> describe_transactions_pb2.DescribeTransactionsResponse:
+        return await self.told.describe_transactions(request, context)
 
     async def create_topics(self, request: Any, context: Any) -> create_topics_pb2.CreateTopicsResponse:
         response = create_topics_pb2.CreateTopicsResponse()

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kip932.api.v1 import share_acknowledge_pb2, share_fetch_pb2, share_stream_pb2
+from kip932.compression.kinds import Compression, install_command
 from kip932.ids import TopicIdPartition
+from kip932.record_batches import compression_of
 from shard_runtime.rpc.binding import ServerStream
-from tests.support.fake_cluster.log import INVALID_REQUEST
+from tests.support.fake_cluster.log import DELAY_MAX_MS, INVALID_REQUEST, UNSUPPORTED_COMPRESSION_TYPE
 from tests.support.fake_cluster.state import FakeState, Session
 from tests.support.virtual_time import now_s
 
@@ -147,9 +149,11 @@ class ShareRequests:
             return error
         if request.group_id not in self.fake.logs[partition].states:
             return UNKNOWN_TOPIC_OR_PARTITION  # the group has fetched nothing of it
-        error, renewed = self.fake.logs[partition].acknowledge(request, batches)
+        error, renewed, delays = self.fake.logs[partition].acknowledge(request, batches)
         for offset in renewed:
             self.fake.lock(partition, request.group_id, offset)
+        for offset, delay_ms in delays.items():
+            self.fake.delay(partition, request.group_id, offset, delay_ms)
         return error
 
     def trouble(self, partition: TopicIdPartition, result: Any = None, response: Any = None) -> int:
@@ -202,6 +206,8 @@ class ShareRequests:
                     await changed.wait()
         response.acquisition_lock_timeout_ms = self.fake.lock_ms
         response.session_id = session.session_id
+        if self.fake.knows_delays:
+            response.release_delay_max_ms = DELAY_MAX_MS
         for partition, code in run.acknowledged.items():
             _partition(response, partition).acknowledge_error_code = code
         self._report(session, response)
@@ -225,9 +231,18 @@ class ShareRequests:
                 erroneous += 1
                 continue
             batches, ranges = self.fake.logs[partition].acquire(request, left)
-            if not ranges:
+            unreadable = None if ranges else self.fake.logs[partition].unreadable(request)
+            if not ranges and unreadable is None:
                 continue
             result = _partition(response, partition)
+            if unreadable is not None:
+                result.error_code = UNSUPPORTED_COMPRESSION_TYPE
+                kind = Compression(compression_of(unreadable.batch))
+                result.error_message = (
+                    f"offset {unreadable.base_offset} needs {kind.label}. Try: {install_command(kind)}"
+                )
+                erroneous += 1
+                continue
             result.records.extend(batches)
             for first, last, count in ranges:
                 result.acquired_records.add(first_offset=first, last_offset=last, delivery_count=count)

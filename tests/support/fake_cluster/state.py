@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kip932.api.v1 import (
+    alter_share_group_offsets_pb2,
     common_pb2,
+    explain_record_pb2,
     produce_pb2,
     share_acknowledge_pb2,
     share_fetch_pb2,
@@ -18,6 +20,7 @@ from kip932.ids import TopicIdPartition
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from tests.support.fake_cluster.faults import Faults
 from tests.support.fake_cluster.log import Log
+from tests.support.fake_cluster.transactions import FakeTransactions
 from tests.support.virtual_time import now_s
 
 
@@ -61,14 +64,21 @@ class FakeState(Faults):
         self.sessions: dict[int, dict[tuple[str, str], Session]] = defaultdict(dict)
         self.heartbeats: list[share_group_heartbeat_pb2.ShareGroupHeartbeatRequest] = []
         self.fetches: list[share_fetch_pb2.ShareFetchRequest] = []
+        self.alterations: list[alter_share_group_offsets_pb2.AlterShareGroupOffsetsRequest] = []
         self.acknowledges: list[share_acknowledge_pb2.ShareAcknowledgeRequest] = []
         self.produces: list[produce_pb2.ProduceRequest] = []
         self.identities = 0
+        self.transactions = FakeTransactions()
         self.metadata_requests = 0
         self.metadata_version = 0
         self.coordinator = 0
+        #: What a leader answers to ExplainRecord.
+        self.explained: dict[TopicIdPartition, explain_record_pb2.ExplainRecordResponse] = {}
+        self.questions: list[explain_record_pb2.ExplainRecordRequest] = []
         #: How long an acquired record stays so.
         self.lock_ms = 30_000
+        #: Whether its nodes know delays of releases (PL-931).
+        self.knows_delays = True
         self.changed = asyncio.Event()
         self._locked_until: dict[tuple[TopicIdPartition, str, int], float] = {}
         self._next_session = 100
@@ -158,6 +168,17 @@ class FakeState(Faults):
         partition, group, offset = key
         if self.logs[partition].states[group][offset][0] == "acquired" and now_s() >= self._locked_until[key]:
             self.logs[partition].give_back(group, offset)
+            self.notify()
+
+    def delay(self, partition: TopicIdPartition, group: str, offset: int, delay_ms: int) -> None:
+        """A released record is available again after its delay (PL-932)."""
+        asyncio.get_running_loop().call_later(delay_ms / 1000, self._end_delay, partition, group, offset)
+
+    def _end_delay(self, partition: TopicIdPartition, group: str, offset: int) -> None:
+        states = self.logs[partition].states[group]
+        state, holder, count = states[offset]
+        if state == "delayed":
+            states[offset] = ("available", holder, count)
             self.notify()
 
     def new_session(self) -> int:

@@ -7,6 +7,7 @@ from functools import wraps
 from inspect import Signature, signature
 from typing import Any
 
+from kip932.ids import ACK_RELEASE
 from sharegroups.aio import ShareConsumer
 from sharegroups.produced import encode
 from tests.support.fake_cluster.cluster import FakeCluster
@@ -19,7 +20,7 @@ EXPLICIT = {"share.acknowledgement.mode": "explicit"}
 
 def produce(fake: FakeCluster, count: int = 1, topic: str = "t", partition: int = 0, value: bytes = b"v") -> None:
     records = [(None, value + str(index).encode(), (), 1000) for index in range(count)]
-    fake.log(topic, partition).append(encode(records, "none")[0], count)
+    fake.log(topic, partition).append(encode(records)[0], count)
     fake.notify()
 
 
@@ -28,6 +29,19 @@ def consumed(fake: FakeCluster, topic: str, number: int, count: int) -> None:
     partition = fake.partition(topic, number)
     fake.initialised.add(("g", partition.topic_id))
     fake.logs[partition].states["g"] |= dict.fromkeys(range(count), ("acknowledged", "", 1))
+
+
+def released(fake: FakeCluster) -> list[tuple[int, int, list[int], list[int]]]:
+    """Every acknowledgement batch with a release that a leader got."""
+    requests: list[Any] = [*fake.acknowledges, *fake.fetches]
+    return [
+        (batch.first_offset, batch.last_offset, list(batch.acknowledge_types), list(batch.release_delays_ms))
+        for request in requests
+        for topic in request.topics
+        for part in topic.partitions
+        for batch in part.acknowledgement_batches
+        if ACK_RELEASE in batch.acknowledge_types
+    ]
 
 
 def consumer(fake: FakeCluster, **settings: Any) -> ShareConsumer:

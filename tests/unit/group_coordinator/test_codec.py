@@ -23,7 +23,7 @@ RECORDS: list[tuple[str, r.Record]] = [
     ("10", r.MemberMetadata("g", "m", "rack", "client", "127.0.0.1", ())),
     ("11", r.GroupMetadata("g", 7, -5, 3)),
     ("12", r.TargetMetadata("g", 7, 1_700_000_000_000, {T: (0,)})),
-    ("12", r.TargetMetadata("g", 7, 0, {})),
+    ("12", r.TargetMetadata("g", 7, 0, {}, "shared:3")),
     ("13", r.TargetMember("g", "m", {T: (0, 1), U: (3,)})),
     ("13", r.TargetMember("g", "m", {})),
     ("14", r.CurrentAssignment("g", "m", 4, 3, r.STABLE, {T: (0, 1)})),
@@ -34,6 +34,8 @@ RECORDS: list[tuple[str, r.Record]] = [
     ("15", r.StateMetadata("g", Lifecycle(deleting={V: UNKNOWN_NAME}, dropping=True))),
     ("90", r.DeletedGroup("g", 7, 1_700_000_000_000)),
     ("90", r.Tombstone(r.DELETED, "g")),
+    ("91", r.ServedTime(86_400_000)),
+    ("11", r.GroupMetadata("g", 7, -5, 0, 0)),
 ]
 
 
@@ -59,7 +61,7 @@ def test_a_cold_copy_is_marked_and_reads_as_the_record_itself() -> None:
 @pytest.mark.rule("CM-16")
 def test_what_this_build_does_not_know_is_skipped_and_broken_bytes_are_not() -> None:
     codec = GroupLogCodec()
-    assert codec.decode("91", b"") is None
+    assert codec.decode("92", b"") is None
     assert codec.decode("11", pb.GroupRecord(record_version=1).SerializeToString()) is None
     with pytest.raises(ValueError, match="no GroupRecord"):
         codec.decode("11", b"\xff\xff")

@@ -8,6 +8,7 @@ import pytest
 
 from group_coordinator.config import ConfigError, GroupCoordinatorConfig, config_of, group_configs, load_assignor
 from group_coordinator.core.assignor import GroupSpec, SimpleAssignor
+from group_coordinator.core.shared_assignor import SharedAssignor
 from group_coordinator.core.views import Assignment, GroupConfigs, Topic
 from group_coordinator.image_topics import newest_topics
 from kip932.ids import RESOURCE_GROUP
@@ -44,8 +45,9 @@ class Unmakable:
 
 
 @pytest.mark.rule("GC-57")
-def test_simple_and_a_custom_class_are_loaded_and_the_latter_configured() -> None:
+def test_the_built_in_ones_and_a_custom_class_are_loaded_and_the_latter_configured() -> None:
     assert isinstance(load_assignor(["simple"], {}), SimpleAssignor)
+    assert isinstance(load_assignor(["shared"], {}), SharedAssignor)
     made = load_assignor([f"{HERE}:Custom"], {"a": 1})
     assert made.name == "custom"
     assert getattr(made, "configs") == {"a": 1}  # noqa: B009  # not part of the protocol
@@ -57,7 +59,7 @@ def test_simple_and_a_custom_class_are_loaded_and_the_latter_configured() -> Non
     [
         ([], "0 entries"),
         (["simple", "simple"], "2 entries"),
-        (["range"], "expected `simple` or `module:Class`"),
+        (["range"], "expected `simple`, `shared` or `module:Class`"),
         (["no.such.module:Class"], "cannot be loaded"),
         ([f"{HERE}:Missing"], "cannot be loaded"),
         ([f"{HERE}:HERE"], "expected a class"),
@@ -97,10 +99,16 @@ def test_the_process_settings_are_taken_over() -> None:
 
 @pytest.mark.rule("GC-27", "GC-32", "GC-137", "GC-138")
 def test_group_configs_are_the_groups_clamped_or_the_brokers() -> None:
-    overrides = {(RESOURCE_GROUP, "g"): {"share.session.timeout.ms": "50000", "share.heartbeat.interval.ms": "99999"}}
+    own = {
+        "share.session.timeout.ms": "50000",
+        "share.heartbeat.interval.ms": "99999",
+        "sharegroups.assignor": "shared",
+        "sharegroups.assignor.members.per.partition": "3",
+    }
+    overrides = {(RESOURCE_GROUP, "g"): own}
     effective = EffectiveConfigs(Settings(kafka_configs.BROKER_CONFIGS, {}), lambda *key: overrides.get(key, {}))
     look_up = group_configs(effective)
-    assert look_up("g") == GroupConfigs(50_000, 15_000, 1_000)
+    assert look_up("g") == GroupConfigs(50_000, 15_000, 1_000, "shared", 3)
     assert look_up("other") == GroupConfigs()
     brokers = {
         "group.share.session.timeout.ms": 46_000,

@@ -11,7 +11,10 @@ from group_coordinator import service
 from group_coordinator.ports import CLUSTER, DELETE, DESCRIBE, GROUP, READ, TOPIC
 from group_coordinator.service import NO_OPERATIONS
 from kip932 import errors
+from kip932.api.v1.alter_share_group_offsets_pb2 import AlterShareGroupOffsetsRequest
 from kip932.api.v1.common_pb2 import StringList
+from kip932.api.v1.delete_groups_pb2 import DeleteGroupsRequest
+from kip932.api.v1.delete_share_group_offsets_pb2 import DeleteShareGroupOffsetsRequest
 from kip932.api.v1.describe_share_group_offsets_pb2 import (
     DescribeShareGroupOffsetsRequest as OffsetsRequest,
 )
@@ -21,6 +24,7 @@ from kip932.api.v1.share_group_describe_pb2 import ShareGroupDescribeRequest, Sh
 from kip932.ids import REQUEST_GROUPS_MAX, shard_index
 from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.cluster.owners import OwnerAddress
+from shard_runtime.hosting.shard import DamagedEntry
 from tests.support.group_cluster import CLIENT_ID, Acls, GroupCluster, assigned, play
 from tests.support.group_driver import topic_id
 from tests.support.virtual_time import now_s
@@ -181,6 +185,37 @@ def test_a_hidden_assigned_topic_hides_the_group_and_operations_are_a_bit_field(
     play(body, GroupCluster(access=acls))
 
 
+@pytest.mark.rule("GC-158")
+def test_whatever_names_a_damaged_group_says_that_it_waits_for_an_operator() -> None:
+    async def body(world: GroupCluster) -> None:
+        await world.heartbeat("m", 0, ["foo"])
+        shard = world.role.hosts[shard_index("grp", 3)].shard
+        assert shard is not None
+        shard.quarantine(DamagedEntry("{gc:3}:log", "7-3", "is damaged", "grp"))
+        topics = AlterShareGroupOffsetsRequest.TopicList()
+        world.create("foo", 1)
+        topics.values.add(topic_name="foo").partitions.add(partition_index=0, start_offset=0)
+        removed = DeleteShareGroupOffsetsRequest.TopicList()
+        removed.values.add(topic_name="foo")
+        asked = OffsetsRequest(groups=[OffsetsRequest.Group(group_id="grp")])
+        answers: list[Any] = [
+            *await _describe(world, "grp"),
+            *cast(Any, await world.call("DescribeShareGroupOffsets", asked)).groups,
+            *cast(Any, await world.call("DeleteGroups", DeleteGroupsRequest(groups_names=["grp"]))).results,
+            await world.call("AlterShareGroupOffsets", AlterShareGroupOffsetsRequest(group_id="grp", topics=topics)),
+            await world.call("DeleteShareGroupOffsets", DeleteShareGroupOffsetsRequest(group_id="grp", topics=removed)),
+        ]
+        assert len(answers) == 5
+        for answer in answers:
+            assert (answer.error_code, answer.in_quarantine) == (errors.CoordinatorNotAvailableError.code, True)
+            assert "what is stored of group grp is in quarantine: entry 7-3 of {gc:3}:log" in answer.error_message
+            assert "`sharegroups state repair`" in answer.error_message
+        (other,) = await _describe(world, "other")
+        assert not other.in_quarantine
+
+    play(body)
+
+
 @pytest.mark.rule("GC-128")
 def test_without_an_authorizer_all_operations_are_3400() -> None:
     async def body(world: GroupCluster) -> None:
@@ -259,20 +294,33 @@ def test_groups_of_all_shards_are_listed_and_filtered() -> None:
     play(body)
 
 
+def _unserved(answer: ListGroupsResponse) -> dict[int, int]:
+    return {each.shard: each.error_code for each in answer.unserved_shards}
+
+
 @pytest.mark.rule("GC-123")
-def test_a_shard_that_is_elsewhere_contributes_nothing_and_another_failure_fails_the_list() -> None:
+def test_a_shard_that_is_elsewhere_is_named_and_another_failure_fails_the_list_but_for_the_other_shards() -> None:
+    away = errors.NotCoordinatorError.code
+
     async def body(world: GroupCluster) -> None:
-        await world.heartbeat("m", 0, ["foo"])
-        for index in range(3):
-            if index != shard_index("grp", 3):
-                world.role.hosts[index].lost("moved")
-        assert [group.group_id for group in (await _list(world)).groups] == ["grp"]
-        log = world.log_of("grp")
+        for number in range(6):
+            await world.heartbeat("m", 0, ["foo"], f"g{number}")
+        at = {f"g{number}": shard_index(f"g{number}", 3) for number in range(6)}
+        assert set(at.values()) == {0, 1, 2}
+        assert not (await _list(world)).unserved_shards
+        world.role.hosts[0].lost("moved")
+        found = await _list(world)
+        assert [group.group_id for group in found.groups] == [name for name, shard in at.items() if shard]
+        assert (found.error_code, _unserved(found)) == (0, {0: away})
+        log = world.logs[1]
         log.gate.clear()
-        await world.heartbeat("m", 0, ["bar"])
+        await world.heartbeat("m", 0, ["bar"], next(name for name, shard in at.items() if shard == 1))
         failed = await _list(world)
         log.gate.set()
-        assert (failed.error_code, list(failed.groups)) == (errors.CoordinatorNotAvailableError.code, [])
+        assert [group.group_id for group in failed.groups] == [name for name, shard in at.items() if shard == 2]
+        assert failed.error_code == errors.CoordinatorNotAvailableError.code
+        assert _unserved(failed) == {0: away, 1: failed.error_code}
+        assert failed.unserved_shards[1].error_message == failed.error_message
 
     play(body)
 

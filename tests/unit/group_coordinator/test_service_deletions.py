@@ -71,6 +71,25 @@ def test_each_group_has_a_result_of_its_own() -> None:
     play(body)
 
 
+@pytest.mark.rule("GC-92")
+def test_state_in_quarantine_keeps_the_group_and_no_retry_is_asked_for() -> None:
+    async def body(world: GroupCluster) -> None:
+        await emptied(world, "t", "u", group_id="g")
+        away = PersisterError(errors.CoordinatorNotAvailableError("away"), outcome_unknown=True)
+        damaged = PersisterError(errors.InQuarantineError("entry 7-3 is damaged"), outcome_unknown=False)
+        world.persister.refuse |= {TopicIdPartition(T, 0): away, TopicIdPartition(U, 0): damaged}
+        found = (await delete_groups(world, "g"))["g"]
+        assert found.error_code == errors.GroupDeletionFailedError.code
+        assert "2 partitions of group g still have state" in found.error_message
+        assert "when that is settled" in found.error_message
+        assert found.error_message.endswith("entry 7-3 is damaged")
+        assert groups_of(world).keys() == {"g"}
+        del world.persister.refuse[TopicIdPartition(U, 0)]
+        assert _codes(await delete_groups(world, "g")) == {"g": errors.CoordinatorNotAvailableError.code}
+
+    play(body)
+
+
 @pytest.mark.rule("GC-90", "GC-139", "GC-149")
 def test_who_may_not_delete_a_group_learns_nothing_of_it() -> None:
     acls = Acls((DELETE, GROUP, "open"), (READ, GROUP, "*"), (DESCRIBE, TOPIC, "*"))
@@ -178,6 +197,21 @@ def test_a_newer_state_than_the_groups_is_not_deleted() -> None:
         world.persister.states["grp", TopicIdPartition(T, 1)] = StateSummary(99, 0, 4, 0)
         assert deleted(await delete_offsets(world, ["t"])) == {"t": errors.FencedStateEpochError.code}
         assert list(world.persister.states) == [("grp", TopicIdPartition(T, 1))]
+
+    play(body)
+
+
+def test_a_group_whose_log_lost_its_tail_is_deleted_when_the_call_is_repeated() -> None:
+    """Its epoch went back behind that of its state. Nobody may ever join again, who would raise it (GC-92)."""
+
+    async def body(world: GroupCluster) -> None:
+        await emptied(world, "t")
+        world.persister.states["grp", TopicIdPartition(T, 1)] = StateSummary(99, 0, 4, 0)
+        assert _codes(await delete_groups(world, "grp")) == {"grp": errors.FencedStateEpochError.code}
+        assert groups_of(world)["grp"].epoch == 99
+        assert _codes(await delete_groups(world, "grp")) == {"grp": 0}
+        assert (world.persister.states, groups_of(world)) == ({}, {})
+        assert (await world.heartbeat("m", 0, ["t"])).member_epoch == 100
 
     play(body)
 

@@ -112,6 +112,45 @@ def test_a_lag_that_cannot_be_computed_is_unknown_and_none_is_negative(
     play(body)
 
 
+@pytest.mark.rule("GC-109")
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        ({"in_flight": 3, "waiting": 20, "oldest_age_ms": 7}, (3, 20, 7)),
+        ({"in_flight": 0, "oldest_age_ms": 7}, (0, 24, 7)),  # nothing is loaded: the lag waits
+        ({"in_flight": 0, "dead_letters": 20}, (0, 4, None)),  # but for what is on its way to the dead-letter queue
+        ({"in_flight": 0, "dead_letters": 25}, (0, 0, None)),  # one was written since the state was read
+        ({"in_flight": 0, "waiting": 3, "dead_letters": 20}, (0, 3, None)),  # the window leaves them out itself
+        ({"in_flight": 0, "waiting": 0}, (0, 0, None)),
+        ({}, (None, None, None)),  # a leader of an older build
+    ],
+)
+def test_the_backlog_is_asked_for_with_the_log_end_and_unknown_is_never_0(
+    known: dict[str, int], told: tuple[int | None, ...]
+) -> None:
+    async def body(world: GroupCluster) -> None:
+        await _ready(world)
+        world.leaders.backlogs[T, 0] = known
+
+        async def ask(include: bool) -> Any:
+            topics = Request.TopicList(values=[Request.Topic(topic_name="t", partitions=[0, 1])])
+            group = Request.Group(group_id="grp", topics=topics, include_backlog=include)
+            response = cast(Any, await world.call("DescribeShareGroupOffsets", Request(groups=[group])))
+            return response.groups[0].topics[0].partitions
+
+        names = ("in_flight", "waiting", "oldest_age_ms")
+        first, second = await ask(include=True)
+        assert world.leaders.groups == ["grp"]
+        assert tuple(getattr(first, name) if first.HasField(name) else None for name in names) == told
+        assert first.lag == 24
+        assert not any(second.HasField(name) for name in names), "it has no start offset, so no leader was asked"
+        world.leaders.groups.clear()
+        assert not any(one.HasField(name) for one in await ask(include=False) for name in names)
+        assert world.leaders.groups == []
+
+    play(body)
+
+
 @pytest.mark.rule("GC-115", "CM-105")
 @pytest.mark.parametrize(("holes", "lag"), [(0, 24), (4, 24), (6, 24), (10, 20), (29, 1), (30, 0), (1_000, 0)])
 def test_offsets_without_a_record_are_left_out_and_none_is_taken_off_twice(holes: int, lag: int) -> None:
@@ -124,14 +163,18 @@ def test_offsets_without_a_record_are_left_out_and_none_is_taken_off_twice(holes
 
 
 @pytest.mark.rule("GC-116")
-def test_a_summarys_error_is_swallowed() -> None:
+@pytest.mark.parametrize(
+    "error", [errors.CoordinatorNotAvailableError("away"), errors.InQuarantineError("entry 7-3 is damaged")]
+)
+def test_a_summarys_error_is_that_of_its_partition_and_of_no_other(error: errors.KafkaError) -> None:
     async def body(world: GroupCluster) -> None:
         await _ready(world)
-        refused = PersisterError(errors.CoordinatorNotAvailableError(), outcome_unknown=True)
-        world.persister.refuse[TopicIdPartition(T, 0)] = refused
-        group = await _ask(world, {"t": [0]})
-        assert _rows(group) == [("t", 0, -1, 0, -1)]
-        assert group.topics[0].partitions[0].error_code == 0
+        world.persister.refuse[TopicIdPartition(T, 1)] = PersisterError(error, outcome_unknown=True)
+        group = await _ask(world, {"t": [0, 1]})
+        assert _rows(group) == [("t", 0, 100, 9, 24), ("t", 1, -1, 0, -1)]
+        first, second = group.topics[0].partitions
+        assert (group.error_code, first.error_code) == (0, 0)
+        assert (second.error_code, second.error_message) == (15, error.message)
 
     play(body)
 

@@ -6,9 +6,18 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
-from group_coordinator.core.commands import Command, RepairCheck, ResumeDeletions, ResumeReply, Sweep, SweepReply
+from group_coordinator.core.commands import (
+    Command,
+    ExpireEmpty,
+    RepairCheck,
+    ResumeDeletions,
+    ResumeReply,
+    Sweep,
+    SweepReply,
+)
 from group_coordinator.core.shard import GroupShard
 from group_coordinator.sweeper import Sweeper
 from kip932.errors import NotCoordinatorError
@@ -16,7 +25,7 @@ from tests.support.virtual_time import virtual
 
 INTERVAL_MS = 30_000
 #: What a shard is asked after its sweep.
-ENDS = ["RepairCheck", "ResumeDeletions"]
+ENDS = ["RepairCheck", "ResumeDeletions", "ExpireEmpty"]
 SHARD: Any = None
 
 
@@ -30,6 +39,7 @@ class Shards:
         self.more: dict[int, int] = {}
         self.resumed: dict[int, list[ResumeReply]] = {}
         self.raises: dict[int, Exception] = {}
+        self.expired: dict[int, tuple[tuple[str, int], ...]] = {}
 
     async def submit(self, shard: int, command: Command) -> object:
         self.asked.append((asyncio.get_running_loop().time(), shard, command))
@@ -40,6 +50,8 @@ class Shards:
         if isinstance(command, ResumeDeletions):
             replies = self.resumed.get(shard, [])
             return replies.pop(0) if replies else ResumeReply(more=False, waiting=False)
+        if isinstance(command, ExpireEmpty):
+            return self.expired.pop(shard, ())
         self.more[shard] = left = self.more.get(shard, 0) - 1
         return SweepReply(1, more=left >= 0, lagging=False)
 
@@ -113,3 +125,20 @@ async def test_deletions_go_on_while_there_are_more_and_each_second_while_they_w
     assert times == [1, 2, 3, 33], "at once, twice because a shard waits, and at the interval"
     assert shards.kinds(0)[:4] == ["Sweep", "RepairCheck", "ResumeDeletions", "ResumeDeletions"]
     assert {command.complete_since_ms for *_, command in shards.asked if isinstance(command, ResumeDeletions)} == {77}
+
+
+@pytest.mark.rule("GC-46")
+@virtual
+async def test_a_group_that_was_empty_for_too_long_is_counted_and_named_with_its_age_and_the_setting() -> None:
+    shards = Shards()
+    counted: list[int] = []
+    shards.expired[1] = (("old", 90_061_000), ("older", 99_000_000))
+    with capture_logs() as said:
+        await Sweeper(shards, lambda: 77, INTERVAL_MS, counted.append).sweep()
+    assert sum(counted) == 2
+    assert [(line["group"], line["empty_for_s"], line["setting"]) for line in said] == [
+        ("old", 90_061, "sharegroups.group.empty.retention.ms"),
+        ("older", 99_000, "sharegroups.group.empty.retention.ms"),
+    ]
+    assert shards.kinds(1)[-1] == "ExpireEmpty"
+    assert shards.asked[-1][2] == ExpireEmpty(77)

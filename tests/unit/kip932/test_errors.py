@@ -19,18 +19,26 @@ from kip932.errors import (
 
 #: The branches of the tree, which stand for no number of their own.
 BRANCHES = {KafkaError, RetriableError, errors.CoordinatorError, FencedError}
+#: Between services told by more than the number, which is that of their base.
+FINER = {errors.InQuarantineError}
 LEAVES = sorted(
     (found for found in vars(errors).values() if isinstance(found, type) and issubclass(found, KafkaError)),
     key=lambda found: found.__name__,
 )
 
 
-@pytest.mark.parametrize("leaf", [leaf for leaf in LEAVES if leaf not in BRANCHES])
+@pytest.mark.parametrize("leaf", [leaf for leaf in LEAVES if leaf not in BRANCHES | FINER])
 def test_a_number_leads_to_its_class_and_has_kafkas_name(leaf: type[KafkaError]) -> None:
     assert error_class(leaf.code) is leaf
     assert error_name(leaf.code) == leaf.name
     assert ErrorCode.DESCRIPTOR.values_by_number[leaf.code].name == f"ERROR_CODE_{leaf.name}"
     assert leaf().message == leaf.__doc__, "the docstring is the message"
+
+
+def test_a_finer_error_is_its_base_for_who_knows_only_the_number() -> None:
+    for finer in FINER:
+        assert issubclass(finer, error_class(finer.code))
+        assert finer().message == finer.__doc__
 
 
 def test_none_is_no_error_and_an_unknown_number_is_the_servers() -> None:

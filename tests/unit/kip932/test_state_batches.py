@@ -94,7 +94,7 @@ def test_batches_of_the_same_state_and_count_coalesce(new: str, expected: str) -
 def test_a_higher_count_or_state_wins_on_the_overlap(
     current: tuple[int, int, int, int], new: tuple[int, int, int, int], expected: list[tuple[int, int, int, int]]
 ) -> None:
-    assert combine([StateBatch(*current)], [StateBatch(*new)]) == expected
+    assert combine([StateBatch(*current)], [StateBatch(*new)]) == [StateBatch(*batch) for batch in expected]
 
 
 @pytest.mark.rule("SC-42")

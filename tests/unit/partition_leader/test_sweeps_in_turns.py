@@ -7,8 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from kip932.ids import TopicIdPartition
+from partition_leader.consumed_metrics import ConsumedMetrics
+from partition_leader.consumed_retention import ConsumedRetention
 from partition_leader.led_partitions import SWEEP_SLICE, LedPartitions
 from shard_runtime.record_log.protocol import ShardId, ShardKind
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
@@ -25,6 +28,10 @@ class Log:
 
     async def retain(self, *_: object) -> None:
         self._looked.append(self)
+
+
+#: A log with one record that some group needs.
+_LONG = SimpleNamespace(log_start_offset=0, high_watermark=1, last_stable=1)
 
 
 def leading(partitions: int, looked: list[Log]) -> LedPartitions:
@@ -64,6 +71,38 @@ def test_retention_leaves_out_what_went_or_came_back_meanwhile() -> None:
     run(body())
     assert len(looked) == MANY - 2
     assert all(log is not old for log in looked)
+
+
+@pytest.mark.rule("CM-96")
+def test_consumed_retention_looks_at_a_part_of_the_partitions_at_a_time() -> None:
+    led = {TopicIdPartition(bytes(16), number): SimpleNamespace(log=_LONG) for number in range(MANY)}
+    directory = SimpleNamespace(led=lambda: led)
+    facts = SimpleNamespace(consumed=lambda _: True, name=lambda _: "t")
+    told: dict[bytes, Any] = {bytes(16): {"g": dict.fromkeys(range(MANY), 0)}}
+
+    async def ask(_: object) -> dict[bytes, Any]:
+        return told
+
+    looked: list[TopicIdPartition] = []
+
+    def of_partition(partition: TopicIdPartition) -> tuple[()]:
+        looked.append(partition)
+        return ()
+
+    retention = ConsumedRetention(
+        directory,  # type: ignore[arg-type]
+        facts,
+        SimpleNamespace(of_partition=of_partition),  # type: ignore[arg-type]
+        SimpleNamespace(ask=ask),
+        clock=SimpleNamespace(now_ms=lambda: 0, wall_ms=lambda: 0),
+        metrics=ConsumedMetrics(CollectorRegistry()),
+    )
+
+    async def body() -> None:
+        assert await turns_of(retention.round()) >= 2 * MANY // SWEEP_SLICE
+
+    run(body())
+    assert len(looked) == MANY == len(set(looked))
 
 
 @pytest.mark.rule("CM-96")

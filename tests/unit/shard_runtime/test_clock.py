@@ -9,7 +9,7 @@ import pytest
 from shard_runtime.clock import SystemClock
 
 
-@pytest.mark.rule("CM-3")
+@pytest.mark.rule("CM-3", "PL-309")
 def test_leases_are_measured_by_the_clock_that_goes_on_while_the_machine_is_suspended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

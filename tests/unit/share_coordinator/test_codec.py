@@ -17,7 +17,14 @@ from tests.support.share_state import KEY
 _INT32 = st.integers(-1, 2**31 - 1)
 _INT64 = st.integers(-1, 2**63 - 1)
 _BATCHES = st.lists(
-    st.builds(StateBatch, st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 4), st.integers(0, 99)),
+    st.builds(
+        StateBatch,
+        st.integers(0, 2**62),
+        st.integers(0, 2**62),
+        st.integers(0, 4),
+        st.integers(0, 99),
+        st.integers(0, 2**62),
+    ),
     max_size=3,
 ).map(tuple)
 _OPTIONAL = st.none() | st.integers(0, 2**31 - 1)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from kip932.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, InvalidRequestError
-from kip932.ids import REQUEST_PARTITIONS_MAX, SharePartitionKey
+from kip932.ids import EXPLAINED_OFFSETS_MAX, REQUEST_PARTITIONS_MAX, SharePartitionKey
 from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest
+from kip932.records.v1.state_batch_pb2 import StateBatch
 from kip932.rpc.transport import TransportError, TransportStatus, service_methods
 from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
@@ -24,7 +25,8 @@ from tests.support.virtual_time import now_s, virtual
 _SERVICE = service_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 _METHODS = service_methods(_SERVICE)
 _ADDRESS = "node:1"
-_ALL = [name for name in _METHODS if name != "StateStream"]
+#: Those about share-partitions of one group.
+_ALL = [name for name in _METHODS if name not in {"StateStream", "ReadTopicStartOffsets"}]
 _FIELDS: dict[str, dict[str, Any]] = {
     "InitializeShareGroupState": {"state_epoch": 1, "start_offset": 0},
     "WriteShareGroupState": {"state_epoch": 1, "leader_epoch": 1, "start_offset": 0},
@@ -40,6 +42,10 @@ def _request(rpc: str, *names: Name, group: str = "g", **fields: Any) -> Any:
         topic = request.topics.add(topic_id=topic_id)
         topic.partitions.add(partition=partition, **{**_FIELDS.get(rpc, {}), **fields})
     return request
+
+
+def _batch(first: int, last: int) -> StateBatch:
+    return StateBatch(first_offset=first, last_offset=last, delivery_state=2, delivery_count=1)
 
 
 def _codes(response: Any) -> dict[Name, int]:
@@ -82,6 +88,11 @@ async def test_the_five_rpcs_carry_their_fields_both_ways() -> None:
     summary = (await client.call("ReadShareGroupStateSummary", name)).results[0].partitions[0]
     assert (summary.state_epoch, summary.leader_epoch, summary.start_offset) == (1, 1, 5)
     assert summary.delivery_complete_count == 3
+    assert not summary.state_batches
+    for through, last in ((8, 8), (99, 9), (None, 7)):
+        looked = await client.call("ReadShareGroupStateSummary", name, batches_from=7, batches_through=through)
+        (one,) = looked.results[0].partitions[0].state_batches
+        assert (one.first_offset, one.last_offset, one.delivery_state) == (7, last, 2)
     assert _codes(await client.call("DeleteShareGroupState", name, state_epoch=0)) == {name: 124}
     assert _codes(await client.call("DeleteShareGroupState", name)) == {name: 0}
     gone = (await client.call("ReadShareGroupStateSummary", name)).results[0].partitions[0]
@@ -288,6 +299,30 @@ async def test_a_request_that_names_more_partitions_than_one_may_is_an_invalid_a
     for rpc in _ALL:
         with pytest.raises(TransportError, match="go into one request") as refused:
             await client.call(rpc, *((TOPIC, number) for number in range(REQUEST_PARTITIONS_MAX + 1)))
+        assert refused.value.status is TransportStatus.INVALID_ARGUMENT
+
+
+@pytest.mark.rule("CM-91", "SC-50")
+@virtual
+async def test_the_offsets_whose_state_batches_a_summary_asks_for_are_bounded() -> None:
+    client = Client(CoordinatorProcess())
+    await client.call("InitializeShareGroupState", (TOPIC, 0))
+    await client.call(
+        "WriteShareGroupState", (TOPIC, 0), state_batches=[_batch(0, 0), _batch(2, 2), _batch(4_000, 4_000)]
+    )
+
+    async def ask(count: int, partitions: int = 1) -> Any:
+        names = [(TOPIC, number) for number in range(partitions)]
+        return await client.call("ReadShareGroupStateSummary", *names, batches_from=1, batches_through=count)
+
+    found = (await ask(EXPLAINED_OFFSETS_MAX)).results[0].partitions[0]
+    assert [(one.first_offset, one.last_offset) for one in found.state_batches] == [(2, 2)]
+    for count, partitions, said in (
+        (EXPLAINED_OFFSETS_MAX + 1, 1, "asked for 1001 offsets of a share-partition; at most 1000 at a time"),
+        (EXPLAINED_OFFSETS_MAX, 51, "asked for 51000 offsets; at most 50000 go into one request"),
+    ):
+        with pytest.raises(TransportError, match=said) as refused:
+            await ask(count, partitions)
         assert refused.value.status is TransportStatus.INVALID_ARGUMENT
 
 

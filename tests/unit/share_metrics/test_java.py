@@ -36,7 +36,9 @@ def test_a_version_is_read_from_the_banner(banner: str, version: int) -> None:
 
 @pytest.mark.rule("PM-70")
 def test_a_runtime_that_is_new_enough_is_left_alone(tmp_path: Path) -> None:
-    assert java.java_home(runtime(tmp_path, 'openjdk version "17.0.1"')) is None
+    env = runtime(tmp_path, 'openjdk version "17.0.1"')
+    assert java.java_home(env) is None
+    assert java.java_home({"PATH": f"{env['JAVA_HOME']}/bin"}) is None
 
 
 @pytest.mark.rule("PM-70")

@@ -74,6 +74,7 @@ def test_metrics_know_no_store_and_no_file() -> None:
 def test_no_window_is_made_of_a_stream_with_a_watermark() -> None:
     assert "foreachBatch" in called()
     assert not {"withWatermark", "dropDuplicatesWithinWatermark"} & called()
+    assert not {"applyInPandasWithState", "transformWithState", "transformWithStateInPandas"} & called()
 
 
 @pytest.mark.rule("PM-4")
@@ -84,7 +85,7 @@ def test_tables_are_arrows_and_not_those_of_pandas() -> None:
     assert {"mapInArrow", "applyInArrow"} <= called()
 
 
-@pytest.mark.rule("PM-32")
+@pytest.mark.rule("PM-32", "SR-31")
 def test_a_replay_combines_as_the_share_coordinator_does() -> None:
     for module in (replay, time_travel, share_state):
         assert module.combine is state_batches.combine
@@ -131,3 +132,5 @@ def test_most_tests_start_no_spark() -> None:
     batches = [name for name in with_spark if name.startswith(("test_source.py", "test_stream_reader.py"))]
     assert 0 < len(batches) < 10
     assert "test_demo_report.py::test_the_page_has_the_numbers_of_the_demos_own_account" in with_spark
+    image = dict(found_in(tests / "image"))
+    assert [name for name in image if name.endswith("test_it_keeps_every_entry_once_and_writes_a_page")]

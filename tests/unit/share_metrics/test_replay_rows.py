@@ -115,7 +115,7 @@ def test_a_gap_that_ends_at_an_entry_comes_before_it() -> None:
     assert [tally.incomplete for tally in found["g0", _TOPIC_TEXT, 0].windows.values()] == [False, True]
 
 
-@pytest.mark.rule("PM-59", "PM-63")
+@pytest.mark.rule("PM-32", "PM-59", "PM-63")
 def test_a_replay_hears_of_state_epochs() -> None:
     key, wait = key_of(0, 0), StateBatch(0, 9, 0, 1)
     records: list[ShareRecord] = [snapshot(0, key=key), update(batches=[wait], key=key)]

@@ -74,6 +74,21 @@ class Begin:
         return found
 
 
+@pytest.mark.rule("PM-2")
+def test_each_kind_of_record_has_a_query_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Kind] = []
+
+    def query(*told: Any) -> Query:
+        begun.append(told[3])
+        return Query()
+
+    monkeypatch.setattr(ingest, "_query", query)
+    nothing: Any = None
+    running = ingest.start(nothing, ingest.Source("redis://h:1"), tmp_path, list(Kind))
+    assert begun == list(running.queries) == list(Kind)
+    assert len({id(query) for query in running.queries.values()}) == len(Kind)
+
+
 @pytest.mark.rule("PM-36")
 def test_what_passes_is_waited_for_wherever_it_came_up() -> None:
     begin = Begin(LATE, Query(LATE), LATE, Query(TWO), Query())

@@ -68,7 +68,7 @@ def test_a_replayed_log_is_what_the_coordinator_has(records: list[ShareRecord]) 
         assert found.leader_epoch == expected.leader_epoch
 
 
-@pytest.mark.rule("PM-39")
+@pytest.mark.rule("PM-39", "SR-28")
 def test_a_log_that_was_trimmed_is_not_complete_until_a_snapshot_says_all() -> None:
     records: list[ShareRecord] = [update(5), snapshot(6), update(7), ShareTombstone(KEY), update(8)]
     found = replayed(records)

@@ -6,8 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from shard_runtime.config.process_settings import load_settings
+from shard_runtime.record_log.redis.startup_checks import Finding, StoreCheckError
 from share_node import cluster_init
 
 
@@ -49,3 +51,27 @@ def test_a_cluster_is_made_only_where_there_is_none(
     assert found == (Store.held, made)
     assert found[0] == (held or faster or found[0])
     assert Store.closed == 1
+
+
+def test_the_command_says_what_it_found_and_its_status_whether_the_store_has_a_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def unusable(*_: Any, **__: Any) -> None:
+        raise StoreCheckError([Finding("appendonly", "it keeps nothing")])
+
+    monkeypatch.setattr(cluster_init, "check_store", _usable)
+    monkeypatch.setattr(cluster_init, "StoreClusterStore", Store)
+    monkeypatch.setattr(Store, "held", None)
+
+    def said() -> tuple[int, str, str]:
+        done = CliRunner().invoke(cluster_init.init, ["--store", "redis://u:secret@h:1"], env={})
+        return done.exit_code, done.stdout, done.stderr
+
+    status, told, wrong = said()
+    assert (status, told, wrong) == (0, f"Made cluster {Store.held}.\n", "")
+    assert said() == (0, f"The store holds cluster {Store.held} already.\n", "")
+    monkeypatch.setattr(cluster_init, "check_store", unusable)
+    status, told, wrong = said()
+    assert (status, told) == (1, "")
+    assert wrong.startswith("Error: ")
+    assert "it keeps nothing" in wrong

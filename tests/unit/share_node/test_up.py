@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 from structlog.testing import capture_logs
 
-from shard_runtime.config.kafka_configs import AUTO_OFFSET_RESET
+from shard_runtime.config.kafka_configs import ASSIGNORS, AUTO_OFFSET_RESET, EMPTY_RETENTION_MS
 from shard_runtime.config.process_settings import DATA_DIR, NODE_NAME, STORE_FSYNC_ALWAYS, STORE_URL, load_settings
 from share_node import commands
-from share_node.up import Ready, UpOptions, _flags, _say_offset_reset
+from share_node.up import Ready, UpOptions, _flags, _say_assignor, _say_offset_reset, _say_retention
 from sharegroups.cli.main import main as tools
 
 
@@ -70,6 +70,33 @@ def test_groups_begin_at_the_earliest_record_which_is_said_in_one_line(
         _say_offset_reset(settings)
     assert len(said) == lines
     assert load_settings({})[AUTO_OFFSET_RESET] == "latest", "in production"
+
+
+@pytest.mark.rule("GC-46")
+@pytest.mark.parametrize(("given", "kept_ms"), [({}, 604_800_000), ({EMPTY_RETENTION_MS.name: "0"}, 0)])
+def test_groups_are_kept_for_a_week_without_members_which_is_said_in_one_line(
+    tmp_path: Path, given: dict[str, str], kept_ms: int
+) -> None:
+    options = UpOptions(data=tmp_path, host="127.0.0.1", port=0, settings=given)
+    settings = load_settings(_flags(options, tmp_path, "unix:///s"))
+    assert settings[EMPTY_RETENTION_MS] == kept_ms
+    with capture_logs() as said:
+        _say_retention(settings)
+    assert [line["hours"] for line in said] == ([168] if kept_ms else [])
+    assert load_settings({})[EMPTY_RETENTION_MS] == 0, "for ever, in production"
+
+
+@pytest.mark.parametrize(("given", "lines"), [({}, 1), ({ASSIGNORS.name: "simple"}, 0)])
+def test_a_partition_is_shared_by_several_members_which_is_said_in_one_line(
+    tmp_path: Path, given: dict[str, str], lines: int
+) -> None:
+    options = UpOptions(data=tmp_path, host="127.0.0.1", port=0, settings=given)
+    settings = load_settings(_flags(options, tmp_path, "unix:///s"))
+    assert settings[ASSIGNORS] == (("shared",) if lines else ("simple",))
+    with capture_logs() as said:
+        _say_assignor(settings)
+    assert [line["value"] for line in said] == ["shared"] * lines
+    assert load_settings({})[ASSIGNORS] == ("simple",), "in production"
 
 
 @pytest.mark.rule("CM-73")

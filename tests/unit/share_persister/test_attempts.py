@@ -8,7 +8,10 @@ from random import Random
 import pytest
 
 from kip932 import errors
-from share_persister import KAFKA_PROFILE, PersisterSettings
+from kip932.state_values import StateSpan
+from shard_runtime.hosting.shard import DamagedEntry
+from share_coordinator.local import LocalShareCoordinator
+from share_persister import KAFKA_PROFILE, PersisterError, PersisterSettings, StateInit
 from tests.support.coordinator_nodes import Net, Reply, change, failure_of, key
 from tests.support.virtual_time import now_s, virtual
 
@@ -25,6 +28,28 @@ async def test_pauses_double_with_jitter_and_each_attempt_looks_the_coordinator_
     for index, pause in enumerate(pauses):
         assert 0.1 * 2**index * 0.8 <= pause <= 0.1 * 2**index * 1.2
     assert len(net.cluster.asked) == 5
+    await persister.close()
+
+
+@pytest.mark.rule("PL-822")
+@virtual
+async def test_how_often_a_running_write_was_sent_can_be_asked() -> None:
+    net = Net()
+    node = net.scripted(14, 15)
+    persister = net.persister()
+    write = asyncio.get_running_loop().create_task(persister.write(key(), change()))
+    seen = []
+    while not write.done():
+        seen.append((len(node.requests), persister.write_attempts(key())))
+        await asyncio.sleep(0.01)
+    assert {sent for sent, _ in seen} >= {1, 2}
+    assert [sent for sent, _ in seen] == [attempts for _, attempts in seen]
+    assert persister.write_attempts(key()) == persister.write_attempts(key(7)) == 0
+    second = [asyncio.get_running_loop().create_task(persister.write(key(), change())) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert persister.write_attempts(key()) <= 1, "another write, counted from the beginning"
+    await asyncio.gather(*second)
+    assert persister.write_attempts(key()) == 0
     await persister.close()
 
 
@@ -108,6 +133,19 @@ async def test_a_request_without_an_answer_is_sent_again_when_its_time_is_over()
     await persister.close()
 
 
+@pytest.mark.rule("PL-603", "PL-722")
+@pytest.mark.parametrize("reply", ["other", "nothing"])
+@virtual
+async def test_state_of_another_share_partition_is_not_taken(reply: Reply) -> None:
+    net = Net()
+    net.scripted(reply)
+    persister = net.persister()
+    with pytest.raises(PersisterError) as failure:
+        await persister.read(key(), 3, 1)
+    assert isinstance(failure.value.error, errors.UnknownServerError)
+    await persister.close()
+
+
 @pytest.mark.rule("PL-707", "PL-722", "PL-732", "SC-92", "SC-96")
 @pytest.mark.parametrize(
     ("replies", "code", "unknown"),
@@ -136,6 +174,34 @@ async def test_whether_a_failed_write_may_have_landed(replies: list[Reply], code
     failure = await failure_of(persister)
     assert (failure.error.code, failure.outcome_unknown) == (code, unknown)
     assert failure.leader_epoch == (9 if code == 74 else None)
+    await persister.close()
+
+
+@pytest.mark.rule("SC-114", "GC-74", "PL-707")
+@pytest.mark.parametrize("beside", [False, True], ids=["another process", "this process"])
+@virtual
+async def test_what_is_in_quarantine_is_told_at_once_and_nothing_was_applied(beside: bool) -> None:
+    net = Net()
+    world = net.real()
+    for host in world.directory.hosts:
+        host.shard.quarantine(DamagedEntry("{sgs:4}:log", "7-3", "is damaged: its checksum is 0", None))
+    persister = net.persister(local=LocalShareCoordinator(world.dispatcher) if beside else None)
+    outcomes: list[object] = []
+    for call in (persister.read(key(), 3, 1), persister.write(key(), change((0, 1, 2, 1))),
+                 persister.look(key(), StateSpan(0, 1))):  # fmt: skip
+        with pytest.raises(PersisterError) as failure:
+            await call
+        outcomes.append(failure.value)
+    name = key().topic_partition
+    for told in (await persister.initialize("g", {name: StateInit(1, 0)}), await persister.delete("g", {name: 1}),
+                 await persister.summary("g", [name])):  # fmt: skip
+        outcomes.append(told[name])
+    for outcome in outcomes:
+        assert isinstance(outcome, PersisterError)
+        assert isinstance(outcome.error, errors.InQuarantineError)
+        assert (outcome.error.code, outcome.outcome_unknown) == (15, False)
+        assert "entry 7-3 of {sgs:4}:log" in outcome.error.message
+    assert now_s() < 0.1
     await persister.close()
 
 

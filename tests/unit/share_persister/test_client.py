@@ -10,7 +10,7 @@ import pytest
 from kip932 import errors
 from kip932.ids import TopicIdPartition
 from kip932.state_batches import StateBatch, WriteStats
-from kip932.state_values import StateSummary
+from kip932.state_values import StateSpan, StateSummary
 from share_coordinator.core.commands import WriteState
 from share_persister import PersisterError, PersisterSettings, StateInit
 from share_persister.messages import build_request
@@ -43,6 +43,8 @@ async def test_all_operations_reach_the_coordinator_and_come_back() -> None:
     assert sent[0].write.stats == stats
     summaries = await persister.summary("g", names[:2])
     assert summaries == {names[0]: StateSummary(4, 3, 11, 4, 0, 0), names[1]: StateSummary(4, 0, 10, 0, 0, 0)}
+    looked = await persister.look(key(), StateSpan(13, 99))
+    assert looked == StateSummary(4, 3, 11, 4, 0, 0, (StateBatch(13, 15, 2, 1),))
     deleted = await persister.delete("g", {names[0]: 3, names[1]: 4})
     refused = deleted[names[0]]
     assert isinstance(refused, PersisterError)
@@ -56,6 +58,15 @@ def test_a_summary_is_asked_for_without_a_leader_epoch() -> None:
     request: Any = build_request(StateOperation.SUMMARY, "g", [(key(3), None)])
     (topic,) = request.topics
     assert [(each.partition, each.leader_epoch) for each in topic.partitions] == [(3, -1)]
+    assert not topic.partitions[0].HasField("batches_from")
+
+
+@pytest.mark.rule("PL-825")
+def test_a_look_asks_for_the_batches_of_its_offsets() -> None:
+    request: Any = build_request(StateOperation.SUMMARY, "g", [(key(3), StateSpan(0, 7))])
+    (asked,) = request.topics[0].partitions
+    assert (asked.leader_epoch, asked.batches_from, asked.batches_through) == (-1, 0, 7)
+    assert asked.HasField("batches_from")
 
 
 @pytest.mark.rule("SC-48", "OP-5")

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from kip932.api.v1.record_batch_pb2 import FetchedBatch, Header, Record, RecordBatch
+from kip932.compression.kinds import Compression
 from sharegroups import wire
+from sharegroups.packing import Packing
 from sharegroups.produced import ProducedRecord, encode, size_of, varint
 
 _NOW = 1_700_000_000_123
@@ -48,7 +50,7 @@ def by_protobuf(records: Sequence[ProducedRecord]) -> RecordBatch:
 @pytest.mark.rule("CM-41")
 @pytest.mark.parametrize("records", _SHAPES.values(), ids=_SHAPES.keys())
 def test_a_batch_has_the_bytes_that_protobuf_writes(records: list[ProducedRecord]) -> None:
-    data, latest_ms = encode(records, "none")
+    data, latest_ms = encode(records)
     assert data == by_protobuf(records).SerializeToString()
     assert latest_ms == max(timestamp_ms for *_, timestamp_ms in records)
 
@@ -56,7 +58,7 @@ def test_a_batch_has_the_bytes_that_protobuf_writes(records: list[ProducedRecord
 @pytest.mark.rule("CM-41")
 @pytest.mark.parametrize("records", _SHAPES.values(), ids=_SHAPES.keys())
 def test_a_compressed_batch_holds_a_batch_of_nothing_but_the_records(records: list[ProducedRecord]) -> None:
-    data, _ = encode(records, "gzip")
+    data, _ = encode(records, Packing(Compression.GZIP))
     outer = RecordBatch.FromString(data)
     assert (outer.base_timestamp_ms, outer.compression, len(outer.records)) == (records[0][3], 1, 0)
     inner = RecordBatch.FromString(gzip.decompress(outer.compressed_records))

@@ -15,8 +15,8 @@ DIFFERENT = {
         "send",  # awaits a delivery; blocking callers have on_delivery
         "poll",  # runs callbacks on the caller's thread; in an event loop they run by themselves
         # what the blocking producer uses of the asyncio one
-        "append", "begin_transaction", "block_s", "buffer_full", "delivery_timeout_s", "end_transaction",
-        "ensure_topic", "knows", "record",
+        "abort_transaction", "append", "begin_transaction", "block_s", "buffer_full", "delivery_timeout_s",
+        "end_transaction", "ensure_topic", "knows", "record", "transaction_not_begun",
     },
 }  # fmt: skip
 
@@ -66,7 +66,7 @@ def test_every_call_and_value_that_the_library_promises_is_there() -> None:
         "RENEW": 4,
     }
     defaults = {name: value for name, _, value in _methods(sharegroups.ShareConsumer)["acknowledge_offset"]}
-    assert list(defaults) == ["self", "topic", "partition", "offset", "type"]
+    assert list(defaults) == ["self", "topic", "partition", "offset", "type", "delay"]
     assert defaults["type"] is sharegroups.AcknowledgeType.ACCEPT
     assert _methods(sharegroups.ShareConsumer)["poll"][1][2] is None, "without end"
     assert issubclass(sharegroups.IllegalStateError, RuntimeError)

@@ -66,6 +66,10 @@ OF_ADMIN: list[Case] = [
     (lambda a: a.list_share_group_offsets({"workers": ["orders"]}), r"a partition is 'orders' \(str\)"),
     (lambda a: a.alter_share_group_offsets("workers", {P0: "0"}), r"is '0' \(str\).*Write 0"),
     (lambda a: a.alter_share_group_offsets(7, {P0: 0}), r"group_id is 7 \(int\)"),
+    (lambda a: a.explain_record(7, P0, 0), r"explain_record: group_id is 7 \(int\)"),
+    (lambda a: a.explain_record("workers", "orders:0", 0), r"a partition is 'orders:0' \(str\); expected a TopicPart"),
+    (lambda a: a.explain_record("workers", P0, "17"), r"offset is '17' \(str\).*Write 17"),
+    (lambda a: a.explain_record("workers", P0, 0, 1.5), r"last_offset is 1.5 \(float\)"),
     (lambda a: a.delete_share_group_offsets(["workers"], ["orders"]), r"group_id is \['workers'\] \(list\)"),
 ]  # fmt: skip
 OF_PRODUCER: list[Case] = [
@@ -76,6 +80,9 @@ OF_PRODUCER: list[Case] = [
         lambda p: p.produce("t", b"x", timestamp=1.5),
         r"timestamp is 1.5 \(float\).*int\(time.time\(\) \* 1000\)",
     ),
+    (lambda p: p.produce("t", b"x", timestamp=2**62), r"timestamp is 4611686018427387904 .*below 2\^62"),
+    (lambda p: p.produce("t", b"x", timestamp=-(2**62) - 1), r"timestamp is -4611686018427387905 .*from -2\^62 on"),
+    (lambda p: p.produce("t", b"x", headers={"\ud800": b"x"}), r"the name of a header is '\\ud800' .*lone surrogates"),
     (lambda p: p.produce("t", b"x", headers="trace"), r"headers is 'trace' \(str\)"),
     (lambda p: p.produce("t", b"x", headers=["ab"]), r"a header is 'ab' \(str\)"),
     (lambda p: p.produce("t", b"x", headers={"trace": 7}), r"the value of header 'trace' is 7 \(int\)"),

@@ -96,4 +96,5 @@ _TYPES: Final[dict[str, tuple[str, str, Callable[[Any], dict[str, Any]]]]] = {
     "14": ("current", "current_member_assignment", _current),
     "15": ("state", "state_partition_metadata", _state),
     "90": ("deleted_group", "deleted_group_epoch", _deleted),
+    "91": ("served_time", "served_time", lambda _: {}),
 }

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from kip932.records.share_state import batches_from_messages, stats_from_message
 from kip932.records.v1 import share_state_log_pb2 as pb
+from share_metrics.reader.schemas import STATE_BATCH_FIELDS
 
 from .values import known, time_us, topic_text
 
@@ -50,6 +51,11 @@ def _value(value: pb.ShareSnapshot | pb.ShareUpdate, light: bool) -> dict[str, A
         "leader_epoch": known(value.leader_epoch),
         "start_offset": known(value.start_offset),
         "delivery_complete_count": known(count),
-        "state_batches": None if light else batches_from_messages(value.state_batches),
+        "state_batches": None if light else _batches(value),
         **stats_from_message(value.stats)._asdict(),
     }
+
+
+def _batches(value: pb.ShareSnapshot | pb.ShareUpdate) -> tuple[tuple[int, ...], ...]:
+    """Until when a batch waits (PL-934) is no column."""
+    return tuple(batch[: len(STATE_BATCH_FIELDS)] for batch in batches_from_messages(value.state_batches))

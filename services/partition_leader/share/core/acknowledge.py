@@ -7,7 +7,7 @@ counts differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kip932.errors import InvalidRecordStateError, InvalidRequestError
@@ -20,10 +20,13 @@ from kip932.ids import (
     STATE_ACQUIRED,
     STATE_ARCHIVED,
     STATE_ARCHIVING,
+    STATE_AVAILABLE,
 )
 from partition_leader.share.core.ack_stretch import AckStretch, gather, is_held
 from partition_leader.share.core.archived import DELIVERY_LIMIT, REJECTED
+from partition_leader.share.core.backoff import Retries
 from partition_leader.share.core.batch import InFlightBatch
+from partition_leader.share.core.delays import delay_of, given_runs, released_runs
 from partition_leader.share.core.effects import (
     CAUSE_ACK,
     DLQ_CLIENT_REJECT,
@@ -32,25 +35,46 @@ from partition_leader.share.core.effects import (
     Counters,
 )
 from partition_leader.share.core.events import AckBatch, Acknowledge
+from partition_leader.share.core.given_up import GivenUp
 from partition_leader.share.core.in_flight import Window
 from partition_leader.share.core.operations import Operation, refusal_of, revert
 from partition_leader.share.core.spans import stretches
-from partition_leader.share.core.transitions import ACKNOWLEDGE, ILLEGAL, PENDING, RELEASE, TYPE_CODES, released_state
+from partition_leader.share.core.transitions import (
+    ACKNOWLEDGE,
+    DELAYED,
+    ILLEGAL,
+    PENDING,
+    PENDING_AVAILABLE,
+    PENDING_DELAYED,
+    RELEASE,
+    TYPE_CODES,
+    released_state,
+)
 
 
 class Acknowledgement:
     """Applies one request's acknowledgements of one share-partition."""
 
-    __slots__ = ("_event", "_limited", "_now_ms", "_types", "_window", "operation")
+    __slots__ = ("_chance", "_event", "_given_up", "_limited", "_now_ms", "_types", "_window", "operation")
 
-    def __init__(self, window: Window, event: Acknowledge, now_ms: int) -> None:
+    def __init__(
+        self,
+        window: Window,
+        given_up: GivenUp,
+        event: Acknowledge,
+        now_ms: int,
+        chance: Callable[[], float] = float,
+    ) -> None:
         self._window = window
+        self._given_up = given_up
         self._event = event
         self._now_ms = now_ms
         settings = event.settings
+        self._chance = chance
         self._types = [0] * 5  # records per acknowledge type
         self._limited = 0  # released records that had reached the delivery limit
         self.operation = Operation(event.op_id, CAUSE_ACK, settings.delivery_count_limit, settings.dlq_enabled)
+        self.operation.member_id = event.member_id
 
     def run(self) -> Operation:
         """Apply every ack batch. Raises InvalidRequestError or InvalidRecordStateError with nothing changed but
@@ -63,7 +87,7 @@ class Acknowledgement:
         except (InvalidRequestError, InvalidRecordStateError):
             revert(self._window, self.operation)
             raise
-        types = self._types
+        types = self.operation.acknowledged = self._types
         self.operation.counters = Counters(types[ACK_ACCEPT], types[ACK_RELEASE], types[ACK_REJECT], 0, self._limited)
         return self.operation
 
@@ -95,9 +119,12 @@ class Acknowledgement:
                 "share.renew.acknowledge.enable is false; let the lock run out, or enable it"
             )
         window = self._window
-        if ack.last_offset < window.start_offset:
-            return  # PL-404
-        if ack.first_offset >= window.start_offset:
+        start = window.start_offset
+        if ack.first_offset < start:
+            self._given_up.check(ack.first_offset, min(ack.last_offset, start - 1), self._event.member_id)
+            if ack.last_offset < start:
+                return  # PL-404
+        else:
             batch = window.floor(ack.first_offset)
             if batch is not None and ack.last_offset <= batch.last:  # as most do
                 self._apply_to(ack, batch, ack.first_offset, ack.last_offset)
@@ -126,12 +153,14 @@ class Acknowledgement:
     def _apply_to(self, ack: AckBatch, batch: InFlightBatch, first: int, last: int) -> None:
         """One ack batch on one cached batch (PL-406 … PL-409)."""
         self._check_held(batch, first, last)
-        types = ack.types
+        types, delays = ack.types, ack.delays
+        if delays and len(delays) > 1:
+            delays = delays[first - ack.first_offset : last - ack.first_offset + 1]
         if len(types) == 1:
-            self._one_type(types[0], batch, first, last)
+            self._one_type(types[0], batch, first, last, delays)
         else:
             low = first - ack.first_offset
-            self._many_types(bytes(types[low : low + last - first + 1]), batch, first)
+            self._many_types(bytes(types[low : low + last - first + 1]), batch, first, delays)
 
     def _check_held(self, batch: InFlightBatch, first: int, last: int) -> None:
         caller = self._event.member_id
@@ -153,16 +182,21 @@ class Acknowledgement:
                     f"offset {offset} (delivery count {count}) cannot be acknowledged by member {caller}: {reason}"
                 )
 
-    def _one_type(self, ack_type: int, batch: InFlightBatch, first: int, last: int) -> None:
+    def _one_type(self, ack_type: int, batch: InFlightBatch, first: int, last: int, delays: Sequence[int]) -> None:
         self._types[ack_type] += last - first + 1
         if ack_type == ACK_RENEW:
             self._renew(batch, first, last)
             return
         operation = self.operation
         self._span(first, last)
-        if ack_type == ACK_RELEASE and batch.max_count >= operation.limit:
+        if ack_type == ACK_RELEASE and (delays or self._has_backoff or batch.max_count >= operation.limit):
             for low, high, _, count in list(batch.runs(first, last)):
                 state = released_state(count, operation.limit, operation.dlq_enabled)
+                if state == STATE_AVAILABLE:
+                    for begin, end, given in given_runs(low, high, delays, first):
+                        code = self._delay(begin, end, count, given)
+                        self._window.recode(batch, begin, end, RELEASE[code])
+                    continue
                 self._window.recode(batch, low, high, RELEASE[state])
                 self._note_limit(state, low, high, count)
             return
@@ -170,7 +204,21 @@ class Acknowledgement:
             self._note_rejected(batch, first, last)
         self._window.recode(batch, first, last, ACKNOWLEDGE[operation.dlq_enabled][ack_type])
 
-    def _many_types(self, types: bytes | bytearray, batch: InFlightBatch, first: int) -> None:
+    @property
+    def _has_backoff(self) -> bool:
+        return bool(self._event.settings.backoff.initial_ms)
+
+    def _delay(self, first: int, last: int, count: int, given: int) -> int:
+        """The code of released records below the limit: DELAYED, with the end of their delay noted, or Available."""
+        delay_ms = delay_of(given, count, Retries(self._event.settings.backoff, self._chance))
+        if not delay_ms:
+            return STATE_AVAILABLE
+        self.operation.delays.append(((first, last), self._now_ms + delay_ms))
+        return DELAYED
+
+    def _many_types(
+        self, types: bytes | bytearray, batch: InFlightBatch, first: int, delays: Sequence[int] = ()
+    ) -> None:
         """A type, or a marked code that stays, for each offset from `first` on. The caller has checked that those with
         a type are Acquired. Raises InvalidRequestError for an unknown type, with nothing changed."""
         operation = self.operation
@@ -181,8 +229,11 @@ class Acknowledgement:
         for ack_type in range(len(self._types)):
             self._types[ack_type] += types.count(ack_type)
         batch.track()
-        if ACK_RELEASE in types and batch.max_count >= operation.limit:
-            self._limit_releases(types, codes, batch, first)
+        if ACK_RELEASE in types:
+            if batch.max_count >= operation.limit:
+                self._limit_releases(types, codes, batch, first)
+            if delays or self._has_backoff:
+                self._delay_releases(types, codes, batch, first, delays)
         if ACK_REJECT in types:
             for span in stretches(types.translate(_IS_REJECT), first):
                 self._note_rejected(batch, *span)
@@ -194,6 +245,15 @@ class Acknowledgement:
         if written:
             self._span(*written[0])
             operation.spans += written[1:]
+
+    def _delay_releases(
+        self, types: bytes | bytearray, codes: bytearray, batch: InFlightBatch, first: int, delays: Sequence[int]
+    ) -> None:
+        """Those below the limit, for the limit comes first (PL-932)."""
+        counts = batch.counts[first - batch.first :]
+        for low, high, count, given in released_runs(types, counts, first, delays):
+            if codes[low - first] == PENDING_AVAILABLE and self._delay(low, high, count, given) == DELAYED:
+                codes[low - first : high - first + 1] = bytes([PENDING_DELAYED]) * (high - low + 1)
 
     def _limit_releases(self, types: bytes | bytearray, codes: bytearray, batch: InFlightBatch, first: int) -> None:
         operation = self.operation
@@ -225,7 +285,7 @@ class Acknowledgement:
         """T11: a full new lock from now; never persisted, never undone (PL-324 … PL-326)."""
         deadline = self._now_ms + self._event.settings.lock_ms
         batch.hold(first, last, self._event.member_id, deadline)
-        self._window.lock(first, last, deadline)
+        self._window.renew(first, last, deadline)
 
     def _span(self, first: int, last: int) -> None:
         spans = self.operation.spans

@@ -35,15 +35,18 @@ class AcquirePass:
         "_complete",
         "_event",
         "_record_limit",
+        "_room",
         "_window",
         "archived",
         "pass_",
         "ranges",
     )
 
-    def __init__(self, window: Window, event: Acquire, now_ms: int) -> None:
+    def __init__(self, window: Window, event: Acquire, now_ms: int, room: int | None = None) -> None:
+        """`room`: how many new offsets may be acquired (PL-915); None: what the record locks leave."""
         self._window = window
         self._event = event
+        self._room = event.settings.max_record_locks - window.in_flight if room is None else room
         self._record_limit = event.mode == ACQUIRE_RECORD_LIMIT
         self._batch_size = max(1, event.batch_size)  # PL-423
         self._cap = 0
@@ -65,7 +68,7 @@ class AcquirePass:
         event, window = self._event, self._window
         if event.max_records <= 0 or not event.batches or event.last_read_offset < window.start_offset:
             return ()
-        cap = min(event.max_records, event.settings.max_record_locks - window.in_flight)
+        cap = min(event.max_records, self._room)
         if cap <= 0:  # PL-222: no room for new offsets, but what was given back may be had again
             if window.is_empty or event.fetch_offset > window.end_offset:
                 return ()

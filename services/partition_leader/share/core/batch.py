@@ -17,9 +17,11 @@ from kip932.state_batches import StateBatch
 from partition_leader.share.core.spans import ALL, Span, borders, differing, is_dense, mask_of, masked
 from partition_leader.share.core.transitions import (
     CLOSING_CODES,
+    DELAYED,
     ILLEGAL,
     MARK_UNTOUCHED,
     PENDING_CODES,
+    SETTLED_CODES,
     STATE_OF,
     TERMINAL_CODES,
     UNTOUCHED,
@@ -28,6 +30,7 @@ from partition_leader.share.core.transitions import (
 
 NOBODY: Final = ""
 Run = tuple[int, int, int, int]  # first and last offset, code, delivery count
+StateFields = tuple[int, int, int, int, int]  # those of a state batch
 
 
 class Written(NamedTuple):
@@ -42,8 +45,8 @@ class Written(NamedTuple):
 class InFlightBatch:
     """Offsets `first`…`last`. While `codes` is None, one code, count, member and deadline hold for all of them.
 
-    A deadline is the instant (ms) at which the lock ends. A pending record keeps it, so that a roll-back can restore
-    the running lock, or see that it has expired meanwhile (PL-307).
+    A deadline is the instant (ms) at which the lock ends, or the delay (PL-932). A pending record keeps that of its
+    lock, so that a roll-back can restore the running lock, or see that it has expired meanwhile (PL-307).
     """
 
     __slots__ = (
@@ -92,6 +95,22 @@ class InFlightBatch:
         self.available = size if self.code == STATE_AVAILABLE else 0
         self.closing = size if self.code in CLOSING_CODES else 0
         self.pending = size if self.code in PENDING_CODES else 0
+
+    # Counted when it is asked for: nobody asks while no record of the share-partition waits.
+
+    @property
+    def counting(self) -> int:
+        """The records that count against the limit: neither finished, Archiving nor delayed (PL-935)."""
+        if self.codes is None:
+            return 0 if self.code in SETTLED_CODES else len(self)
+        return len(self.codes.translate(None, SETTLED_CODES))
+
+    @property
+    def delayed(self) -> int:
+        """The records that wait for the end of a delay (PL-932)."""
+        if self.codes is None:
+            return len(self) if self.code == DELAYED else 0
+        return self.codes.count(DELAYED)
 
     def track(self) -> bytearray:
         """Give every offset a state of its own, for good (PL-001): count, owner, lock and pending mark are copied."""
@@ -189,6 +208,14 @@ class InFlightBatch:
         low, size = first - self.first, last - first + 1
         self.counts[low : low + size] = array("i", [count]) * size
 
+    def first_other(self, first: int, codes: bytes) -> int | None:
+        """The first offset from `first` on whose code is not one of `codes`; None when there is none."""
+        if self.codes is None:
+            return None if self.code in codes else first
+        at = first - self.first
+        left = self.codes[at:].lstrip(codes)
+        return self.last + 1 - len(left) if left else None
+
     def lock_at(self, offset: int) -> tuple[int, int, str, int]:
         """Code, delivery count, member and deadline of one offset."""
         if self.codes is None:
@@ -224,13 +251,13 @@ class InFlightBatch:
             places = [offset - start for offset in firsts]
             states = bytes([codes[at] for at in places]).translate(STATE_OF)
             counts = [self.counts[at] for at in places]
-            runs: Iterable[Run] = zip(firsts, firsts, states, counts, strict=True)
+            runs: Iterable[StateFields] = zip(firsts, firsts, states, counts, repeat(0))
             if STATE_ACQUIRED in states:
                 runs = [run for run in runs if run[2] != STATE_ACQUIRED]
         elif len(spans) == 1 or is_dense(spans):
             states = self._states_in(spans)
             tracked = counts = self.counts[firsts[0] - start : lasts[-1] - start + 1]
-            runs = runs_of(firsts[0], states, tracked, _NOT_ACQUIRED)
+            runs = zip(*_run_columns(firsts[0], states, tracked, _NOT_ACQUIRED), repeat(0))
         else:
             parts = [self.states_to_write((span,)) for span in spans]
             found = [state for part in parts for state in part.states]
@@ -271,11 +298,10 @@ class InFlightBatch:
         except ValueError:
             return None
 
-    def settle(self, spans: Sequence[Span], table: TransitionTable) -> int:
+    def settle(self, spans: Sequence[Span], table: TransitionTable) -> None:
         """Send many short ascending spans of an offset-tracked batch through a transition table, and forget owner and
-        lock of what changed. By how many `closing` grew. Raises IllegalTransitionError as `recode` does."""
+        lock of what changed. Raises IllegalTransitionError as `recode` does."""
         codes, members, deadlines = self.track(), self.members, self.deadlines
-        closing = self.closing
         first, last = spans[0][0], spans[-1][1]
         low, high = first - self.first, last - self.first + 1
         old = codes[low:high]
@@ -288,7 +314,6 @@ class InFlightBatch:
             members[at] = NOBODY
             deadlines[at] = 0
         self._replace(low, high, old, new)
-        return self.closing - closing
 
     def lock_runs(self, first: int, last: int) -> Iterator[tuple[int, int, int, int, str, int]]:
         """(first, last, code, count, member, deadline) of each stretch in `first`…`last` where all four are equal."""
@@ -318,8 +343,14 @@ class InFlightBatch:
 
 def runs_of(first: int, codes: bytes | bytearray, counts: array[int], only: bytes | None = None) -> Iterable[Run]:
     """(first, last, code, count) of each stretch of offset-tracked records from `first` on with equal code and delivery
-    count; with `only`, a table that sends the wanted codes to ALL and others to 0, no others. Without a step of Python
-    per record while all counts are equal."""
+    count; with `only`, a table that sends the wanted codes to ALL and others to 0, no others."""
+    return zip(*_run_columns(first, codes, counts, only), strict=True)
+
+
+def _run_columns(
+    first: int, codes: bytes | bytearray, counts: array[int], only: bytes | None
+) -> tuple[Iterable[int], Iterable[int], Iterable[int], Iterable[int]]:
+    """Firsts, lasts, codes and counts of `runs_of`. Without a step of Python per record while all counts are equal."""
     size, cuts = len(codes), borders(codes)
     if counts != counts[:1] * size:
         cuts = bytes(map(or_, cuts, map(ne, counts, counts[1:])))
@@ -330,7 +361,7 @@ def runs_of(first: int, codes: bytes | bytearray, counts: array[int], only: byte
     offsets = range(first, first + size)
     firsts = list(compress(offsets, begins))
     lasts = firsts if begins == ends else compress(offsets, ends)  # single records: one number for both
-    return zip(firsts, lasts, compress(codes, begins), compress(counts, begins), strict=True)
+    return firsts, lasts, compress(codes, begins), compress(counts, begins)
 
 
 _new_state_batch = tuple.__new__  # StateBatch(…) of a tuple of its fields; this many deserve the short way

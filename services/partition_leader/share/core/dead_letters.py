@@ -1,32 +1,61 @@
-"""Phase 2 of the dead-letter flow: which Archiving records are out to the dead-letter queue (PL-904, PL-911, T15)."""
+"""Phase 2 of the dead-letter flow: which Archiving records are out as letters, and what they leave free (PL-904, T15).
+
+Owns the letters of one share-partition that are being written or wait to be tried again (PL-907), and how many new
+offsets may be acquired beside them (PL-915, PL-916). It never decides whether a letter is tried again: the post does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from kip932.ids import STATE_ARCHIVING
-from partition_leader.share.core.effects import AcquiredRange, DeadLetter
+from kip932.ids import OFFSET_MAX, SHARE_PARTITION_BATCHES_MAX, STATE_ARCHIVING
+from partition_leader.share.core.effects import (
+    DLQ_CLIENT_REJECT,
+    DLQ_DELIVERY_COUNT_EXCEEDED,
+    AcquiredRange,
+    DeadLetter,
+)
+from partition_leader.share.core.events import GroupSettings
 from partition_leader.share.core.in_flight import Window
+from partition_leader.share.core.pieces import records_of
 from partition_leader.share.core.spans import Span
-from partition_leader.share.core.transitions import DLQ_DONE
+from partition_leader.share.core.transitions import DLQ_DONE, LEAVING_CODES
+
+#: Pieces of finished records in front of the first that is not: what a share-partition may have state batches.
+PIECES_MAX: Final = SHARE_PARTITION_BATCHES_MAX
+#: Batches that are passed before they are made one where they can be.
+SQUEEZE_AT: Final = 64
 
 
 class DeadLetters:
-    """Numbers what goes out and archives what came back, whatever came of it (PL-907)."""
+    """Numbers what goes out, and archives what came back. `waiting`: how many records are out.
 
-    __slots__ = ("_next_id", "_out")
+    `_front`: the first offset seen that is neither finished nor Archiving. It only rises, so looking for it costs each
+    batch once. `_passed`: the letters below it; `_nearest`: no letter from `_front` on lies below this.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_front", "_nearest", "_next_id", "_out", "_passed", "_squeeze_at", "_squeezed", "waiting")
+
+    def __init__(self, squeeze_at: int = SQUEEZE_AT) -> None:
         self._next_id = 1
         self._out: dict[int, tuple[AcquiredRange, ...]] = {}
+        self.waiting = 0
+        self._front = 0
+        self._passed = 0
+        self._nearest = OFFSET_MAX
+        self._squeezed = 0
+        self._squeeze_at = squeeze_at
 
     def __bool__(self) -> bool:
         return bool(self._out)
 
     def send(self, window: Window, causes: Iterable[tuple[Span, str]]) -> list[DeadLetter]:
-        """One effect for each cause, with the records of the spans that are Archiving for certain."""
+        """One effect for each cause, with the records of the spans that are Archiving for certain. What the log's start
+        has passed is not stored as such, and gets no letter (PL-905)."""
         by_cause: dict[str, list[AcquiredRange]] = {}
-        for (first, last), cause in causes:
+        for span, cause in causes:
+            first, last = max(span[0], window.start_offset), span[1]
             for batch in window.overlapping(first, last):
                 for low, high, code, count in batch.runs(max(first, batch.first), min(last, batch.last)):
                     if code == STATE_ARCHIVING:
@@ -36,18 +65,111 @@ class DeadLetters:
             effect = DeadLetter(self._next_id, tuple(sorted(ranges)), cause)
             self._out[self._next_id] = effect.ranges
             self._next_id += 1
+            for found in effect.ranges:
+                self._count(found)
+                self.waiting += found.last_offset - found.first_offset + 1
             result.append(effect)
         return result
 
-    def finish(self, window: Window, dead_letter_id: int) -> list[Span]:
-        """T15 for what was sent under this number; the spans, none for an unknown number."""
-        spans: list[Span] = []
-        for first, last, _ in self._out.pop(dead_letter_id, ()):
-            spans.append((first, last))
+    def finish(self, window: Window, dead_letter_id: int, spans: Sequence[Span] | None = None) -> list[Span]:
+        """T15 for these ascending spans of what was sent under this number, None for all of it; the spans, none for
+        an unknown number."""
+        done = self._take(dead_letter_id, spans)
+        for first, last in done:
             for batch in window.overlapping(first, last):
                 window.recode(batch, max(first, batch.first), min(last, batch.last), DLQ_DONE)
-        return spans
+        return done
+
+    def postpone(self, dead_letter_id: int, spans: Sequence[Span] | None = None) -> None:
+        """Wait no more for these: they stay Archiving, and a successor sends them again (PL-921)."""
+        self._take(dead_letter_id, spans)
 
     def forget(self) -> None:
         """The share-partition stopped: answers still out are no longer waited for."""
         self._out.clear()
+        self.waiting = self._passed = 0
+
+    def room(self, window: Window, settings: GroupSettings) -> int:
+        """How many new offsets may be acquired; 0 or less for none (PL-131, PL-915, PL-916)."""
+        if not self.waiting:
+            return settings.max_record_locks - window.in_flight
+        self._move_front(window)
+        if self.is_full(window, settings):
+            return 0
+        return settings.max_record_locks - (window.next_offset - self._front - (self.waiting - self._passed))
+
+    def is_full(self, window: Window, settings: GroupSettings) -> bool:
+        """Whether letters keep new offsets from being acquired (PL-916)."""
+        if not self.waiting:
+            return False
+        return self.waiting >= settings.dead_letters_max or window.batches_before(self._front) >= PIECES_MAX
+
+    # Small things.
+
+    def _take(self, dead_letter_id: int, spans: Sequence[Span] | None) -> list[Span]:
+        ranges = self._out.pop(dead_letter_id, ())
+        taken: list[Span] = []
+        left: list[AcquiredRange] = []
+        for first, last, count in ranges:
+            at = first
+            for low, high in ((first, last),) if spans is None else spans:
+                if high < at or low > last:
+                    continue
+                if at < low:
+                    left.append(AcquiredRange(at, low - 1, count))
+                taken.append((max(at, low), min(high, last)))
+                at = min(high, last) + 1
+            if at <= last:
+                left.append(AcquiredRange(at, last, count))
+        if left:
+            self._out[dead_letter_id] = tuple(left)
+        for first, last in taken:
+            self.waiting -= last - first + 1
+            self._passed -= max(0, min(last + 1, self._front) - first)
+        return taken
+
+    def _move_front(self, window: Window) -> None:
+        front = _first_unfinished(window, max(self._front, window.start_offset))
+        if front <= self._front:
+            return
+        self._front = front
+        if self._nearest < front:
+            self._passed, self._nearest = 0, OFFSET_MAX
+            for ranges in self._out.values():
+                for found in ranges:
+                    self._count(found)
+        if window.batches_before(front) - window.batches_before(self._squeezed) >= self._squeeze_at:
+            window.squeeze(self._squeezed - 1, front)  # from the last piece on, which may grow
+            self._squeezed = front
+
+    def _count(self, found: AcquiredRange) -> None:
+        """Take a letter into `_passed` and `_nearest`."""
+        first, last, front = found.first_offset, found.last_offset, self._front
+        self._passed += max(0, min(last + 1, front) - first)
+        if last >= front:
+            self._nearest = min(self._nearest, max(first, front))
+
+
+def stored_letters(window: Window, settings: GroupSettings) -> list[tuple[Span, str]]:
+    """Records loaded as Archiving, with the cause that follows from their delivery count (PL-611, PL-910)."""
+    return [
+        (
+            (first, last),
+            DLQ_DELIVERY_COUNT_EXCEEDED if count >= settings.delivery_count_limit else DLQ_CLIENT_REJECT,
+        )
+        for first, last, state, count, _ in records_of(window.walk(), window.start_offset)
+        if state == STATE_ARCHIVING
+    ]
+
+
+def _first_unfinished(window: Window, offset: int) -> int:
+    """The first offset from `offset` on that is neither finished nor Archiving, or of which the store said nothing
+    (PL-606); when there is none, the first offset never fetched."""
+    gap = window.open_gap
+    for batch in window.overlapping(offset, window.end_offset):
+        if gap is not None and gap[0] < batch.first:
+            return max(offset, gap[0])
+        found = batch.first_other(max(offset, batch.first), LEAVING_CODES)
+        if found is not None:
+            return found
+    return max(offset, window.next_offset)

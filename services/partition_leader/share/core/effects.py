@@ -5,7 +5,7 @@ The host carries each out and feeds the result back as an event.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -85,7 +85,8 @@ class Persist(NamedTuple):
     """Write the share-partition's state (PL-702), then send `Persisted` or `PersistFailed` with the same `write_id`.
     At most one write is outstanding (PL-705).
 
-    Not yet a `StateWrite`: the host adds what the core does not know, the leader epoch and the high watermark.
+    Not yet a `StateWrite`: the host adds what the core does not know, the leader epoch and the high watermark, and
+    makes wall-clock instants of the delays' ends, if there are any (`has_delays`, PL-934).
     """
 
     write_id: int
@@ -97,14 +98,20 @@ class Persist(NamedTuple):
     cause: int
     counters: Counters
     speo: int
+    has_delays: bool = False
 
 
 class Reply(NamedTuple):
-    """Answer an Acknowledge or Release. `persisted` False: it needed no write, so check the lease first (PL-411)."""
+    """Answer an Acknowledge or Release. `persisted` False: it needed no write, so check the lease first (PL-411).
+
+    `acknowledged`: how many records of each acknowledge type took effect, in the order of the types' values; empty for
+    none (PL-413).
+    """
 
     op_id: int
     error: KafkaError | None
     persisted: bool
+    acknowledged: Sequence[int] = ()
 
 
 class ReadLog(NamedTuple):
@@ -142,7 +149,8 @@ class ReadBackWanted:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Write these records to the dead-letter queue, then send `DlqDone`, with success or without (PL-904, PL-907)."""
+    """Write these records to the dead-letter queue; send `DlqDone` for what is written or given up, at once or piece by
+    piece, however long that takes (PL-904, PL-907)."""
 
     dead_letter_id: int
     ranges: tuple[AcquiredRange, ...]

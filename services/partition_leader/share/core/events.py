@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from kip932.errors import KafkaError
 from kip932.state_batches import StateBatch
+from partition_leader.share.core.backoff import NO_BACKOFF, Backoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,10 @@ class GroupSettings:
     max_record_locks: int = 2_000
     renew_enabled: bool = True
     dlq_enabled: bool = False
+    dead_letters_max: int = 5_000  # letters that may wait before no new offsets are acquired (PL-916)
+    backoff: Backoff = NO_BACKOFF  # for releases that say nothing, and for locks that run out (PL-936)
+    delay_max_ms: int = 86_400_000  # the longest delay (PL-930, PL-934)
+    delayed_max: int = 5_000  # records that may be delayed before no new offsets are acquired (PL-935)
 
 
 class BatchHeader(Protocol):
@@ -59,30 +64,25 @@ class BatchHeader(Protocol):
         ...
 
 
-class LogBatch(NamedTuple):
-    """The header of one batch of a log read (PL-006). None of it needs the records to be parsed (P-7)."""
-
-    base_offset: int
-    last_offset: int
-    producer_id: int = -1
-    is_transactional: bool = False
-    is_control: bool = False
-    is_abort: bool = False
-
-
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction that overlaps the read data: the producer and its first offset (PL-006)."""
+    """An aborted transaction that overlaps the read data: the producer, its first offset, and the offset of the marker
+    (PL-006)."""
 
     producer_id: int
     first_offset: int
+    last_offset: int
 
 
 class AckBatch(NamedTuple):
-    """Acknowledge types for `first_offset`…`last_offset`: one for all, or one per offset; validated (PL-401)."""
+    """Acknowledge types for `first_offset`…`last_offset`: one for all, or one per offset; validated (PL-401).
+
+    `delays`: of releases, ms, likewise; empty: as the group's back-off says (PL-930).
+    """
 
     first_offset: int
     last_offset: int
     types: tuple[int, ...] | bytes
+    delays: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +234,19 @@ class SettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class DlqDone:
-    """The write to the dead-letter queue ended, with success or without (T15, PL-904, PL-907)."""
+    """These ascending spans of a `DeadLetter` are written, or given up for good; None: all of it (T15, PL-904)."""
 
     dead_letter_id: int
+    spans: tuple[tuple[int, int], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DlqPostponed:
+    """These spans of a `DeadLetter` are not written by this object any more, None: all of it. They stay Archiving, and
+    a successor sends them again (PL-921). Only for one that retires."""
+
+    dead_letter_id: int
+    spans: tuple[tuple[int, int], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +280,7 @@ Event = (
     | Tick
     | SettingsChanged
     | DlqDone
+    | DlqPostponed
     | Retire
     | Drop
 )

@@ -1,16 +1,17 @@
 """Giving acquired records back: expired locks (T12, PL-303 … PL-307) and closed share sessions (T13, T14, PL-520).
 
-Owns which records are due and which state they get. Expiry takes effect at once; a session's release waits for its
-write.
+Owns which records are due and which state they get, delayed ones too (PL-932). Expiry takes effect at once; a session's
+release waits for its write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from kip932.ids import STATE_ACQUIRED, STATE_ARCHIVED, STATE_ARCHIVING
+from kip932.ids import STATE_ACQUIRED, STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
 from partition_leader.share.core.archived import DELIVERY_LIMIT
+from partition_leader.share.core.backoff import Retries
 from partition_leader.share.core.batch import NOBODY, InFlightBatch
 from partition_leader.share.core.effects import (
     CAUSE_SESSION_RELEASE,
@@ -20,11 +21,12 @@ from partition_leader.share.core.effects import (
 )
 from partition_leader.share.core.events import GroupSettings, Release
 from partition_leader.share.core.in_flight import Window
-from partition_leader.share.core.operations import Operation
-from partition_leader.share.core.spans import Span
+from partition_leader.share.core.operations import Operation, end_delay
+from partition_leader.share.core.spans import Span, split_at
 from partition_leader.share.core.transitions import (
     CLOSE_SESSION,
     CLOSE_SESSION_BELOW_START,
+    DELAYED,
     EXPIRE,
     EXPIRE_BELOW_START,
     released_state,
@@ -40,20 +42,29 @@ class Expired:
     archived: list[AcquiredRange] = field(default_factory=list)  # at the delivery limit
     timed_out: int = 0
     limited: int = 0
+    delayed: int = 0  # of those that timed out
+    delays_ended: bool = False
 
 
-def expire(window: Window, now_ms: int, settings: GroupSettings) -> Expired:
-    """End every lock due at `now_ms`. Pending records keep their deadline, and a roll-back compares it with the
-    time (PL-307)."""
+def expire(window: Window, now_ms: int, settings: GroupSettings, chance: Callable[[], float] = float) -> Expired:
+    """End every lock and every delay due at `now_ms`. Pending records keep their deadline, and a roll-back compares it
+    with the time (PL-307). `chance`: for the group's back-off (PL-936)."""
     result = Expired()
+    retries = Retries(settings.backoff, chance)
+    window.renewals.due(now_ms)  # nobody asks about them any more
     for _, first, last in window.locks.due(now_ms):
         for batch in window.overlapping(first, last):
             span = max(first, batch.first), min(last, batch.last)
             for low, high, code, count, _, deadline in _lock_runs(batch, span):
+                if code == DELAYED and deadline <= now_ms:
+                    end_delay(window, batch, low, high)
+                    result.delays_ended = True
                 if code != STATE_ACQUIRED or deadline > now_ms:
                     continue
-                for start, end in _split(low, high, window.start_offset):
-                    _expire_run(window, batch, (start, end, count), settings, result)
+                for start, end in split_at(low, high, window.start_offset):
+                    wait_ms = retries.delay_ms(count)
+                    until_ms = now_ms + wait_ms if wait_ms else 0
+                    _expire_run(window, batch, (start, end, count), settings, until_ms, result)
     return result
 
 
@@ -61,8 +72,13 @@ def _lock_runs(batch: InFlightBatch, span: Span) -> list[tuple[int, int, int, in
     return list(batch.lock_runs(*span)) if batch.closing < len(batch) else []
 
 
-def _expire_run(
-    window: Window, batch: InFlightBatch, run: tuple[int, int, int], settings: GroupSettings, result: Expired
+def _expire_run(  # noqa: PLR0917 - one run of the loop above; `until_ms`: the end of its delay, 0: none
+    window: Window,
+    batch: InFlightBatch,
+    run: tuple[int, int, int],
+    settings: GroupSettings,
+    until_ms: int,
+    result: Expired,
 ) -> None:
     first, last, count = run
     size = last - first + 1
@@ -70,6 +86,8 @@ def _expire_run(
         state, table = STATE_ARCHIVED, EXPIRE_BELOW_START
     else:
         state = released_state(count, settings.delivery_count_limit, settings.dlq_enabled)
+        if state == STATE_AVAILABLE and until_ms:
+            state = DELAYED
         table = EXPIRE[state]
         if state in (STATE_ARCHIVED, STATE_ARCHIVING):
             result.limited += size
@@ -78,6 +96,9 @@ def _expire_run(
     window.recode(batch, first, last, table)
     batch.hold(first, last, NOBODY, 0)
     result.timed_out += size
+    if state == DELAYED:
+        window.delay(batch, first, last, until_ms)
+        result.delayed += size
     result.spans.append((first, last))
     if state == STATE_ARCHIVING:
         result.archiving.append((first, last))
@@ -93,7 +114,7 @@ def release(window: Window, event: Release) -> Operation:
         for low, high, code, count, member, _ in _lock_runs(batch, span):
             if code != STATE_ACQUIRED or member != event.member_id or wanted not in (None, count):
                 continue
-            for first, last in _split(low, high, window.start_offset):
+            for first, last in split_at(low, high, window.start_offset):
                 state = released_state(count, operation.limit, operation.dlq_enabled)
                 table = CLOSE_SESSION[state]
                 if last < window.start_offset:
@@ -121,10 +142,3 @@ def _candidates(window: Window, event: Release) -> Iterable[tuple[InFlightBatch,
     for first, last, count in event.ranges:
         for batch in window.overlapping(first, last):
             yield batch, (max(first, batch.first), min(last, batch.last)), count
-
-
-def _split(first: int, last: int, start_offset: int) -> list[Span]:
-    """In two where the start offset cuts it (PL-304)."""
-    if first < start_offset <= last:
-        return [(first, start_offset - 1), (start_offset, last)]
-    return [(first, last)]

@@ -13,6 +13,7 @@ from kip932.errors import (
     FencedStateEpochError,
     GroupAuthorizationFailedError,
     GroupIdNotFoundError,
+    InQuarantineError,
     InvalidRequestError,
     KafkaError,
     NotLeaderOrFollowerError,
@@ -53,6 +54,8 @@ def meaning(error: KafkaError) -> Meaning:
     """PL-731. The text is kept, so that the client can tell what the coordinator said."""
     if isinstance(error, _INTERNAL):
         return Meaning(UnknownServerError(), Consequence.KEEP)
+    if isinstance(error, InQuarantineError):
+        return Meaning(error, Consequence.KEEP)
     if isinstance(error, CoordinatorError):
         return Meaning(CoordinatorNotAvailableError(error.message), Consequence.KEEP)
     seen, consequence = _CONSEQUENCES.get(type(error), (UnknownServerError, Consequence.KEEP))

@@ -15,21 +15,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Final
 
-from kip932.ids import STATE_ARCHIVING, STATE_AVAILABLE
-from kip932.state_batches import StateBatch
-from partition_leader.share.core.batch import InFlightBatch
-from partition_leader.share.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
-from partition_leader.share.core.events import GroupSettings
-from partition_leader.share.core.invariants import (
-    BrokenInvariantError,
-    check_batch,
-    check_hints,
-    check_locks,
-    check_order,
-)
+from kip932.ids import STATE_AVAILABLE
+from partition_leader.share.core.batch import NOBODY, InFlightBatch
+from partition_leader.share.core.invariants import check_window
 from partition_leader.share.core.locks import LockEntry, LockHeap
-from partition_leader.share.core.spans import Span, append_merged
-from partition_leader.share.core.transitions import STATE_MASK, TERMINAL_CODES, TransitionTable
+from partition_leader.share.core.pieces import pieces_of
+from partition_leader.share.core.spans import Span
+from partition_leader.share.core.transitions import TransitionTable
 
 _FIRST: Final = itemgetter(0)
 
@@ -38,14 +30,36 @@ class Window:
     """Everything between start and end offset. `end_offset` is the next offset to fetch while nothing is cached, else
     the last in-flight offset, inclusive (PL-005)."""
 
-    __slots__ = ("_batches", "_firsts", "_head", "_hints", "closing", "end_offset", "gap", "locks", "start_offset")
+    __slots__ = (
+        "_batches",
+        "_delayed_through",
+        "_firsts",
+        "_head",
+        "_hints",
+        "closing",
+        "counting",
+        "counts_records",
+        "delayed",
+        "end_offset",
+        "gap",
+        "joined_at",
+        "locks",
+        "renewals",
+        "start_offset",
+    )
 
     def __init__(self, start_offset: int = 0) -> None:
         self.start_offset = start_offset
         self.end_offset = start_offset
         self.gap: tuple[int, int] | None = None  # lowest unresolved hole offset, window end (PL-606)
         self.closing = 0  # offsets of all cached batches that are terminal or about to be
+        self.counts_records = False  # until the start offset has passed the last record that ever waited (PL-935)
+        self.counting = 0
+        self.delayed = 0
+        self._delayed_through = -1
+        self.joined_at = (0, 0)  # batches and closing records when settled batches were last joined
         self.locks = LockHeap()
+        self.renewals = LockHeap()  # the renewed among them, to tell people (PL-822)
         self._firsts: list[int] = []  # parallel to _batches; entries before _head are gone
         self._batches: list[InFlightBatch] = []
         self._head = 0
@@ -112,8 +126,8 @@ class Window:
 
     def overlapping(self, first: int, last: int) -> Iterator[InFlightBatch]:
         """Cached batches with an offset in `first`…`last`, in order. Batches must not be added or removed meanwhile."""
-        at = self._reaching(first)
         batches, size = self._batches, len(self._batches)
+        at = self._reaching(first) if first <= last else size  # the start offset has passed such a span: nothing
         while at < size and batches[at].first <= last:
             yield batches[at]
             at += 1
@@ -155,6 +169,10 @@ class Window:
                 at, low = stop - 1, batch.last + 1
             yield batch, parts
 
+    def batches_before(self, offset: int) -> int:
+        """How many cached batches begin below `offset`."""
+        return bisect_left(self._firsts, offset, self._head) - self._head
+
     def starting_in(self, first: int, last: int) -> list[InFlightBatch]:
         """Cached batches whose first offset is in `first`…`last` (PL-224)."""
         low = bisect_left(self._firsts, first, self._head)
@@ -169,25 +187,6 @@ class Window:
         """All cached batches in order."""
         for at in range(self._head, len(self._batches)):
             yield self._batches[at]
-
-    def records(self) -> tuple[StateBatch, ...]:
-        """Every cached record from the start offset on, equal neighbours merged; pending ones where they are going."""
-        result: list[StateBatch] = []
-        for batch in self.walk():
-            for first, last, code, count in batch.runs(max(batch.first, self.start_offset), batch.last):
-                append_merged(result, first, last, code & STATE_MASK, count)
-        return tuple(result)
-
-    def archiving(self, settings: GroupSettings) -> list[tuple[Span, str]]:
-        """Records loaded as Archiving, with the cause that follows from their delivery count (PL-611, PL-910)."""
-        return [
-            (
-                (first, last),
-                DLQ_DELIVERY_COUNT_EXCEEDED if count >= settings.delivery_count_limit else DLQ_CLIENT_REJECT,
-            )
-            for first, last, state, count in self.records()
-            if state == STATE_ARCHIVING
-        ]
 
     # Available records.
 
@@ -254,36 +253,73 @@ class Window:
             at = bisect_left(self._firsts, batch.first, self._head)
             self._firsts.insert(at, batch.first)
             self._batches.insert(at, batch)
-        self.closing += batch.closing
+        self._tally(batch, 1)
         self._hint(batch)
+
+    def _tally(self, batch: InFlightBatch, sign: int) -> None:
+        self.closing += sign * batch.closing
+        if self.counts_records:
+            self.counting += sign * batch.counting
+            self.delayed += sign * batch.delayed
 
     def recode(self, batch: InFlightBatch, first: int, last: int, table: TransitionTable) -> bool:
         """Send `first`…`last` of the batch through a transition table; whether any record changed. Raises
         IllegalTransitionError, with nothing changed, for a record that the trigger must not meet (PL-102)."""
-        before = batch.closing
-        if not batch.recode(first, last, table):
+        if self.counts_records:
+            self._tally(batch, -1)
+            try:
+                changed = batch.recode(first, last, table)
+            finally:
+                self._tally(batch, 1)
+        else:
+            closing = batch.closing
+            changed = batch.recode(first, last, table)
+            self.closing += batch.closing - closing
+        if not changed:
             return False
-        self.closing += batch.closing - before
         if batch.available and not batch.hinted:
             self._hint(batch)
         return True
 
     def assign(self, batch: InFlightBatch, first: int, codes: bytes | bytearray) -> None:
         """Set the codes of a stretch of the batch one by one."""
-        before = batch.closing
+        self._tally(batch, -1)
         batch.assign(first, codes)
-        self.closing += batch.closing - before
+        self._tally(batch, 1)
         self._hint(batch)
 
     def settle(self, batch: InFlightBatch, spans: Sequence[Span], table: TransitionTable) -> None:
         """Send many short spans of the batch through a transition table, and forget owner and lock of what changed.
         Raises IllegalTransitionError as `recode` does."""
-        self.closing += batch.settle(spans, table)
+        self._tally(batch, -1)
+        try:
+            batch.settle(spans, table)
+        finally:
+            self._tally(batch, 1)
         self._hint(batch)
 
     def lock(self, first: int, last: int, deadline: int) -> None:
         """Arm one lock entry for an acquired or renewed stretch."""
         self.locks.push(deadline, first, last, self.is_live)
+
+    def delay(self, batch: InFlightBatch, first: int, last: int, until_ms: int) -> None:
+        """Let a stretch whose code is DELAYED wait until then, held by nobody, with one entry for its end (PL-932)."""
+        batch.hold(first, last, NOBODY, until_ms)
+        self.lock(first, last, until_ms)
+        self.note_delayed(last)
+
+    def note_delayed(self, last: int) -> None:
+        """Records up to `last` wait, or have waited: from now on records are counted (PL-935)."""
+        self._delayed_through = max(self._delayed_through, last)
+        if not self.counts_records:
+            self.counts_records = True
+            self.counting = sum(batch.counting for batch in self.walk())
+            self.delayed = sum(batch.delayed for batch in self.walk())
+
+    def renew(self, first: int, last: int, deadline: int) -> None:
+        """Arm one lock entry for a renewed stretch, and remember that it is one."""
+        self.lock(first, last, deadline)
+        self.renewals.push(deadline, first, last, self.is_live)
 
     def first_live(self, entry: LockEntry) -> int | None:
         """The first cached offset of the entry that still has this very lock end (PL-303); None when there is none."""
@@ -305,10 +341,25 @@ class Window:
         """When the next lock ends (ms); None when nothing is locked."""
         return self.locks.next_deadline(self.first_live)
 
+    def squeeze(self, first: int, end: int) -> None:
+        """Keep the batches within `first`…`end` − 1, all finished or Archiving, in as few pieces as can be (PL-915)."""
+        low = self._reaching(first)
+        high = bisect_left(self._firsts, end, low)
+        high -= high > low and self._batches[high - 1].last >= end
+        if high - low > 1:
+            self.forget_spent_hints(self._firsts[low], self._batches[high - 1].last)
+            whole, pieces = self._batches[low:high], pieces_of(self._batches[low:high], self.start_offset)
+            self._batches[low:high] = pieces
+            for batch in whole:
+                self._tally(batch, -1)
+            for piece in pieces:
+                self._tally(piece, 1)
+            self._firsts[low:high] = [piece.first for piece in pieces]
+
     def remove_front(self, count: int) -> None:
         """Forget the first `count` batches."""
         for at in range(self._head, self._head + count):
-            self.closing -= self._batches[at].closing
+            self._tally(self._batches[at], -1)
         self._head += count
         if self._head == len(self._batches) or (self._head > 64 and 2 * self._head > len(self._batches)):
             del self._batches[: self._head]
@@ -319,6 +370,8 @@ class Window:
         """Raise the start offset; batches wholly below it are forgotten. With none left the window is empty and
         end_offset becomes the next offset to fetch (PL-005, PL-123)."""
         self.start_offset = start_offset
+        if self.counts_records and start_offset > self._delayed_through:
+            self.counts_records, self.counting, self.delayed = False, 0, 0
         gone = 0
         for batch in self.walk():
             if batch.last >= start_offset:
@@ -343,38 +396,5 @@ class Window:
     # What always holds.
 
     def check(self, now_ms: int | None = None) -> None:
-        """Raise BrokenInvariantError, with the offset and the sentence that does not hold. For tests and the simulator,
-        between two events; its cost grows with the window. `now_ms` is the time of the last event, and given for an
-        ACTIVE share-partition only: while it begins or ends it has no timers, and its start offset does not advance.
-
-        - Each batch is well formed (`check_batch`): one code, count, owner and lock end for each offset; known codes;
-          an owner if and only if Acquired or pending; its counters are what its codes say.
-        - Batches ascend, do not overlap, and none lies below the start offset (PL-004).
-        - `closing` is the sum of what the batches count (PL-125).
-        - The start offset is not above the end; the end is the last cached offset, when there is one (PL-005).
-        - The next unresolved hole is not below the start offset, and no batch covers it (PL-606, PL-607).
-        - Every batch with Available records is hinted at (PL-202).
-        - ACTIVE: every lock ends in the future and has its entry (PL-303); the first record is not finished (PL-120).
-        """
-        batches, start = self._batches[self._head :], self.start_offset
-        check_order(batches, self._firsts[self._head :], start)
-        for batch in batches:
-            check_batch(batch)
-        closing = sum(batch.closing for batch in batches)
-        if closing != self.closing:
-            raise BrokenInvariantError(start, f"{self.closing} terminal records are counted, {closing} in its batches")
-        if self.end_offset < start:
-            raise BrokenInvariantError(start, f"the start offset is above the end offset {self.end_offset}")
-        if batches and self.end_offset != self.last_offset:
-            raise BrokenInvariantError(self.last_offset, f"it is the last one cached, and the end is {self.end_offset}")
-        gap = self.open_gap
-        if gap is not None and (gap[0] < start or any(self.overlapping(gap[0], gap[0]))):
-            raise BrokenInvariantError(gap[0], f"it counts as a hole, yet is cached or below start offset {start}")
-        check_hints(batches, self._hints)
-        if now_ms is None:
-            return
-        check_locks(batches, self.locks.entries(), now_ms)
-        if batches and self.front_code in (*TERMINAL_CODES, -1) and (gap is None or batches[0].last < gap[0]):
-            raise BrokenInvariantError(
-                max(start, self.front_offset), "it is finished, yet the start offset waits at it"
-            )
+        """`check_window`, for tests and the simulator, between two events; its cost grows with the window."""
+        check_window(self, self._batches[self._head :], self._firsts[self._head :], self._hints, now_ms)

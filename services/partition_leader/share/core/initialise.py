@@ -10,21 +10,22 @@ from kip932.ids import BATCH_RECORDS_MAX, STATE_ACQUIRED, STATE_AVAILABLE
 from kip932.state_batches import StateBatch
 from partition_leader.share.core.batch import InFlightBatch
 from partition_leader.share.core.in_flight import Window
-from partition_leader.share.core.transitions import KNOWN_STATES
+from partition_leader.share.core.transitions import DELAYED, KNOWN_STATES
 
 #: Offsets in flight that a stored state may span: more than the most lying batch of before CM-112 left behind (2^31).
 _SPAN_MAX: Final = 2**32
 
 
-def load(start_offset: int, batches: Iterable[StateBatch]) -> Window:
+def load(start_offset: int, batches: Iterable[StateBatch], now_ms: int = 0) -> Window:
     """A window with every stored batch, nobody holding it; longer ones in parts of what a record batch may hold, so
-    that nothing keeps arrays of more (CM-112). Raises UnknownServerError for a reply that breaks PL-604: a batch below
-    the start offset, far behind it, backwards, overlapping another, or in an unknown state."""
+    that nothing keeps arrays of more (CM-112). Their `not_before_ms` are on the clock of `now_ms` (PL-934). Raises
+    UnknownServerError for a reply that breaks PL-604: a batch below the start offset, far behind it, backwards,
+    overlapping another, or in an unknown state."""
     window = Window(start_offset)
     following = start_offset
     hole: int | None = None
     for batch in sorted(batches):
-        first, last, state, count = batch
+        first, last, state, count, until = batch
         if first < start_offset or last < first or state not in KNOWN_STATES or first < following:
             raise UnknownServerError(
                 f"stored state batch {first}-{last} (state {state}, count {count}) cannot be loaded: expected a known "
@@ -40,7 +41,14 @@ def load(start_offset: int, batches: Iterable[StateBatch]) -> Window:
             hole = following
         code = STATE_AVAILABLE if state == STATE_ACQUIRED else state  # PL-101
         for low in range(first, last + 1, BATCH_RECORDS_MAX):
-            window.add(InFlightBatch(low, min(low + BATCH_RECORDS_MAX - 1, last), code, count))
+            high = min(low + BATCH_RECORDS_MAX - 1, last)
+            if code == STATE_AVAILABLE and until > now_ms:
+                window.add(InFlightBatch(low, high, DELAYED, count, deadline=until))
+                window.lock(low, high, until)
+            else:
+                window.add(InFlightBatch(low, high, code, count))
+        if until:
+            window.note_delayed(last)
         following = last + 1
     if not window.is_empty:
         window.end_offset = window.last_offset

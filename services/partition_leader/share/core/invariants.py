@@ -1,4 +1,4 @@
-"""What holds in a share-partition's window between any two events. `Window.check` lists it and calls these checks.
+"""What holds in a share-partition's window between any two events: `check_window` lists it.
 
 Owns the checks of batches, of their order, of the hints at Available records and of locks. Never changes anything, and
 no decision depends on it: tests and the simulator check after each event.
@@ -8,11 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import Protocol
 
 from kip932.ids import STATE_ACQUIRED, STATE_AVAILABLE
 from partition_leader.share.core.batch import NOBODY, InFlightBatch
-from partition_leader.share.core.locks import LockEntry
-from partition_leader.share.core.transitions import CLOSING_CODES, KNOWN_CODES, PENDING, PENDING_CODES, code_name
+from partition_leader.share.core.locks import LockEntry, LockHeap
+from partition_leader.share.core.transitions import (
+    CLOSING_CODES,
+    DELAYED,
+    KNOWN_CODES,
+    PENDING,
+    PENDING_CODES,
+    TERMINAL_CODES,
+    code_name,
+)
 
 
 class BrokenInvariantError(AssertionError):
@@ -21,6 +30,81 @@ class BrokenInvariantError(AssertionError):
     def __init__(self, offset: int, sentence: str) -> None:
         super().__init__(f"offset {offset}: {sentence}")
         self.offset = offset
+
+
+class CheckedWindow(Protocol):
+    """What is looked at of a window."""
+
+    start_offset: int
+    end_offset: int
+    closing: int
+    counting: int
+    counts_records: bool
+    delayed: int
+    locks: LockHeap
+
+    @property
+    def front_code(self) -> int:
+        """The code of the first record that is not below the start offset."""
+        ...
+
+    @property
+    def front_offset(self) -> int:
+        """The first cached offset."""
+        ...
+
+    @property
+    def open_gap(self) -> tuple[int, int] | None:
+        """The gap window while it is active."""
+        ...
+
+    def overlapping(self, first: int, last: int) -> Iterable[InFlightBatch]:
+        """Cached batches with an offset in `first`…`last`."""
+        ...
+
+
+def check_window(
+    window: CheckedWindow,
+    batches: Sequence[InFlightBatch],
+    firsts: Sequence[int],
+    hints: Sequence[int],
+    now_ms: int | None,
+) -> None:
+    """Raise BrokenInvariantError, with the offset and the sentence that does not hold. `now_ms` is the time of the last
+    event, and given for an ACTIVE share-partition only: while it begins or ends it has no timers, and its start offset
+    does not advance.
+
+    - Each batch is well formed (`check_batch`): one code, count, owner and lock end for each offset; known codes; an
+      owner if and only if Acquired or pending; an end of its delay if Delayed; its counters are what its codes say.
+    - Batches ascend, do not overlap, and none lies below the start offset (PL-004).
+    - The window's counters are the sums of what the batches count (PL-125, PL-935).
+    - The start offset is not above the end; the end is the last cached offset, when there is one (PL-005).
+    - The next unresolved hole is not below the start offset, and no batch covers it (PL-606, PL-607).
+    - Every batch with Available records is hinted at (PL-202).
+    - ACTIVE: every lock and delay ends in the future and has its entry (PL-303, PL-932); the first record is not
+      finished (PL-120).
+    """
+    start = window.start_offset
+    check_order(batches, firsts, start)
+    for batch in batches:
+        check_batch(batch)
+    for name in ("closing", "counting", "delayed") if window.counts_records else ("closing",):
+        counted, found = getattr(window, name), sum(getattr(batch, name) for batch in batches)
+        if counted != found:
+            raise BrokenInvariantError(start, f"{counted} {name} records are counted, {found} in its batches")
+    if window.end_offset < start:
+        raise BrokenInvariantError(start, f"the start offset is above the end offset {window.end_offset}")
+    if batches and window.end_offset != batches[-1].last:
+        raise BrokenInvariantError(batches[-1].last, f"it is the last one cached, and the end is {window.end_offset}")
+    gap = window.open_gap
+    if gap is not None and (gap[0] < start or any(True for _ in window.overlapping(gap[0], gap[0]))):
+        raise BrokenInvariantError(gap[0], f"it counts as a hole, yet is cached or below start offset {start}")
+    check_hints(batches, hints)
+    if now_ms is None:
+        return
+    check_locks(batches, window.locks.entries(), now_ms)
+    if batches and window.front_code in (*TERMINAL_CODES, -1) and (gap is None or batches[0].last < gap[0]):
+        raise BrokenInvariantError(max(start, window.front_offset), "it is finished, yet the start offset waits at it")
 
 
 def check_batch(batch: InFlightBatch) -> None:
@@ -59,7 +143,9 @@ def _check_record(offset: int, code: int, count: int, member: str, deadline: int
         raise BrokenInvariantError(offset, f"it is {code_name(code)}, yet its delivery count is {count}")
     if is_held != (member != NOBODY):
         raise BrokenInvariantError(offset, f"it is {code_name(code)}, yet its owner is {member or 'nobody'}")
-    if not is_held and deadline:
+    if code == DELAYED and not deadline:
+        raise BrokenInvariantError(offset, "it is Delayed, yet its delay has no end")
+    if not is_held and deadline and code != DELAYED:
         raise BrokenInvariantError(offset, f"it is {code_name(code)}, yet its lock ends at {deadline}")
 
 
@@ -99,13 +185,14 @@ def check_locks(batches: Iterable[InFlightBatch], entries: Iterable[LockEntry], 
     for deadline, first, last in sorted(entries):
         ends.setdefault(deadline, []).append((first, last))
     for batch in batches:
-        if batch.codes is not None and not (batch.pending or STATE_ACQUIRED in batch.codes):
+        if batch.codes is not None and not (batch.pending or batch.delayed or STATE_ACQUIRED in batch.codes):
             continue
         for first, last, code, _, _, deadline in batch.lock_runs(batch.first, batch.last):
-            is_acquired = code == STATE_ACQUIRED
-            if is_acquired and deadline <= now_ms:
-                raise BrokenInvariantError(first, f"it is Acquired, yet its lock ended at {deadline} (now {now_ms})")
-            if is_acquired or (code & PENDING and deadline > now_ms):
+            is_timed = code in (STATE_ACQUIRED, DELAYED)
+            if is_timed and deadline <= now_ms:
+                what = "Delayed, yet its delay" if code == DELAYED else "Acquired, yet its lock"
+                raise BrokenInvariantError(first, f"it is {what} ended at {deadline} (now {now_ms})")
+            if is_timed or (code & PENDING and deadline > now_ms):
                 _check_covered(first, last, ends.get(deadline, ()), deadline)
 
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kip932.ids import STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
+from kip932.ids import STATE_ACQUIRED, STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
+from partition_leader.share.core.backoff import AT_ONCE, Retries
 from partition_leader.share.core.batch import NOBODY, InFlightBatch
 from partition_leader.share.core.effects import NO_COUNTERS, AcquiredRange, Counters
 from partition_leader.share.core.in_flight import Window
-from partition_leader.share.core.spans import Span, is_dense
+from partition_leader.share.core.spans import Span, is_dense, split_at
 from partition_leader.share.core.transitions import (
     COMMIT,
+    DELAYED,
+    END_DELAY,
     PENDING,
     REVERT,
     ROLL_BACK,
@@ -30,7 +33,10 @@ from partition_leader.share.core.transitions import (
 @dataclass(slots=True)
 class Operation:
     """`limit` and `dlq_enabled` are those of the moment it started (PL-307). `dead_letters` holds the spans that go to
-    the dead-letter queue, `archived` the ranges that are archived without one, each with its cause."""
+    the dead-letter queue, `archived` the ranges that are archived without one, each with its cause; `delays` ascending
+    spans that wait, each with its end (ms). `acknowledged`: how many records it acknowledges with each type, in the
+    order of the types' values; empty for a session's release. `member_id`: who acknowledges; nobody releases when a
+    session ends (PL-418)."""
 
     op_id: int
     cause: int
@@ -39,7 +45,10 @@ class Operation:
     spans: list[Span] = field(default_factory=list)
     dead_letters: list[tuple[Span, str]] = field(default_factory=list)
     archived: list[tuple[AcquiredRange, str]] = field(default_factory=list)
+    delays: list[tuple[Span, int]] = field(default_factory=list)
     counters: Counters = NO_COUNTERS
+    acknowledged: Sequence[int] = ()
+    member_id: str = NOBODY
     answered: bool = False
 
 
@@ -50,6 +59,7 @@ class RolledBack:
     changed: list[Span] = field(default_factory=list)
     archiving: list[Span] = field(default_factory=list)
     archived: list[AcquiredRange] = field(default_factory=list)  # at the delivery limit
+    delayed: int = 0
 
 
 def commit(window: Window, spans: Sequence[Span]) -> None:
@@ -64,43 +74,71 @@ def commit(window: Window, spans: Sequence[Span]) -> None:
                 batch.hold(first, last, NOBODY, 0)
 
 
-def roll_back(window: Window, operation: Operation, now_ms: int, into: RolledBack) -> None:
+def begin_delays(window: Window, operation: Operation, now_ms: int) -> int:
+    """The write is durable: what it released with a delay waits from now on, or is Available where the delay is over
+    already (PL-933). How many records wait."""
+    begun = 0
+    for span, until_ms in operation.delays:
+        for batch in window.overlapping(*span):
+            low, high = max(span[0], batch.first), min(span[1], batch.last)
+            for first, last, code, _ in list(batch.runs(low, high)) if batch.delayed else ():
+                if code == DELAYED:
+                    begun += last - first + 1
+                    window.delay(batch, first, last, until_ms)
+                    if until_ms <= now_ms:
+                        end_delay(window, batch, first, last)
+    return begun
+
+
+def end_delay(window: Window, batch: InFlightBatch, first: int, last: int) -> None:
+    """Delayed records are Available again (PL-932)."""
+    window.recode(batch, first, last, END_DELAY)
+    batch.hold(first, last, NOBODY, 0)
+
+
+def roll_back(window: Window, operation: Operation, now_ms: int, into: RolledBack, retries: Retries = AT_ONCE) -> None:
     """The write failed: records become Acquired again with their running lock (T19, PL-414). One whose lock has expired
-    meanwhile is released, and one that the start offset has passed is archived (PL-307)."""
+    meanwhile is released, by the back-off that holds then, and one that the start offset has passed is archived
+    (PL-307)."""
     for batch, first, last in window.pieces(operation.spans):
         if batch.pending:
-            _roll_back_batch(window, operation, now_ms, batch, (first, last), into)
+            _roll_back_batch(window, operation, now_ms, batch, (first, last), into, retries)
 
 
 def _roll_back_batch(  # noqa: PLR0917 - one batch of the loop above
-    window: Window, operation: Operation, now_ms: int, batch: InFlightBatch, span: Span, into: RolledBack
+    window: Window,
+    operation: Operation,
+    now_ms: int,
+    batch: InFlightBatch,
+    span: Span,
+    into: RolledBack,
+    retries: Retries,
 ) -> None:
     for low, high, code, count, _, deadline in list(batch.lock_runs(*span)):
         if not code & PENDING:
             continue
-        for first, last in _split_at(low, high, window.start_offset):
+        for first, last in split_at(low, high, window.start_offset):
+            delay_ms = 0
             if last < window.start_offset:
                 state, table = STATE_ARCHIVED, ROLL_BACK_BELOW_START
             elif deadline <= now_ms:
                 state = released_state(count, operation.limit, operation.dlq_enabled)
-                table = ROLL_BACK_EXPIRED[state]
+                delay_ms = retries.delay_ms(count) if state == STATE_AVAILABLE else 0
+                table = ROLL_BACK_EXPIRED[DELAYED if delay_ms else state]
                 if state == STATE_ARCHIVED:
                     into.archived.append(AcquiredRange(first, last, count))
             else:
                 window.recode(batch, first, last, ROLL_BACK)
                 continue
             window.recode(batch, first, last, table)
-            batch.hold(first, last, NOBODY, 0)
+            if delay_ms:
+                window.delay(batch, first, last, now_ms + delay_ms)
+                into.delayed += last - first + 1
+            else:
+                batch.hold(first, last, NOBODY, 0)
             into.changed.append((first, last))
             if state == STATE_ARCHIVING:
                 into.archiving.append((first, last))
-
-
-def _split_at(first: int, last: int, start_offset: int) -> list[Span]:
-    """The span in two where the start offset cuts it (PL-304)."""
-    if first < start_offset <= last:
-        return [(first, start_offset - 1), (start_offset, last)]
-    return [(first, last)]
 
 
 def revert(window: Window, operation: Operation) -> None:
@@ -109,11 +147,17 @@ def revert(window: Window, operation: Operation) -> None:
         window.recode(batch, first, last, REVERT)
 
 
-def force(window: Window, batch: InFlightBatch, span: Span, state: int, count: int) -> None:
-    """Give pending records the state and delivery count that the coordinator has stored (PL-707)."""
-    window.recode(batch, *span, TAKE_STORED[state])
+def force(  # noqa: PLR0917 - what is stored of a span
+    window: Window, batch: InFlightBatch, span: Span, state: int, count: int, until_ms: int = 0
+) -> None:
+    """Give pending records the state, delivery count and end of their delay (ms; 0: none) that the coordinator has
+    stored (PL-707)."""
+    window.recode(batch, *span, TAKE_STORED[DELAYED if until_ms else state])
     batch.set_counts(*span, count)
-    batch.hold(*span, NOBODY, 0)
+    if until_ms:
+        window.delay(batch, *span, until_ms)
+    else:
+        batch.hold(*span, NOBODY, 0)
 
 
 def state_of(code: int) -> int:
@@ -125,8 +169,10 @@ def refusal_of(code: int, member: str, caller: str) -> str | None:
     """Why `caller` may not act on a record with this code and owner; None when it may (PL-406, PL-407)."""
     if code & PENDING:
         return "an earlier acknowledgement of it is still being written"
+    if code == DELAYED:
+        return "nobody holds it any more: its lock expired or it was released, and it waits to be tried again"
     if code == STATE_AVAILABLE:
         return "nobody holds it any more: its lock expired or it was released"
-    if code != 1:
+    if code != STATE_ACQUIRED:
         return "it is already acknowledged or archived"
     return None if member == caller else "another member holds it"

@@ -6,15 +6,29 @@ decides nothing about records.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from kip932.errors import KafkaError, NotLeaderOrFollowerError, UnknownTopicOrPartitionError
-from partition_leader.share.core.dead_letters import DeadLetters
-from partition_leader.share.core.effects import CAUSE_CATCH_UP, Activated, Counters, Dropped, Effect, Fenced, Reply
+from partition_leader.share.core.backoff import AT_ONCE, Retries
+from partition_leader.share.core.dead_letters import DeadLetters, stored_letters
+from partition_leader.share.core.effects import (
+    CAUSE_CATCH_UP,
+    CAUSE_SESSION_RELEASE,
+    AcquiredRange,
+    Activated,
+    Counters,
+    Dropped,
+    Effect,
+    Fenced,
+    Reply,
+)
 from partition_leader.share.core.events import GroupSettings
+from partition_leader.share.core.given_up import GivenUp
 from partition_leader.share.core.in_flight import Window
 from partition_leader.share.core.operations import Operation, RolledBack, roll_back
-from partition_leader.share.core.status import DropReason, Status
+from partition_leader.share.core.spans import Span
+from partition_leader.share.core.status import DelayCause, DropReason, Status
 from partition_leader.share.core.write_back import WriteBack
 
 
@@ -33,9 +47,12 @@ class PartitionState:
     """
 
     __slots__ = (
+        "chance",
         "dead_letters",
+        "delayed_by",
         "effects",
         "generation",
+        "given_up",
         "locks_expired",
         "name",
         "now_ms",
@@ -49,7 +66,7 @@ class PartitionState:
         "write_back",
     )
 
-    def __init__(self, name: str, generation: int, operation_timeout_ms: int) -> None:
+    def __init__(self, name: str, generation: int, operation_timeout_ms: int, chance: Callable[[], float]) -> None:
         self.name = name
         self.generation = generation
         self.operation_timeout_ms = operation_timeout_ms
@@ -58,8 +75,11 @@ class PartitionState:
         self.window = Window()
         self.write_back = WriteBack()
         self.dead_letters = DeadLetters()
+        self.given_up = GivenUp()
         self.settings = GroupSettings()
         self.locks_expired = 0
+        self.chance = chance
+        self.delayed_by = dict.fromkeys(DelayCause, 0)  # records that ever waited (PL-938)
         self.retirement: Retirement | None = None
         self.effects: list[Effect] = []
         self.wake = False
@@ -68,17 +88,23 @@ class PartitionState:
     def persist(self) -> None:
         """Order the next write."""
         self.effects.append(self.write_back.build(self.window, self.generation, self.state_epoch))
+        assert self.write_back.outstanding is not None
+        self.write_back.outstanding.began_ms = self.now_ms
 
     def reply(self, op_id: int, error: KafkaError | None, persisted: bool = False) -> None:
-        """Answer an operation. `persisted`: a write has stored its outcome (PL-411)."""
+        """Answer an operation that failed. `persisted`: a write has carried it (PL-411)."""
         self.effects.append(Reply(op_id, error, persisted))
+
+    def succeed(self, operation: Operation, persisted: bool = False) -> None:
+        """Answer an operation that took effect. `persisted`: a write has stored its outcome (PL-411)."""
+        self.effects.append(Reply(operation.op_id, None, persisted, operation.acknowledged))
 
     def activate(self) -> None:
         """Become ACTIVE, and go on with the dead-letter flow that a former leader began (PL-611)."""
         self.status = Status.ACTIVE
         self.wake = True
+        self.effects += self.dead_letters.send(self.window, stored_letters(self.window, self.settings))
         self.effects.append(Activated())
-        self.effects += self.dead_letters.send(self.window, self.window.archiving(self.settings))
 
     def fail(self, error: KafkaError) -> None:
         """Initialisation failed for good (PL-604)."""
@@ -104,13 +130,23 @@ class PartitionState:
         (PL-307, PL-414)."""
         result = RolledBack()
         for operation in operations:
-            roll_back(self.window, operation, self.now_ms, result)
+            again = AT_ONCE if operation.cause == CAUSE_SESSION_RELEASE else Retries(self.settings.backoff, self.chance)
+            roll_back(self.window, operation, self.now_ms, result, again)
+        self.delayed_by[DelayCause.LOCK_EXPIRED] += result.delayed
         if self.status is Status.ACTIVE:
             counters = Counters(n_limit=sum(last - first + 1 for first, last, _ in result.archived))
             self.write_back.note(result.changed, CAUSE_CATCH_UP, counters, urgent=bool(result.archiving))
             self.write_back.dirty.archiving += result.archiving
             self.write_back.dirty.archived += result.archived
+            self.give_up(result.archived, result.archiving)
         self.wake |= bool(result.changed)
+
+    def give_up(self, archived: Iterable[AcquiredRange], archiving: Iterable[Span]) -> None:
+        """Remember records that no acknowledgement archived: their lock ended at the delivery limit (PL-418)."""
+        for first, last, _ in archived:
+            self.given_up.note(first, last)
+        for first, last in archiving:
+            self.given_up.note(first, last)
 
     def begin_retirement(self, error: KafkaError, reason: DropReason) -> None:
         """Refuse acquires and acknowledgements from now on; drop when queued operations are finished (PL-631)."""

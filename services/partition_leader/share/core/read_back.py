@@ -25,9 +25,9 @@ class Stored:
         self._batches = sorted(batches)
         self._firsts = [batch.first_offset for batch in self._batches]
 
-    def pieces(self, first: int, last: int) -> list[tuple[Span, tuple[int, int]]]:
-        """What is stored of `first`…`last`: the spans, and the (count, state) of each."""
-        result: list[tuple[Span, tuple[int, int]]] = []
+    def pieces(self, first: int, last: int) -> list[tuple[Span, tuple[int, int], int]]:
+        """What is stored of `first`…`last`: the spans, the (count, state) of each, and the end of its delay."""
+        result: list[tuple[Span, tuple[int, int], int]] = []
         at = bisect_right(self._firsts, first) - 1
         if at < 0 or self._batches[at].last_offset < first:
             at += 1
@@ -36,13 +36,14 @@ class Stored:
             if batch is None or batch.first_offset > last:
                 break
             end = min(last, batch.last_offset)
-            result.append(((max(first, batch.first_offset), end), (batch.delivery_count, batch.delivery_state)))
+            rank = batch.delivery_count, batch.delivery_state
+            result.append(((max(first, batch.first_offset), end), rank, batch.not_before_ms))
             first = end + 1
             at += 1
         return result
 
 
-def settle(window: Window, operation: Operation, stored: Stored) -> None:
+def settle(window: Window, operation: Operation, stored: Stored, now_ms: int = 0) -> None:
     """Commit what is stored as written, or lies below the stored start offset; take over a higher stored rank. What
     stays pending was not applied, and never will be, for its generation is fenced: the caller rolls it back."""
     for first, last in operation.spans:
@@ -50,11 +51,11 @@ def settle(window: Window, operation: Operation, stored: Stored) -> None:
             low, high = max(first, batch.first), min(last, batch.last)
             for start, end, code, count in list(batch.runs(low, high)):
                 if code & PENDING:
-                    _settle_run(window, operation, stored, batch, ((start, end), code, count))
+                    _settle_run(window, operation, stored, batch, ((start, end), code, count), now_ms)
 
 
-def _settle_run(
-    window: Window, operation: Operation, stored: Stored, batch: InFlightBatch, run: tuple[Span, int, int]
+def _settle_run(  # noqa: PLR0917 - one run of the loop above
+    window: Window, operation: Operation, stored: Stored, batch: InFlightBatch, run: tuple[Span, int, int], now_ms: int
 ) -> None:
     (first, last), code, count = run
     if first < stored.start_offset:
@@ -62,22 +63,25 @@ def _settle_run(
         commit(window, [(first, done)])
         first = done + 1
     written = (count, state_of(code))
-    for span, found in stored.pieces(first, last) if first <= last else ():
+    for span, found, until_ms in stored.pieces(first, last) if first <= last else ():
         if found == written:
             commit(window, [span])
         elif found > written:
-            _take_stored(window, operation, batch, span, found)
+            _take_stored(window, operation, batch, span, found, until_ms if until_ms > now_ms else 0)
 
 
-def _take_stored(
-    window: Window, operation: Operation, batch: InFlightBatch, span: Span, found: tuple[int, int]
+def _take_stored(  # noqa: PLR0917 - what is stored of one run
+    window: Window, operation: Operation, batch: InFlightBatch, span: Span, found: tuple[int, int], until_ms: int
 ) -> None:
     count, state = found
     for first, last in ((span[0], min(span[1], window.start_offset - 1)), (max(span[0], window.start_offset), span[1])):
         if first > last:
             continue
         is_passed = last < window.start_offset and state == STATE_AVAILABLE  # nothing delivers it any more
-        force(window, batch, (first, last), STATE_ARCHIVED if is_passed else state, count)
+        if is_passed:
+            force(window, batch, (first, last), STATE_ARCHIVED, count)
+        else:
+            force(window, batch, (first, last), state, count, until_ms)
         known = any(low <= first <= high for (low, high), _ in operation.dead_letters)
         if state == STATE_ARCHIVING and not known:  # PL-910
             cause = DLQ_DELIVERY_COUNT_EXCEEDED if count >= operation.limit else DLQ_CLIENT_REJECT

@@ -28,7 +28,7 @@ def take_available(window: Window, first: int, last: int) -> list[Span]:
     """T17 for `first`…`last`: Available records that the log skipped over (PL-226); the spans that changed."""
     changed: list[Span] = []
     for batch in window.overlapping(first, last):
-        if batch.available or batch.pending:
+        if batch.available or batch.pending or batch.delayed:
             changed += take_away(window, batch, (max(first, batch.first), min(last, batch.last)), COMPACTED)
     return changed
 

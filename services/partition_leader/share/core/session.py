@@ -125,6 +125,12 @@ class SessionCache:
         """How many partitions all sessions have together."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
+    def fetching(self, group_id: str, partition: TopicIdPartition) -> int:
+        """How many members of the group have the partition in their session here. Looks at every session."""
+        return sum(
+            key.group_id == group_id and partition in session.partitions for key, session in self._sessions.items()
+        )
+
     # Requests.
 
     def fetch(self, request: SessionRequest, new_session_id: int, now_ms: int) -> SessionStep:

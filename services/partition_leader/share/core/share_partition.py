@@ -19,16 +19,21 @@ from partition_leader.share.core import events, write_results
 from partition_leader.share.core.acknowledge import Acknowledgement
 from partition_leader.share.core.acquire import AcquirePass
 from partition_leader.share.core.advance import advance, committed
+from partition_leader.share.core.backlog import Backlog, backlog
 from partition_leader.share.core.effects import CAUSE_DLQ, CAUSE_LOCK_EXPIRY, Acquired, Counters, Effect, ReadLog, Wake
 from partition_leader.share.core.events import Event, GroupSettings, TakeFetchLock
 from partition_leader.share.core.expiry import expire, release
+from partition_leader.share.core.explain import Explanation, explain_loaded
+from partition_leader.share.core.explanation import Question
 from partition_leader.share.core.failures import meaning
 from partition_leader.share.core.initialise import load
 from partition_leader.share.core.log_start import move_log_start
 from partition_leader.share.core.operations import Operation
+from partition_leader.share.core.overview import overview_of
 from partition_leader.share.core.partition_state import PartitionState
 from partition_leader.share.core.removal import skip_hole
-from partition_leader.share.core.status import DropReason, Overview, Status
+from partition_leader.share.core.room import delayed_full, join_settled, room_for_new
+from partition_leader.share.core.status import DelayCause, DropReason, Numbers, Overview, Status
 from partition_leader.share.core.transitions import IllegalTransitionError
 
 OPERATION_TIMEOUT_MS: Final = 15_000  # persister.operation.timeout.ms (PL-723)
@@ -40,13 +45,17 @@ class SharePartition:
     """The live state of one share-partition on its leader.
 
     A fresh object is INITIALIZING: the host reads the stored state and sends `Initialized` or `InitializeFailed`.
-    Retiring takes `operation_timeout_ms` at most (PL-631).
+    Retiring takes `operation_timeout_ms` at most (PL-631). `chance`: numbers in 0…1 for back-offs (PL-936).
     """
 
     def __init__(
-        self, generation: int, name: str = "share-partition", operation_timeout_ms: int = OPERATION_TIMEOUT_MS
+        self,
+        generation: int,
+        name: str = "share-partition",
+        operation_timeout_ms: int = OPERATION_TIMEOUT_MS,
+        chance: Callable[[], float] = float,
     ) -> None:
-        self._state = PartitionState(name, generation, operation_timeout_ms)
+        self._state = PartitionState(name, generation, operation_timeout_ms, chance)
         self._fetch_lock: int | None = None
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             events.Initialized: self._initialized,
@@ -63,6 +72,7 @@ class SharePartition:
             events.Tick: self._tick,
             events.SettingsChanged: self._settings_changed,
             events.DlqDone: self._dlq_done,
+            events.DlqPostponed: self._dlq_postponed,
             events.Retire: self._retire,
             events.Drop: self._drop,
         }
@@ -122,27 +132,21 @@ class SharePartition:
 
     def overview(self) -> Overview:
         """The whole state, for tools and failing tests. Its cost grows with the records in flight."""
-        state = self._state
-        window, progress = state.window, committed(state.window)
-        return Overview(
-            state.status,
-            state.state_epoch,
-            state.generation,
-            window.start_offset,
-            window.end_offset,
-            progress.delivery_complete_count,
-            window.in_flight,
-            window.batch_count,
-            window.open_gap,
-            self._fetch_lock,
-            state.write_back.outstanding is not None,
-            len(state.write_back.queued),
-            len(state.write_back.dirty.spans),
-            state.locks_expired,
-            window.records(),
-        )
+        return overview_of(self._state, self._fetch_lock)
 
     # Questions that change nothing.
+
+    def explain(self, asked: Question) -> Explanation | None:
+        """The fates of the records that are asked about (PL-820); None while it is not ACTIVE."""
+        if self._state.status is not Status.ACTIVE:
+            return None
+        return explain_loaded(self._state, asked, self.next_fetch_offset())
+
+    def backlog(self, high_watermark: int, holes_from: Callable[[int], int]) -> Backlog | None:
+        """What is held, and what waits (PL-827); None while it is not ACTIVE."""
+        if self._state.status is not Status.ACTIVE:
+            return None
+        return backlog(self._state.window, high_watermark, holes_from)
 
     @property
     def status(self) -> Status:
@@ -174,6 +178,29 @@ class SharePartition:
         """How many offsets are in flight, finished records and gaps between them included (PL-130)."""
         return self._state.window.in_flight
 
+    def numbers(self) -> Numbers:
+        """What its metrics show now."""
+        window = self._state.window
+        return Numbers(window.in_flight, window.batch_count, self._state.locks_expired)
+
+    @property
+    def dead_letters_waiting(self) -> int:
+        """How many letters are being written, or wait to be tried again (PL-907)."""
+        return self._state.dead_letters.waiting
+
+    def dead_letters_full(self, settings: GroupSettings) -> bool:
+        """Whether letters that wait keep new records from being acquired (PL-916)."""
+        return self._state.dead_letters.is_full(self._state.window, settings)
+
+    @property
+    def delayed(self) -> int:
+        """How many records wait for the end of a delay (PL-932)."""
+        return self._state.window.delayed
+
+    def delayed_full(self, settings: GroupSettings) -> bool:
+        """Whether delayed records keep new ones from being acquired (PL-935)."""
+        return delayed_full(self._state.window, settings)
+
     def next_fetch_offset(self) -> int:
         """Where the next log read begins (PL-202): the lowest offset that is Available or in an unresolved hole; if
         there is none, the first offset never fetched."""
@@ -189,8 +216,9 @@ class SharePartition:
         state = self._state
         if state.status is not Status.ACTIVE:
             return False
-        window = state.window
-        return window.in_flight < settings.max_record_locks or self.next_fetch_offset() != window.end_offset + 1
+        if room_for_new(state.window, state.dead_letters, settings) > 0:
+            return True
+        return self.next_fetch_offset() != state.window.end_offset + 1
 
     def can_fetch(self, settings: GroupSettings) -> bool:
         """Whether a fetch could get the fetch lock now: it is free, and records could be acquired (PL-206)."""
@@ -202,14 +230,17 @@ class SharePartition:
         state = self._state
         if not state.window.locks.is_due(state.now_ms):
             return
-        expired = expire(state.window, state.now_ms, state.settings)
+        expired = expire(state.window, state.now_ms, state.settings, state.chance)
+        state.wake |= expired.delays_ended
         if not expired.timed_out:
             return
         state.locks_expired += expired.timed_out
+        state.delayed_by[DelayCause.LOCK_EXPIRED] += expired.delayed
         counters = Counters(n_timeout=expired.timed_out, n_limit=expired.limited)
         state.write_back.note(expired.spans, CAUSE_LOCK_EXPIRY, counters, urgent=True)
         state.write_back.dirty.archiving += expired.archiving
         state.write_back.dirty.archived += expired.archived
+        state.give_up(expired.archived, expired.archiving)
         state.wake = True
 
     def _conclude(self) -> None:
@@ -234,7 +265,7 @@ class SharePartition:
         if state.status is not Status.INITIALIZING or state.write_back.outstanding:
             return
         try:
-            state.window = load(event.start_offset, event.batches)
+            state.window = load(event.start_offset, event.batches, state.now_ms)
         except UnknownServerError as error:
             state.fail(error)
             return
@@ -277,7 +308,9 @@ class SharePartition:
         if state.status is not Status.ACTIVE:
             state.effects.append(Acquired(event.fetch_id, ()))
             return
-        acquire = AcquirePass(state.window, event, state.now_ms)
+        join_settled(state.window)
+        room = room_for_new(state.window, state.dead_letters, event.settings)
+        acquire = AcquirePass(state.window, event, state.now_ms, room)
         ranges = acquire.run()
         state.write_back.note(acquire.archived)
         state.effects.append(Acquired(event.fetch_id, ranges))
@@ -288,7 +321,7 @@ class SharePartition:
             state.reply(event.op_id, state.gone())
             return
         try:
-            operation = Acknowledgement(state.window, event, state.now_ms).run()
+            operation = Acknowledgement(state.window, state.given_up, event, state.now_ms, state.chance).run()
         except (InvalidRequestError, InvalidRecordStateError) as error:
             state.reply(event.op_id, error)
             return
@@ -315,7 +348,7 @@ class SharePartition:
         if operation.spans or needs_a_write:
             state.write_back.queued.append(operation)
         else:
-            state.reply(operation.op_id, None)  # PL-411: nothing to write
+            state.succeed(operation)  # PL-411: nothing to write
 
     def _log_start_moved(self, event: events.LogStartMoved) -> None:
         state = self._state
@@ -340,10 +373,13 @@ class SharePartition:
 
     def _dlq_done(self, event: events.DlqDone) -> None:
         state = self._state
-        spans = state.dead_letters.finish(state.window, event.dead_letter_id)
+        spans = state.dead_letters.finish(state.window, event.dead_letter_id, event.spans)
         if spans:
             state.write_back.note(spans, CAUSE_DLQ, urgent=True)
             state.wake = True
+
+    def _dlq_postponed(self, event: events.DlqPostponed) -> None:
+        self._state.dead_letters.postpone(event.dead_letter_id, event.spans)
 
     # The end.
 

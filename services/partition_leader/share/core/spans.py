@@ -31,6 +31,13 @@ def normalized(spans: Iterable[Span], floor: int) -> list[Span]:
     return result
 
 
+def split_at(first: int, last: int, start_offset: int) -> list[Span]:
+    """The span in two where the start offset cuts it (PL-304)."""
+    if first < start_offset <= last:
+        return [(first, start_offset - 1), (start_offset, last)]
+    return [(first, last)]
+
+
 def is_dense(spans: Sequence[Span]) -> bool:
     """Whether ascending spans are so many and so short that their whole stretch is better treated at once."""
     return len(spans) > 1 and spans[-1][1] - spans[0][0] < _DENSE * len(spans)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import NamedTuple
 
 from kip932.state_batches import StateBatch
 
@@ -27,6 +28,22 @@ class DropReason(StrEnum):
     LEADERSHIP_LOST = "leadership_lost"  # PL-632: another leader took over, or the partition was deleted
     ILLEGAL_TRANSITION = "illegal_transition"  # PL-102: a record was in a state that a trigger must not meet
     RELEASED = "released"  # PL-523, CM-4: the group's last session ended here, or the partition is handed over
+
+
+class DelayCause(StrEnum):
+    """Why records wait (PL-938)."""
+
+    RELEASED = "released"
+    LOCK_EXPIRED = "lock_expired"
+
+
+class Numbers(NamedTuple):
+    """What a share-partition's metrics show: offsets in flight, finished records and gaps between them included
+    (PL-130); cached batches; offsets whose lock has run out since the object was made (PL-303)."""
+
+    in_flight: int
+    batch_count: int
+    locks_expired: int
 
 
 @dataclass(frozen=True, slots=True)

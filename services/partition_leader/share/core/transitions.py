@@ -31,20 +31,29 @@ PENDING: Final = 8
 STATE_MASK: Final = 7
 # In an array of acknowledge types: the request does not name this offset. The byte without the mark is its code.
 UNTOUCHED: Final = 64
+# Available, but not before an instant (PL-932). In memory only: what is stored is Available with the instant (PL-934).
+DELAYED: Final = 16
 # What a table holds for a code that its trigger must never meet. No record has this code.
 ILLEGAL: Final = 255
 
 PENDING_AVAILABLE: Final = PENDING | STATE_AVAILABLE
+PENDING_DELAYED: Final = PENDING | DELAYED
 PENDING_ACKNOWLEDGED: Final = PENDING | STATE_ACKNOWLEDGED
 PENDING_ARCHIVING: Final = PENDING | STATE_ARCHIVING
 PENDING_ARCHIVED: Final = PENDING | STATE_ARCHIVED
 
 TERMINAL_CODES: Final = bytes([STATE_ACKNOWLEDGED, STATE_ARCHIVED])
-PENDING_CODES: Final = bytes([PENDING_AVAILABLE, PENDING_ACKNOWLEDGED, PENDING_ARCHIVING, PENDING_ARCHIVED])
+PENDING_CODES: Final = bytes(
+    [PENDING_AVAILABLE, PENDING_ACKNOWLEDGED, PENDING_ARCHIVING, PENDING_ARCHIVED, PENDING_DELAYED]
+)
+# Terminal, or on its way to the dead-letter queue: never delivered again (PL-915).
+LEAVING_CODES: Final = TERMINAL_CODES + bytes([STATE_ARCHIVING])
+# What no lock and no fetch has to do with now: the other records are those that PL-935 counts.
+SETTLED_CODES: Final = LEAVING_CODES + bytes([DELAYED])
 # Terminal, or terminal once the outstanding write commits (PL-125).
 CLOSING_CODES: Final = TERMINAL_CODES + bytes([PENDING_ACKNOWLEDGED, PENDING_ARCHIVED])
 KNOWN_STATES: Final = frozenset({STATE_AVAILABLE, STATE_ACQUIRED, STATE_ACKNOWLEDGED, STATE_ARCHIVING, STATE_ARCHIVED})
-KNOWN_CODES: Final = bytes(sorted(KNOWN_STATES)) + PENDING_CODES
+KNOWN_CODES: Final = bytes([*sorted(KNOWN_STATES), DELAYED]) + PENDING_CODES
 
 
 class Trigger(StrEnum):
@@ -57,6 +66,7 @@ class Trigger(StrEnum):
     ACQUIRED = "acquired again"
     ACCEPT = "ACCEPT"
     RELEASE = "RELEASE, dc < limit"
+    RELEASE_DELAYED = "RELEASE with a delay, dc < limit"
     RELEASE_AT_LIMIT = "RELEASE, dc ≥ limit, DLQ off"
     RELEASE_AT_LIMIT_DLQ = "RELEASE, dc ≥ limit, DLQ on"
     REJECT = "REJECT, DLQ off"
@@ -64,6 +74,7 @@ class Trigger(StrEnum):
     GAP = "GAP"
     RENEW = "RENEW"
     LOCK_EXPIRED = "lock expired, dc < limit"
+    LOCK_EXPIRED_DELAYED = "lock expired, dc < limit, back-off"
     LOCK_EXPIRED_AT_LIMIT = "lock expired, dc ≥ limit, DLQ off"
     LOCK_EXPIRED_AT_LIMIT_DLQ = "lock expired, dc ≥ limit, DLQ on"
     LOCK_EXPIRED_BELOW_START = "lock expired while offset < SPSO"
@@ -71,7 +82,8 @@ class Trigger(StrEnum):
     SESSION_CLOSED_AT_LIMIT = "share session closed, dc ≥ limit, DLQ off"
     SESSION_CLOSED_AT_LIMIT_DLQ = "share session closed, dc ≥ limit, DLQ on"
     SESSION_CLOSED_BELOW_START = "share session closed while offset < SPSO"
-    DLQ_DONE = "DLQ call finished"
+    DELAY_ENDED = "delay ended"
+    DLQ_DONE = "letter written, or given up"
     LOG_START_MOVED = "LOG_START moved past it"
     COMPACTED = "log no longer has the whole cached range"
     ABORTED = "belongs to an aborted transaction"
@@ -79,10 +91,12 @@ class Trigger(StrEnum):
     REQUEST_FAILED = "request failed"
     PERSIST_FAILED = "persist failed"
     LOCK_GONE = "persist failed after the lock expired, dc < limit"
+    LOCK_GONE_DELAYED = "persist failed after the lock expired, dc < limit, back-off"
     LOCK_GONE_AT_LIMIT = "persist failed after the lock expired, dc ≥ limit, DLQ off"
     LOCK_GONE_AT_LIMIT_DLQ = "persist failed after the lock expired, dc ≥ limit, DLQ on"
     LOCK_GONE_BELOW_START = "persist failed while offset < SPSO"
     STORED_AVAILABLE = "read back as Available"
+    STORED_DELAYED = "read back as Available with a delay"
     STORED_ACKNOWLEDGED = "read back as Acknowledged"
     STORED_ARCHIVING = "read back as Archiving"
     STORED_ARCHIVED = "read back as Archived"
@@ -114,6 +128,7 @@ TRANSITIONS: Final[Mapping[tuple[int, Trigger], Transition]] = {
     # An acknowledgement, or a closed session, takes effect when its write is durable: pending until then.
     (STATE_ACQUIRED, Trigger.ACCEPT): Transition(PENDING_ACKNOWLEDGED, "T4"),
     (STATE_ACQUIRED, Trigger.RELEASE): Transition(PENDING_AVAILABLE, "T5"),
+    (STATE_ACQUIRED, Trigger.RELEASE_DELAYED): Transition(PENDING_DELAYED, "PL-932"),
     (STATE_ACQUIRED, Trigger.RELEASE_AT_LIMIT): Transition(PENDING_ARCHIVED, "T6"),
     (STATE_ACQUIRED, Trigger.RELEASE_AT_LIMIT_DLQ): Transition(PENDING_ARCHIVING, "T7"),
     (STATE_ACQUIRED, Trigger.REJECT): Transition(PENDING_ARCHIVED, "T8"),
@@ -122,6 +137,7 @@ TRANSITIONS: Final[Mapping[tuple[int, Trigger], Transition]] = {
     (STATE_ACQUIRED, Trigger.RENEW): Transition(STATE_ACQUIRED, "T11"),
     # An expired lock takes effect at once.
     (STATE_ACQUIRED, Trigger.LOCK_EXPIRED): Transition(STATE_AVAILABLE, "T12"),
+    (STATE_ACQUIRED, Trigger.LOCK_EXPIRED_DELAYED): Transition(DELAYED, "PL-936"),
     (STATE_ACQUIRED, Trigger.LOCK_EXPIRED_AT_LIMIT): Transition(STATE_ARCHIVED, "T12"),
     (STATE_ACQUIRED, Trigger.LOCK_EXPIRED_AT_LIMIT_DLQ): Transition(STATE_ARCHIVING, "T12"),
     (STATE_ACQUIRED, Trigger.SESSION_CLOSED): Transition(PENDING_AVAILABLE, "T13"),
@@ -129,20 +145,26 @@ TRANSITIONS: Final[Mapping[tuple[int, Trigger], Transition]] = {
     (STATE_ACQUIRED, Trigger.SESSION_CLOSED_AT_LIMIT_DLQ): Transition(PENDING_ARCHIVING, "T13"),
     (STATE_ACQUIRED, Trigger.LOCK_EXPIRED_BELOW_START): Transition(STATE_ARCHIVED, "T14"),
     (STATE_ACQUIRED, Trigger.SESSION_CLOSED_BELOW_START): Transition(PENDING_ARCHIVED, "T14"),
+    (DELAYED, Trigger.DELAY_ENDED): Transition(STATE_AVAILABLE, "PL-932"),
     (STATE_ARCHIVING, Trigger.DLQ_DONE): Transition(STATE_ARCHIVED, "T15"),
     **_stays(Trigger.DLQ_DONE, "PL-904", STATE_ARCHIVED),  # it was sent twice, and this is the second answer
     # The log no longer has it. Holders keep what is theirs; a pending release goes too and stays Archived.
     (STATE_AVAILABLE, Trigger.LOG_START_MOVED): Transition(STATE_ARCHIVED, "T16"),
+    (DELAYED, Trigger.LOG_START_MOVED): Transition(STATE_ARCHIVED, "T16"),
     (PENDING_AVAILABLE, Trigger.LOG_START_MOVED): Transition(STATE_ARCHIVED, "PL-103"),
+    (PENDING_DELAYED, Trigger.LOG_START_MOVED): Transition(STATE_ARCHIVED, "PL-103"),
     **_stays(Trigger.LOG_START_MOVED, "PL-622", STATE_ACQUIRED, STATE_ACKNOWLEDGED, STATE_ARCHIVING, STATE_ARCHIVED),
     **_stays(Trigger.LOG_START_MOVED, "PL-622", PENDING_ACKNOWLEDGED, PENDING_ARCHIVING, PENDING_ARCHIVED),
     (STATE_AVAILABLE, Trigger.COMPACTED): Transition(STATE_ARCHIVED, "T17"),
+    (DELAYED, Trigger.COMPACTED): Transition(STATE_ARCHIVED, "T17"),
     (PENDING_AVAILABLE, Trigger.COMPACTED): Transition(STATE_ARCHIVED, "PL-103"),
+    (PENDING_DELAYED, Trigger.COMPACTED): Transition(STATE_ARCHIVED, "PL-103"),
     **_stays(Trigger.COMPACTED, "PL-226", STATE_ACQUIRED, STATE_ACKNOWLEDGED, STATE_ARCHIVING, STATE_ARCHIVED),
     **_stays(Trigger.COMPACTED, "PL-226", PENDING_ACKNOWLEDGED, PENDING_ARCHIVING, PENDING_ARCHIVED),
     (STATE_ACQUIRED, Trigger.ABORTED): Transition(STATE_ARCHIVED, "T18"),
     # The write is durable. What the log lost meanwhile (T16, T17) is Archived already.
     (PENDING_AVAILABLE, Trigger.PERSISTED): Transition(STATE_AVAILABLE, "PL-412"),
+    (PENDING_DELAYED, Trigger.PERSISTED): Transition(DELAYED, "PL-933"),
     (PENDING_ACKNOWLEDGED, Trigger.PERSISTED): Transition(STATE_ACKNOWLEDGED, "PL-412"),
     (PENDING_ARCHIVING, Trigger.PERSISTED): Transition(STATE_ARCHIVING, "PL-412"),
     (PENDING_ARCHIVED, Trigger.PERSISTED): Transition(STATE_ARCHIVED, "PL-412"),
@@ -151,11 +173,13 @@ TRANSITIONS: Final[Mapping[tuple[int, Trigger], Transition]] = {
     **_any_pending(Trigger.REQUEST_FAILED, STATE_ACQUIRED, "T19"),
     **_any_pending(Trigger.PERSIST_FAILED, STATE_ACQUIRED, "T19"),
     **_any_pending(Trigger.LOCK_GONE, STATE_AVAILABLE, "PL-307"),
+    **_any_pending(Trigger.LOCK_GONE_DELAYED, DELAYED, "PL-307"),
     **_any_pending(Trigger.LOCK_GONE_AT_LIMIT, STATE_ARCHIVED, "PL-307"),
     **_any_pending(Trigger.LOCK_GONE_AT_LIMIT_DLQ, STATE_ARCHIVING, "PL-307"),
     **_any_pending(Trigger.LOCK_GONE_BELOW_START, STATE_ARCHIVED, "PL-307"),
     # The write's outcome was unknown: what the coordinator has stored decides.
     **_any_pending(Trigger.STORED_AVAILABLE, STATE_AVAILABLE, "PL-707"),
+    **_any_pending(Trigger.STORED_DELAYED, DELAYED, "PL-707"),
     **_any_pending(Trigger.STORED_ACKNOWLEDGED, STATE_ACKNOWLEDGED, "PL-707"),
     **_any_pending(Trigger.STORED_ARCHIVING, STATE_ARCHIVING, "PL-707"),
     **_any_pending(Trigger.STORED_ARCHIVED, STATE_ARCHIVED, "PL-707"),
@@ -203,6 +227,7 @@ def code_name(code: int) -> str:
 
 _NAMES: Final = {
     STATE_AVAILABLE: "Available",
+    DELAYED: "Delayed",
     STATE_ACQUIRED: "Acquired",
     STATE_ACKNOWLEDGED: "Acknowledged",
     STATE_ARCHIVING: "Archiving",
@@ -227,6 +252,7 @@ def _table(trigger: Trigger) -> TransitionTable:
 ACQUIRE: Final = _table(Trigger.ACQUIRED)
 RELEASE: Final = {
     STATE_AVAILABLE: _table(Trigger.RELEASE),
+    DELAYED: _table(Trigger.RELEASE_DELAYED),
     STATE_ARCHIVED: _table(Trigger.RELEASE_AT_LIMIT),
     STATE_ARCHIVING: _table(Trigger.RELEASE_AT_LIMIT_DLQ),
 }
@@ -243,6 +269,7 @@ ACKNOWLEDGE: Final = {
 }
 EXPIRE: Final = {
     STATE_AVAILABLE: _table(Trigger.LOCK_EXPIRED),
+    DELAYED: _table(Trigger.LOCK_EXPIRED_DELAYED),
     STATE_ARCHIVED: _table(Trigger.LOCK_EXPIRED_AT_LIMIT),
     STATE_ARCHIVING: _table(Trigger.LOCK_EXPIRED_AT_LIMIT_DLQ),
 }
@@ -253,6 +280,7 @@ CLOSE_SESSION: Final = {
     STATE_ARCHIVING: _table(Trigger.SESSION_CLOSED_AT_LIMIT_DLQ),
 }
 CLOSE_SESSION_BELOW_START: Final = _table(Trigger.SESSION_CLOSED_BELOW_START)
+END_DELAY: Final = _table(Trigger.DELAY_ENDED)
 DLQ_DONE: Final = _table(Trigger.DLQ_DONE)
 LOG_START_MOVED: Final = _table(Trigger.LOG_START_MOVED)
 COMPACTED: Final = _table(Trigger.COMPACTED)
@@ -262,12 +290,14 @@ REVERT: Final = _table(Trigger.REQUEST_FAILED)
 ROLL_BACK: Final = _table(Trigger.PERSIST_FAILED)
 ROLL_BACK_EXPIRED: Final = {
     STATE_AVAILABLE: _table(Trigger.LOCK_GONE),
+    DELAYED: _table(Trigger.LOCK_GONE_DELAYED),
     STATE_ARCHIVED: _table(Trigger.LOCK_GONE_AT_LIMIT),
     STATE_ARCHIVING: _table(Trigger.LOCK_GONE_AT_LIMIT_DLQ),
 }
 ROLL_BACK_BELOW_START: Final = _table(Trigger.LOCK_GONE_BELOW_START)
 TAKE_STORED: Final = {
     STATE_AVAILABLE: _table(Trigger.STORED_AVAILABLE),
+    DELAYED: _table(Trigger.STORED_DELAYED),
     STATE_ACKNOWLEDGED: _table(Trigger.STORED_ACKNOWLEDGED),
     STATE_ARCHIVING: _table(Trigger.STORED_ARCHIVING),
     STATE_ARCHIVED: _table(Trigger.STORED_ARCHIVED),

@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kip932.errors import InvalidRequestError
-from kip932.ids import ACK_GAP, ACK_RENEW, ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT, GROUP_ID_MAX
+from kip932.ids import (
+    ACK_GAP,
+    ACK_RELEASE,
+    ACK_RENEW,
+    ACQUIRE_BATCH_OPTIMIZED,
+    ACQUIRE_RECORD_LIMIT,
+    GROUP_ID_MAX,
+    POLICY_DELAY,
+)
 from partition_leader.share.core.events import AckBatch
 
 MEMBER_ID_LENGTH_MAX: Final = 36
@@ -57,13 +65,13 @@ def check_limits(limits: FetchLimits, share_acquire_mode: int, is_renew_ack: boo
         raise InvalidRequestError(f"is_renew_ack with {', '.join(given)}; a renewal fetches nothing: expected 0")
 
 
-def check_acknowledgements(batches: Sequence[AckBatch], is_renew_ack: bool) -> None:
-    """Check the acknowledgements of one partition, in request order (PL-321, PL-401).
+def check_acknowledgements(batches: Sequence[AckBatch], is_renew_ack: bool, delay_max_ms: int = POLICY_DELAY) -> None:
+    """Check the acknowledgements of one partition, in request order (PL-321, PL-401, PL-930).
 
     Raises InvalidRequestError, which is that partition's error; other partitions of the request go on.
     """
     previous = -1
-    for first, last, types in batches:
+    for first, last, types, delays in batches:
         if first < 0 or first > last:
             raise InvalidRequestError(f"acknowledged offsets {first}-{last} are no range; {_FETCH_AGAIN}")
         if first <= previous:
@@ -71,6 +79,8 @@ def check_acknowledgements(batches: Sequence[AckBatch], is_renew_ack: bool) -> N
                 f"acknowledged offsets {first}-{last} come after {previous}; expected ascending ranges without overlap"
             )
         _check_types(first, last, types, is_renew_ack)
+        if delays:
+            _check_delays(first, last, types, delays, delay_max_ms)
         previous = last
 
 
@@ -88,3 +98,31 @@ def _check_types(first: int, last: int, types: Sequence[int], is_renew_ack: bool
         raise InvalidRequestError(f"acknowledge type {unknown} for {name} is unknown; expected 0 to 4")
     if highest == ACK_RENEW and not is_renew_ack:
         raise InvalidRequestError(f"acknowledge type 4 (renew) for {name} needs is_renew_ack = true")
+
+
+def _check_delays(first: int, last: int, types: Sequence[int], delays: Sequence[int], delay_max_ms: int) -> None:
+    name, size = f"offsets {first}-{last}", last - first + 1
+    if len(delays) not in (1, size):
+        raise InvalidRequestError(f"{len(delays)} release delays for {name}; expected none, one for all or {size}")
+    lowest, highest = min(delays), max(delays)
+    if lowest < POLICY_DELAY:
+        raise InvalidRequestError(
+            f"release delay {lowest} ms for {name}; expected 0 or more, or -1 for the group's back-off"
+        )
+    if highest > delay_max_ms:
+        raise InvalidRequestError(
+            f"release delay {highest} ms for {name} is above {delay_max_ms} ms, which "
+            "sharegroups.retry.delay.max.ms of the group allows; release it with less, or raise that config"
+        )
+    if set(types) != {ACK_RELEASE} and highest > POLICY_DELAY:
+        _check_only_releases(first, last, types, delays)
+
+
+def _check_only_releases(first: int, last: int, types: Sequence[int], delays: Sequence[int]) -> None:
+    for at in range(last - first + 1):
+        kind, delay = types[at if len(types) > 1 else 0], delays[at if len(delays) > 1 else 0]
+        if kind != ACK_RELEASE and delay != POLICY_DELAY:
+            raise InvalidRequestError(
+                f"release delay {delay} ms for offset {first + at}, whose acknowledge type is {kind}; only type "
+                f"{ACK_RELEASE} (release) has a delay: expected -1"
+            )

@@ -1,4 +1,5 @@
-"""What read_committed hides: of the batches that a log read returned, those of aborted transactions (PL-803).
+"""What read_committed hides: of the batches that a log read returned, those of aborted transactions (PL-803). And what
+transactions have to do with each batch, for people who ask (PL-821).
 
 It only looks at batch headers. Control batches are not hidden here; clients acknowledge them as GAP (PL-804).
 """
@@ -6,7 +7,9 @@ It only looks at batch headers. Control batches are not hidden here; clients ack
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
 
 from partition_leader.share.core.effects import AcquiredRange
 from partition_leader.share.core.events import AbortedTransaction, BatchHeader
@@ -14,22 +17,77 @@ from partition_leader.share.core.spans import Span
 
 
 def aborted_spans(batches: Sequence[BatchHeader], aborted: Iterable[AbortedTransaction]) -> list[Span]:
-    """The offsets of the batches that belong to an aborted transaction, ascending."""
-    waiting = [(transaction.first_offset, transaction.producer_id) for transaction in aborted]
+    """The offsets of the batches that belong to an aborted transaction, ascending.
+
+    A transaction ends at its marker's offset, whether or not the read holds the marker: its entry may be damaged, and
+    then nothing that the producer wrote later may be hidden.
+    """
+    waiting = [(one.first_offset, one.producer_id, one.last_offset) for one in aborted]
     if not waiting:
         return []
     heapq.heapify(waiting)
-    active: set[int] = set()
+    ends: dict[int, int] = {}
     spans: list[Span] = []
     for batch in batches:
         while waiting and waiting[0][0] <= batch.last_offset:
-            active.add(heapq.heappop(waiting)[1])
-        if batch.is_control:
-            if batch.is_abort:
-                active.discard(batch.producer_id)
-        elif batch.is_transactional and batch.producer_id in active:
+            _, producer_id, last = heapq.heappop(waiting)
+            ends[producer_id] = last
+        if batch.is_transactional and not batch.is_control and batch.base_offset < ends.get(batch.producer_id, -1):
             spans.append((batch.base_offset, batch.last_offset))
     return spans
+
+
+class TransactionKind(StrEnum):
+    """What a batch is to a transaction."""
+
+    NONE = "none"
+    MARKER = "marker"
+    ABORTED = "aborted"
+    OPEN = "open"
+
+
+class TransactionRole(NamedTuple):
+    """The same with whose transaction that is, and for how long it is open here; both only of an open one."""
+
+    kind: TransactionKind
+    transactional_id: str = ""
+    open_ms: int = 0
+
+
+NO_TRANSACTION: Final = TransactionRole(TransactionKind.NONE)
+_MARKER: Final = TransactionRole(TransactionKind.MARKER)
+_ABORTED: Final = TransactionRole(TransactionKind.ABORTED)
+
+
+class TransactionPart(NamedTuple):
+    """Offsets of one batch, and its role."""
+
+    first: int
+    last: int
+    role: TransactionRole
+
+
+def transaction_parts(
+    batches: Sequence[BatchHeader],
+    aborted: Iterable[AbortedTransaction],
+    opened: Mapping[int, tuple[int, TransactionRole]],
+) -> list[TransactionPart]:
+    """The markers among the batches, and those of aborted and of open transactions, ascending. `opened`: by producer
+    id, the first offset of its open transaction, and the role of its batches."""
+    hidden = {first for first, _ in aborted_spans(batches, aborted)}
+    found: list[TransactionPart] = []
+    for batch in batches:
+        role = NO_TRANSACTION
+        if batch.is_control:
+            role = _MARKER
+        elif batch.base_offset in hidden:
+            role = _ABORTED
+        elif batch.is_transactional and batch.producer_id in opened:
+            since, own = opened[batch.producer_id]
+            role = own if batch.base_offset >= since else NO_TRANSACTION
+        if role is not NO_TRANSACTION:
+            found.append(TransactionPart(batch.base_offset, batch.last_offset, role))
+    return found
 
 
 def without(ranges: Iterable[AcquiredRange], spans: Sequence[Span]) -> tuple[AcquiredRange, ...]:

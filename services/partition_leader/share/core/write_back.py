@@ -13,6 +13,7 @@ from typing import Final
 
 from kip932.state_batches import StateBatch
 from partition_leader.share.core.advance import Progress, committed, prospective
+from partition_leader.share.core.delays import delayed_in, with_delays
 from partition_leader.share.core.effects import (
     CAUSE_CATCH_UP,
     CAUSE_INIT,
@@ -36,7 +37,7 @@ class Unwritten:
     """Changes that stand in memory already and in no successful write (the dirty set of PL-621)."""
 
     spans: list[Span] = field(default_factory=list)
-    archiving: list[Span] = field(default_factory=list)  # their dead-letter flow starts when the write has returned
+    archiving: list[Span] = field(default_factory=list)  # their dead-letter flow starts when a write has stored them
     archived: list[AcquiredRange] = field(default_factory=list)  # at the delivery limit; told when it is durable
     counters: Counters = NO_COUNTERS
     cause: int = 0
@@ -47,7 +48,10 @@ class Unwritten:
 
 @dataclass(slots=True)
 class Write:
-    """The outstanding write: who waits for it, the spans of those, ascending and joined, and what else it carries."""
+    """The outstanding write: who waits for it, the spans of those, ascending and joined, and what else it carries.
+
+    `began_ms`: when it was ordered; not kept of the first write of a start offset.
+    """
 
     write_id: int
     operations: list[Operation]
@@ -55,6 +59,7 @@ class Write:
     carried: Unwritten
     progress: Progress
     is_init: bool = False
+    began_ms: int = 0
 
 
 class WriteBack:
@@ -160,6 +165,11 @@ class WriteBack:
             carried.spans = normalized(carried.spans, window.start_offset)
             written = normalized(spans + carried.spans, window.start_offset)
         batches, finished = _content(window, written, progress.start_offset)
+        delays = [delay for operation in operations for delay in operation.delays]
+        if window.delayed:
+            delays += delayed_in(window, carried.spans)
+        if delays:
+            batches = with_delays(batches, delays)
         cause = CAUSE_INIT if is_init else carried.cause
         for operation in operations:
             cause |= operation.cause
@@ -176,6 +186,7 @@ class WriteBack:
             cause or CAUSE_CATCH_UP,
             counters,
             window.next_offset,
+            bool(delays),
         )
 
     def take(self, write_id: int) -> Write | None:
@@ -190,6 +201,7 @@ class WriteBack:
         """The write failed: what it carried is dirty again, and is tried again with the next write (PL-621)."""
         carried = write.carried
         self.dirty.spans += carried.spans
+        self.dirty.archiving += carried.archiving
         self.dirty.archived += carried.archived
         self.dirty.cause |= carried.cause
         self.dirty.counters = self.dirty.counters.plus(carried.counters)

@@ -10,10 +10,10 @@ from partition_leader.share.core import events
 from partition_leader.share.core.archived import DELIVERY_LIMIT, told, took_effect
 from partition_leader.share.core.effects import DLQ_DELIVERY_COUNT_EXCEEDED, ReadBackWanted
 from partition_leader.share.core.failures import Consequence, meaning
-from partition_leader.share.core.operations import Operation, commit
+from partition_leader.share.core.operations import Operation, begin_delays, commit
 from partition_leader.share.core.partition_state import PartitionState
 from partition_leader.share.core.read_back import Stored, settle
-from partition_leader.share.core.status import DropReason, Status
+from partition_leader.share.core.status import DelayCause, DropReason, Status
 from partition_leader.share.core.write_back import Write
 
 
@@ -29,21 +29,32 @@ def persisted(state: PartitionState, event: events.Persisted) -> None:
         return
     commit(state.window, write.spans)
     for operation in write.operations:
-        state.reply(operation.op_id, None, persisted=True)
+        if operation.delays:
+            _begin_delays(state, operation)
+        state.succeed(operation, persisted=True)
+        for (first, last, _), _ in operation.archived:
+            state.given_up.note(first, last, operation.member_id)
+        for (first, last), _ in operation.dead_letters:
+            state.given_up.note(first, last, operation.member_id)
     state.wake |= bool(write.operations)
     marks = [mark for operation in write.operations for mark in operation.archived]
     marks += [(found, DELIVERY_LIMIT) for found in write.carried.archived]
     if marks:
         state.effects += told(marks)
-    _start_dead_letters(state, write, write.operations)
+    _start_dead_letters(state, write)
 
 
-def _start_dead_letters(state: PartitionState, write: Write, committed_operations: list[Operation]) -> None:
-    """Phase 2 for what this write made, or tried to make, Archiving (PL-305, PL-412)."""
-    causes = [cause for operation in committed_operations for cause in operation.dead_letters]
+def _begin_delays(state: PartitionState, operation: Operation) -> None:
+    state.delayed_by[DelayCause.RELEASED] += begin_delays(state.window, operation, state.now_ms)
+
+
+def _start_dead_letters(state: PartitionState, write: Write) -> None:
+    """Phase 2 for what this write has stored as Archiving (PL-305, PL-412)."""
+    causes = [cause for operation in write.operations for cause in operation.dead_letters]
     causes += [(span, DLQ_DELIVERY_COUNT_EXCEEDED) for span in write.carried.archiving]
     if causes:
         state.effects += state.dead_letters.send(state.window, causes)
+        state.wake = True  # what waits for its letter leaves room (PL-915)
 
 
 def persist_failed(state: PartitionState, event: events.PersistFailed) -> None:
@@ -69,7 +80,6 @@ def persist_failed(state: PartitionState, event: events.PersistFailed) -> None:
         state.begin_retirement(error, DropReason.STATE_REPLACED)
         state.roll_back(write.operations)
         return
-    _start_dead_letters(state, write, [])
     if event.outcome_unknown and write.operations and state.status is Status.ACTIVE:
         _want_read_back(state, write.operations)
     else:
@@ -104,12 +114,14 @@ def read_back(state: PartitionState, event: events.ReadBack) -> None:
     state.write_back.confirm_start(event.start_offset)
     stored = Stored(event.start_offset, event.batches)
     for operation in operations:
-        settle(state.window, operation, stored)
+        settle(state.window, operation, stored, state.now_ms)
+        _begin_delays(state, operation)
     state.effects += told(took_effect(state.window, [mark for operation in operations for mark in operation.archived]))
-    state.roll_back(operations)
-    state.wake = True
+    # Before the roll-back: what that makes Archiving is not stored yet, and its letter follows the write (PL-305).
     causes = [cause for operation in operations for cause in operation.dead_letters]
     state.effects += state.dead_letters.send(state.window, causes)
+    state.roll_back(operations)
+    state.wake = True
 
 
 def read_back_failed(state: PartitionState, event: events.ReadBackFailed) -> None:

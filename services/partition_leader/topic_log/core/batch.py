@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 NO_PRODUCER: Final = -1
+NO_SEQUENCE: Final = -1
 CONTROL_ABORT: Final = 0
+CONTROL_COMMIT: Final = 1
+#: A marker has no record, so no search by timestamp finds it.
+NO_TIMESTAMP: Final = -1
 
 
 class LogBatch(NamedTuple):
@@ -23,6 +27,7 @@ class LogBatch(NamedTuple):
     is_transactional: bool = False
     is_control: bool = False
     control_type: int = 0
+    transactional_id: str = ""
 
     @property
     def record_count(self) -> int:
@@ -52,6 +57,7 @@ class NewBatch(NamedTuple):
     is_transactional: bool = False
     sequence_given: bool = True
     """False: `base_sequence` is 0 because the producer sent none, so it must not count as a repetition (CM-110)."""
+    transactional_id: str = ""
 
     @property
     def idempotent(self) -> bool:
@@ -71,4 +77,23 @@ class NewBatch(NamedTuple):
             self.producer_epoch,
             self.base_sequence,
             self.is_transactional,
+            transactional_id=self.transactional_id,
         )
+
+
+def marker_batch(base_offset: int, producer: tuple[int, int], control_type: int, append_time_ms: int) -> LogBatch:
+    """The control batch that ends the transaction of `producer` (id, epoch): one offset, no records (CM-44)."""
+    return LogBatch(
+        base_offset,
+        base_offset,
+        0,
+        b"",
+        append_time_ms,
+        NO_TIMESTAMP,
+        producer[0],
+        producer[1],
+        NO_SEQUENCE,
+        is_transactional=True,
+        is_control=True,
+        control_type=control_type,
+    )

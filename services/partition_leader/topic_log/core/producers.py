@@ -1,5 +1,8 @@
 """Idempotent producers of one partition: the last five batches of each, and the check of the next one (CM-43).
 
+Of a transactional producer also the last epoch that a marker ended: every transaction has an epoch of its own, so what
+comes late for an ended one is refused (CM-44).
+
 Only `accept` adds batches; it returns a token with which `undo` takes the batch back when the store refused the append.
 Producers are bounded in number and age; those without an append for longest are forgotten first.
 """
@@ -27,12 +30,16 @@ class SequencedBatch(NamedTuple):
     append_time_ms: int
 
 
+NO_EPOCH: Final = -1
+
+
 class ProducerState(NamedTuple):
-    """One producer's state; its batches are oldest first."""
+    """One producer's state; its batches are oldest first. `ended_epoch`: the last one that a marker ended, −1: none."""
 
     epoch: int
     batches: tuple[SequencedBatch, ...]
     last_append_ms: int
+    ended_epoch: int = NO_EPOCH
 
 
 class Undo(NamedTuple):
@@ -60,8 +67,9 @@ class ProducerTable:
     def check(self, batch: NewBatch) -> SequencedBatch | None:
         """Check the next batch. None: append it; else it repeats the returned batch: answer that one's offset.
 
-        Raises OutOfOrderSequenceNumberError for a gap, InvalidProducerEpochError for an epoch older than the known one,
-        DuplicateSequenceNumberError when a batch without a sequence would count as a repetition.
+        Raises OutOfOrderSequenceNumberError for a gap, InvalidProducerEpochError for an epoch older than the known one
+        or one whose transaction has ended, DuplicateSequenceNumberError when a batch without a sequence would count as
+        a repetition.
         """
         known = self._producers.get(batch.producer_id)
         if known is None:
@@ -75,6 +83,11 @@ class ProducerTable:
             raise InvalidProducerEpochError(
                 f"producer {batch.producer_id} sent epoch {batch.producer_epoch}; epoch {known.epoch} is in force: "
                 "another instance took over, begin anew with InitProducerId"
+            )
+        if batch.producer_epoch <= known.ended_epoch:
+            raise InvalidProducerEpochError(
+                f"producer {batch.producer_id} sent a batch of epoch {batch.producer_epoch}, whose transaction has "
+                "ended; nothing was written: ask for the present epoch with EndTxn or InitProducerId"
             )
         same_epoch = known.batches if batch.producer_epoch == known.epoch else ()
         for one in same_epoch:
@@ -95,12 +108,25 @@ class ProducerTable:
             )
         return None
 
+    def ended(self, producer_id: int, epoch: int) -> bool:
+        """Whether a marker has ended the producer's transaction of this epoch, or of a later one."""
+        known = self._producers.get(producer_id)
+        return known is not None and known.ended_epoch >= epoch
+
     def accept(self, batch: LogBatch) -> Undo:
-        """Remember an appended batch; replay uses it too, without `check`."""
+        """Remember an appended batch or marker; replay uses it too, without `check`."""
         known = self._producers.get(batch.producer_id)
-        new = SequencedBatch(batch.base_sequence, batch.record_count, batch.base_offset, batch.append_time_ms)
         kept = known.batches if known is not None and known.epoch == batch.producer_epoch else ()
-        state = ProducerState(batch.producer_epoch, (*kept[1 - KEPT_BATCHES :], new), batch.append_time_ms)
+        if batch.is_control:
+            epoch, ended = batch.producer_epoch, batch.producer_epoch
+            if known is not None and known.epoch > epoch:
+                epoch, kept, ended = known.epoch, known.batches, max(known.ended_epoch, ended)
+            state = ProducerState(epoch, kept, batch.append_time_ms, ended)
+        else:
+            new = SequencedBatch(batch.base_sequence, batch.record_count, batch.base_offset, batch.append_time_ms)
+            ended = NO_EPOCH if known is None else known.ended_epoch
+            kept = (*kept[1 - KEPT_BATCHES :], new)
+            state = ProducerState(batch.producer_epoch, kept, batch.append_time_ms, ended)
         self._producers[batch.producer_id] = state
         self._producers.move_to_end(batch.producer_id)
         return Undo(batch.producer_id, known)
@@ -117,7 +143,7 @@ class ProducerTable:
         kept = tuple(one for one in state.batches if one.base_offset + one.record_count <= below)
         if len(kept) < len(state.batches):
             self.forgot = True
-        if kept or not state.batches:
+        if kept or not state.batches or state.ended_epoch != NO_EPOCH:
             self._producers[producer_id] = state._replace(batches=kept[-KEPT_BATCHES:])
 
     def expire(self, appended_before_ms: int) -> int:

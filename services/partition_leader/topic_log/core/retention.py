@@ -35,7 +35,7 @@ def cut(log_start: int, batches: Iterable[LogBatch], retention: Retention) -> Cu
     excess = retention.excess_bytes
     for batch in batches:
         old = retention.appended_before_ms is not None and batch.append_time_ms < retention.appended_before_ms
-        if not old and batch.size > excess:
+        if not old and (batch.size > excess or not excess):  # a marker of a transaction has no bytes
             return Cut(log_start, excess, exhausted=False)
         log_start = max(log_start, batch.end_offset)
         excess = max(excess - batch.size, 0)

@@ -12,6 +12,7 @@ from shard_runtime.record_log.redis.connection import Command, ErrorReply
 
 _MAX: Final = (2**63 - 1, 2**63 - 1)
 _ALL: Final = 2**63 - 1
+_WRONG_TYPE: Final = ErrorReply("WRONGTYPE", "Operation against a key holding the wrong kind of value")
 
 
 class Node(View, Protocol):
@@ -127,6 +128,16 @@ def _hset(node: Node, command: Command) -> Any:
     return len(values) // 2
 
 
+def _hsetnx(node: Node, command: Command) -> Any:
+    key, name = _key(command[1]), _bytes(command[2])
+    if _type(node, command) not in {b"hash", b"none"}:
+        return _WRONG_TYPE
+    if name in node.data.hashes.get(key, {}):
+        return 0
+    node.effect("hset", key, {name: _bytes(command[3])})
+    return 1
+
+
 def _hdel(node: Node, command: Command) -> Any:
     there = node.data.hashes.get(_key(command[1]), {})
     names = [name for name in map(_bytes, command[2:]) if name in there]
@@ -136,6 +147,8 @@ def _hdel(node: Node, command: Command) -> Any:
 
 
 def _hmget(node: Node, command: Sequence[str | bytes | int]) -> Any:
+    if _type(node, command) not in {b"hash", b"none"}:
+        return _WRONG_TYPE
     value = node.data.hashes.get(_key(command[1]), {})
     return [value.get(_bytes(name)) for name in command[2:]]
 
@@ -146,9 +159,8 @@ def _hgetall(node: Node, command: Sequence[str | bytes | int]) -> Any:
 
 
 def _hscan(node: Node, command: Sequence[str | bytes | int]) -> Any:
-    key = _key(command[1])
-    if key in node.data.strings or key in node.data.streams:
-        return ErrorReply("WRONGTYPE", "Operation against a key holding the wrong kind of value")
+    if _type(node, command) not in {b"hash", b"none"}:
+        return _WRONG_TYPE
     first, count = int(command[2]), int(command[4])
     words = _hgetall(node, command)[2 * first : 2 * (first + count)]
     return [b"%d" % (first + count) if len(words) == 2 * count else b"0", words]
@@ -170,7 +182,21 @@ def _role(node: Node, _command: Sequence[str | bytes | int]) -> Any:
     return [node.role.encode(), node.offset, []]
 
 
+def _type(node: Node, command: Sequence[str | bytes | int]) -> Any:
+    key = _key(command[1])
+    if key in node.data.strings:
+        return b"string"
+    return b"hash" if key in node.data.hashes else b"stream" if key in node.data.streams else b"none"
+
+
+def _scan(node: Node, _command: Sequence[str | bytes | int]) -> Any:
+    data = node.data
+    return [b"0", [key.encode() for key in (*data.strings, *data.hashes, *data.streams)]]
+
+
 def _get(node: Node, command: Sequence[str | bytes | int]) -> Any:
+    if _type(node, command) not in {b"string", b"none"}:
+        return _WRONG_TYPE
     return node.data.strings.get(_key(command[1]))
 
 
@@ -209,6 +235,8 @@ READS: Final[dict[str, Callable[[Node, Sequence[str | bytes | int]], Any]]] = {
     "INFO": _info,
     "ROLE": _role,
     "GET": _get,
+    "TYPE": _type,
+    "SCAN": _scan,
     "PING": _ping,
 }
 COMMANDS: Final[dict[str, Callable[[Node, Command], Any]]] = {
@@ -218,6 +246,7 @@ COMMANDS: Final[dict[str, Callable[[Node, Command], Any]]] = {
     "INCR": _incr,
     "DEL": _del,
     "HSET": _hset,
+    "HSETNX": _hsetnx,
     "HDEL": _hdel,
     "SCRIPT": _script,
     "EVALSHA": _evalsha,

@@ -89,6 +89,7 @@ def _hdel(data: Data, key: str, argument: Any) -> None:
 
 
 def _set(data: Data, key: str, argument: Any) -> None:
+    _del(data, key, None)
     data.strings[key] = argument
 
 

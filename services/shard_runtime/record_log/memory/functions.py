@@ -6,6 +6,7 @@ The contract suite tests both for the same behaviour. A function reads `view.dat
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
@@ -221,6 +222,42 @@ def metadata_append_v3(view: View, keys: Sequence[str], argv: Sequence[bytes]) -
     return 1
 
 
+def _transaction(view: View, key: str, now: int) -> tuple[bytes | None, bytes]:
+    """The record that is in force, and its checksum."""
+    fields = view.data.hashes.get(key, {})
+    expires = int(fields.get(b"x", b"0"))
+    if b"r" not in fields or 0 < expires <= now:
+        return None, b""
+    return fields[b"r"], fields[b"c"]
+
+
+def transaction_change_v1(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:
+    """See transaction_change_v1.lua."""
+    now = view.now_ms()
+    record, proof = _transaction(view, keys[0], now)
+    if record == argv[1]:
+        view.effect("hset", keys[0], {b"t": _text(now)})
+        return [1, now, record]
+    digest = "" if record is None else hashlib.sha1(record, usedforsecurity=False).hexdigest()
+    if digest.encode() != argv[0]:
+        return [0, now] if record is None else [0, now, record, proof]
+    expires = int(argv[3]) and now + int(argv[3])
+    view.effect("del", keys[0], None)
+    view.effect("hset", keys[0], {b"r": argv[1], b"c": argv[2], b"x": _text(expires)})
+    return [1, now, argv[1]]
+
+
+def transaction_look_v1(view: View, keys: Sequence[str], _argv: Sequence[bytes]) -> Any:
+    """See transaction_look_v1.lua."""
+    now = view.now_ms()
+    record, proof = _transaction(view, keys[0], now)
+    view.effect("hset", keys[0], {b"t": _text(now)})
+    if record is not None:
+        return [now, record, proof]
+    view.effect("del", keys[0], None)
+    return [now]
+
+
 Function = Callable[[View, Sequence[str], Sequence[bytes]], Any]
 _WRITES_WHEN_FULL: Final = {scripts.RENEW, scripts.RELEASE, scripts.REPLAY_FROM, scripts.NODE_RENEW}
 READ_ONLY: Final = frozenset({scripts.STREAM_TIP.digest, scripts.LOG_INDEX.digest})
@@ -235,4 +272,6 @@ FUNCTIONS: Final[dict[str, Function]] = {
     scripts.NODE_REGISTER.digest: node_register_v1,
     scripts.NODE_RENEW.digest: node_renew_v2,
     scripts.METADATA_APPEND.digest: metadata_append_v3,
+    scripts.TRANSACTION_CHANGE.digest: transaction_change_v1,
+    scripts.TRANSACTION_LOOK.digest: transaction_look_v1,
 }

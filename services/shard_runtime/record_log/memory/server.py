@@ -19,8 +19,8 @@ from shard_runtime.record_log.memory.data import Data, Effect
 from shard_runtime.record_log.memory.functions import ALLOW_OOM, READ_ONLY
 from shard_runtime.record_log.redis.connection import Command, ConnectionLostError, ErrorReply
 
-_WRITES: Final = frozenset({"XADD", "XTRIM", "HSET", "HDEL", "SET", "DEL", "INCR"})
-_GROWS: Final = frozenset({"XADD", "HSET", "SET", "INCR"})
+_WRITES: Final = frozenset({"XADD", "XTRIM", "HSET", "HSETNX", "HDEL", "SET", "DEL", "INCR"})
+_GROWS: Final = frozenset({"XADD", "HSET", "HSETNX", "SET", "INCR"})
 
 
 _UNREAD_MAX: Final = 1_024

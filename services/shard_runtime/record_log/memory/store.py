@@ -218,6 +218,11 @@ class MemoryClient:
         self._store = store
         self._name = name
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The only node."""
+        return (NODE,)
+
     def node_of(self, key: str) -> str | None:
         """The only node."""
         return NODE

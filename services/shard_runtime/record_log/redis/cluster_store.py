@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from kip932.entry_checksum import checksum
-from shard_runtime.record_log.cluster_store import LiveNodes, NodeRecord, StoredMetadata
+from shard_runtime.record_log.cluster_store import IncompleteRestoreError, LiveNodes, NodeRecord, StoredMetadata
 from shard_runtime.record_log.damage_notes import DamageNotes
 from shard_runtime.record_log.protocol import LogError, NameTakenError, ShardKind, StoreUnavailableError, StreamId
 from shard_runtime.record_log.redis import scripts
@@ -28,21 +28,25 @@ from shard_runtime.record_log.redis.connection import (
     parse_replication,
 )
 from shard_runtime.record_log.redis.keys import (
+    INCOMPLETE_RESTORE,
     META_CLUSTER_ID,
     META_LOG,
+    META_SKIP,
     META_TOUCH,
     NODE_NAMES,
     NODE_NEXT_ID,
     NODES,
     WAKE_CHANNEL,
+    is_restoring,
     owners_key,
 )
 from shard_runtime.record_log.redis.query_connection import Answered, QueryConnections
 from shard_runtime.record_log.redis.skipped_entries import read_skips, write_skip
+from shard_runtime.record_log.redis.transaction_store import StoreTransactionStore
+from shard_runtime.record_log.settlements import Settlement
 
 _METADATA_TYPE: Final = "V"
 _METADATA_EPOCH: Final = 1
-_META_SKIP: Final = "{meta}:skip"
 #: How many hints are read before the event loop may run other tasks: some 4 ms.
 _HINTS_SLICE: Final = 2_000
 
@@ -56,11 +60,17 @@ class StoreClusterStore:
         self._damage = damage or DamageNotes()
         self._queries = QueryConnections(store, settings, None)
         self._closing = asyncio.Event()
+        self._transactions = StoreTransactionStore(self._queries, settings)
 
     @property
     def connected_replicas(self) -> int | None:
         """Replicas of the master that holds the node list, as counted with the last renewal there."""
         return self._queries.connected_replicas(NODES)
+
+    @property
+    def transactions(self) -> StoreTransactionStore:
+        """The records of transactional ids."""
+        return self._transactions
 
     # -- constants ----------------------------------------------------------------------------------------------------
 
@@ -194,12 +204,12 @@ class StoreClusterStore:
 
     async def skipped_metadata(self) -> frozenset[int]:
         """Versions of damaged entries that nodes skip (CM-103)."""
-        return frozenset(entry.seq for entry in await read_skips(self._queries, _META_SKIP))
+        return frozenset(entry.seq for entry in await read_skips(self._queries, META_SKIP))
 
     async def skip_metadata(self, version: int) -> None:
         """Note a version that nodes skip (CM-103)."""
         at = StreamId(_METADATA_EPOCH, version)
-        await write_skip(self._queries, _META_SKIP, at, self._settings.append_replicas)
+        await write_skip(self._queries, META_SKIP, at, self._settings.append_replicas, Settlement())
 
     async def confirm_metadata(self, version: int, payload: bytes) -> bool:
         """Whether entry `1-<version>` is this one and is on enough replicas (CM-20).
@@ -314,6 +324,8 @@ class StoreClusterStore:
 
 
 def _require(key: str, reply: Reply) -> None:
+    if key == META_CLUSTER_ID and is_restoring(reply):
+        raise IncompleteRestoreError(INCOMPLETE_RESTORE)
     if isinstance(reply, ErrorReply):
         raise StoreUnavailableError(f"{key}: the store refused: {reply}")
 

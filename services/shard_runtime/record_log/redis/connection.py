@@ -76,6 +76,11 @@ class Store(Protocol):
         """Whether keys are spread over nodes, so that a command may touch one hash tag only."""
         ...
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All nodes that hold keys, as last learnt; empty before a cluster's first `refresh`."""
+        ...
+
     def node_of(self, key: str) -> str | None:
         """The node that holds a key, as last learnt; None before a cluster's first `refresh`: call that."""
         ...

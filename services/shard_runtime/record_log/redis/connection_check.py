@@ -22,7 +22,7 @@ from shard_runtime.record_log.redis.connection import (
     StoreConnection,
     parse_replication,
 )
-from shard_runtime.record_log.redis.keys import META_CLUSTER_ID
+from shard_runtime.record_log.redis.keys import INCOMPLETE_RESTORE, META_CLUSTER_ID, is_restoring
 
 _SHARDS_PER_LOOK: Final = 64
 
@@ -68,6 +68,8 @@ async def _cluster_id(store: Store, timeout_ms: int) -> Reply:
 def require_cluster(node: str, found: Reply, expected: str) -> None:
     """Raise unless the store has the expected cluster id, so that a wiped or wrong store is not taken for an empty one
     (CM-20)."""
+    if is_restoring(found):
+        raise NotCheckedError(f"the store node {node}: {INCOMPLETE_RESTORE}")
     if isinstance(found, ErrorReply) or found is None:
         raise NotCheckedError(
             f"the store node {node} has no cluster id ({found}), expected {expected}: it may be wiped"

@@ -6,6 +6,7 @@ from binascii import crc_hqx
 from typing import Final
 
 from shard_runtime.record_log.protocol import ShardId, ShardKind
+from shard_runtime.record_log.redis.connection import ErrorReply, Reply
 
 NODES: Final = "{nodes}"
 NODE_NAMES: Final = "{nodes}:names"
@@ -14,9 +15,22 @@ META_LOG: Final = "{meta}:log"
 META_CLUSTER_ID: Final = "{meta}:cluster"
 META_TOUCH: Final = "{meta}:touch"
 """Written after a metadata entry that had to be read back: WAIT only covers what its own connection wrote (CM-19)."""
+META_SKIP: Final = "{meta}:skip"
+"""The hash of damaged metadata entries that an operator told nodes to skip (CM-103)."""
 WAKE_CHANNEL: Final = "{meta}:wake"
 
+INCOMPLETE_RESTORE: Final = (
+    "the store holds part of a backup: its restore has not ended, or was interrupted. Run the same `sharegroups "
+    "restore` again, which writes what is missing; or empty the store"
+)
+
 SLOTS: Final = 16384
+
+
+def is_restoring(reply: Reply) -> bool:
+    """Whether the answer to a read of the cluster id says that a restore is not complete (CM-143): while it is not, the
+    key is a hash, which cannot be read as text."""
+    return isinstance(reply, ErrorReply) and reply.code == "WRONGTYPE"
 
 
 def owners_key(kind: ShardKind) -> str:
@@ -38,3 +52,22 @@ def slot_of(key: str) -> int:
         if end > start + 1:
             key = key[start + 1 : end]
     return crc_hqx(key.encode(), 0) % SLOTS
+
+
+TRANSACTION_PREFIX: Final = "{txn:"
+
+
+def transaction_id(key: bytes) -> str | None:
+    """The transactional id whose record has this key; None for any other key."""
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        return None
+    begins = text.startswith(TRANSACTION_PREFIX) and text.endswith("}")
+    return text[len(TRANSACTION_PREFIX) : -1] if begins else None
+
+
+def transaction_key(transactional_id: str) -> str:
+    """The key of the record of a transactional id (CM-151). No command touches two of them, so it does not matter where
+    a brace in the id ends the hash tag."""
+    return TRANSACTION_PREFIX + transactional_id + "}"

@@ -7,7 +7,7 @@ It holds what this process has claimed. Writes go to the writer of the right nod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -15,6 +15,7 @@ from shard_runtime.clock import Clock
 from shard_runtime.record_log.damage_notes import DamageNotes
 from shard_runtime.record_log.protocol import (
     CLAIM_TYPE,
+    STREAM_START,
     Appended,
     ClaimAnswer,
     Claimed,
@@ -33,7 +34,7 @@ from shard_runtime.record_log.protocol import (
 )
 from shard_runtime.record_log.redis import scripts
 from shard_runtime.record_log.redis.claimed_shard import ClaimedShard
-from shard_runtime.record_log.redis.codec import claim_record, entries, index_entries, stream_id
+from shard_runtime.record_log.redis.codec import claim_record, entries, index_entries, stream_id, stream_tip
 from shard_runtime.record_log.redis.connection import Command, ErrorReply, Reply, Store, StoreConnection, StoreSettings
 from shard_runtime.record_log.redis.flush import FlushCall
 from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, shard_of_stream
@@ -50,11 +51,13 @@ from shard_runtime.record_log.redis.store_calls import (
     StoreCall,
 )
 from shard_runtime.record_log.redis.writer import Writer
+from shard_runtime.record_log.settlements import Settlement
 
 _UNROUTED: Final = ""
 _RENEWALS_PER_CALL: Final = 500
 _READS_MAX: Final = 3
 _READERS_MAX: Final = 512
+_SKIPPED: Final = Settlement()
 
 
 class StoreRecordLog:
@@ -271,22 +274,27 @@ class StoreRecordLog:
     async def tip(self, stream: str) -> StreamTip | None:
         """A stream's last id and length; None when it does not exist."""
         reply = await self._read(stream, ("EVALSHA", scripts.STREAM_TIP.digest, 1, stream))
-        if reply is None:
-            return None
-        return StreamTip(stream_id(reply[0]), int(reply[1]), int(reply[2]), stream_id(reply[3]))
+        return None if reply is None else stream_tip(reply)
 
     def _looked_at(self, stream: str, found: list[Entry]) -> list[Entry]:
         self._damage.look(stream, found)
         return found
 
-    async def skipped(self, shard: ShardId) -> frozenset[StreamId]:
-        """The ids in the shard's hash of entries to skip."""
+    async def skipped(self, shard: ShardId) -> Mapping[StreamId, Settlement]:
+        """What stands in the shard's hash of settled entries."""
         return await read_skips(self._queries, shard.skip_key)
 
-    async def skip(self, shard: ShardId, entry: StreamId) -> None:
-        """Note an operator's decision that replays skip an entry; it is stored beside the stream (CM-103). Raises
+    async def skip(self, shard: ShardId, entry: StreamId, settlement: Settlement = _SKIPPED) -> None:
+        """Note an operator's decision about an entry; it is stored beside the stream (CM-103, CM-114). Raises
         LogError."""
-        await write_skip(self._queries, shard.skip_key, entry, self._settings.append_replicas)
+        await write_skip(self._queries, shard.skip_key, entry, self._settings.append_replicas, settlement)
+
+    async def replay_from(self, shard: ShardId) -> StreamId:
+        """Where a claim's replay would begin (CM-12): entries before it only wait for readers. Raises LogError."""
+        reply = (await self._queries.repeat(shard.owner_key, (("HMGET", shard.owner_key, "replay_from"),))).replies[0]
+        if isinstance(reply, ErrorReply):
+            raise LogError(f"reading {shard.owner_key}: the store answered {reply}")
+        return stream_id(reply[0]) if reply[0] else STREAM_START
 
     async def readers(self, shard: ShardId) -> ReaderNotes:
         """Readers' notes: one page of the hash, since other processes write without limit. Advisory: it may predate a

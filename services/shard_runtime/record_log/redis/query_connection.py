@@ -171,10 +171,25 @@ class QueryConnections:
             raise StoreUnavailableError(str(error)) from error
         if node is None:
             raise StoreUnavailableError(f"no store node holds {key}")
+        return await self.at(node, commands, wait)
+
+    async def at(self, node: str, commands: Sequence[Command], wait: int = 0) -> Answered:
+        """Make one call on a node (`nodes`). Raises as `once`."""
+        if self._closed:
+            raise StoreUnavailableError("the store client is closed")
         connection = self._connections.get(node)
         if connection is None:
             connection = self._connections[node] = QueryConnection(node, self._store, self._settings, self._cluster_id)
         return await connection.call(commands, wait)
+
+    async def nodes(self) -> tuple[str, ...]:
+        """All nodes that hold keys, in order. Raises StoreUnavailableError."""
+        if not self._store.nodes:
+            try:
+                await self._store.refresh()
+            except ConnectionLostError as error:
+                raise StoreUnavailableError(str(error)) from error
+        return tuple(sorted(self._store.nodes))
 
     async def repeat(self, key: str, commands: Sequence[Command], wait: int = 0) -> Answered:
         """As `once`, for commands that may run twice: repeat them until `call_ms` have passed."""

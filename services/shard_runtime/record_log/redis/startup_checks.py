@@ -21,7 +21,7 @@ from shard_runtime.record_log.redis.connection import (
     StoreAccessError,
     StoreConnection,
 )
-from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, META_LOG
+from shard_runtime.record_log.redis.keys import INCOMPLETE_RESTORE, META_CLUSTER_ID, META_LOG, is_restoring
 
 _ASK_MS: Final = 5_000
 _PAUSE_MS: Final = 100
@@ -281,6 +281,8 @@ async def _check_cluster(store: Store, expected: str) -> list[Finding]:
         return [Finding("unreachable", f"store {node}: {error}")]
     if isinstance(found, bytes) and found.decode() == expected:
         return []
+    if is_restoring(found):
+        return [Finding("cluster-id", f"store {node}: {INCOMPLETE_RESTORE}")]
     if found is None or isinstance(found, ErrorReply):
         why = "" if found is None else f" ({found})"
         return [

@@ -106,6 +106,11 @@ class SingleStore:
     def __init__(self, endpoint: StoreAddress) -> None:
         self._endpoint = endpoint
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The server."""
+        return (self._endpoint.address,)
+
     def node_of(self, key: str) -> str | None:
         """There is one node."""
         return self._endpoint.address
@@ -132,6 +137,11 @@ class SentinelStore:
         self._sentinels = list(sentinels)
         self._service = service
         self._connections: WeakSet[RespConnection] = WeakSet()
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The only node."""
+        return (self._service,)
 
     def node_of(self, key: str) -> str | None:
         """The only node, whichever server is master."""
@@ -188,6 +198,11 @@ class ClusterStoreMap:
         self._seeds = list(seeds)
         self._slots: list[str | None] = []
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The masters that own slots."""
+        return tuple(dict.fromkeys(filter(None, self._slots)))
+
     def node_of(self, key: str) -> str | None:
         """The master of the key's slot."""
         return self._slots[slot_of(key)] if self._slots else None
@@ -198,7 +213,7 @@ class ClusterStoreMap:
         A master that has lost the other nodes answers with an old map, in which it is still a master. So the map of a
         node that says it is cut off is used only if no other node gives a map (CM-19).
         """
-        known = [_split(node) for node in dict.fromkeys(filter(None, self._slots))]
+        known = [_split(node) for node in self.nodes]
         causes: list[str] = []
         doubtful: list[str | None] = []
         kind = ConnectionLostError

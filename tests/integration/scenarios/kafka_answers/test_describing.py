@@ -108,7 +108,7 @@ async def test_groups_as_they_are_described(wire: Wire) -> None:
     session, _ = await fx_rpc(wire)
     (found,) = await _group(wire, session.group, session.group)  # Kafka: an entry for each time
     assert found.group_state == "Stable"
-    assert (found.assignor_name, found.group_epoch) == ("simple", found.assignment_epoch)
+    assert (found.assignor_name, found.group_epoch) == ("shared", found.assignment_epoch)  # Kafka: simple (GC-58)
     (member,) = found.members
     assert member.client_host.startswith(("/127.0.0.1", "127.0.0.1"))
     assert not member.HasField("rack_id")

@@ -73,10 +73,14 @@ async def test_who_held_a_record_has_no_say_over_it_once_another_holds_it(wire: 
     assert await other.ack(0, 1, ACCEPT) == NONE
 
 
+@pytest.mark.rule("PL-308", "PL-418")
 async def test_a_second_delivery_that_runs_out_at_a_limit_of_2_ends_its_records(wire: Wire) -> None:
+    """Kafka answers a late ACCEPT of them with success, once the start offset has passed them."""
     holder, other, topic = await _holding(wire, 2, SHORT | {"share.delivery.count.limit": "2"})
     assert await other.acquire() == [(0, 1, 2)]
     await _until_nothing_is_left(wire, holder.group, topic)
+    for late in (holder, other):
+        assert await late.ack(0, 1, ACCEPT) == NOT_YOURS
     await _nothing_more(holder)
 
 

@@ -109,9 +109,10 @@ def test_what_is_refused_returns_to_where_it_was() -> None:
     driver.take_effects()
     was = _states(driver)
     assert list(was.deleting) == [T]
-    _alter(driver, {T0: 5, U0: 6})
+    everything = {T0: 5, T1: 6, T2: 7, U0: 6}
+    _alter(driver, everything)
     assert list(_states(driver).deleting) == [], "its topic leaves deleting (GC-71)"
-    _finish(driver, _order(driver), failed=(T0, U0))
+    _finish(driver, _order(driver), failed=tuple(everything))
     assert _states(driver) == was
 
     driver = _emptied()

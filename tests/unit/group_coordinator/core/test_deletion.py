@@ -88,13 +88,15 @@ def test_when_its_state_is_gone_the_group_goes_and_its_epoch_is_kept() -> None:
         driver.run(c.Describe("g"))
 
 
-@pytest.mark.rule("GC-93", "GC-63a")
+@pytest.mark.rule("GC-93", "GC-63a", "X6")
 def test_what_is_left_of_members_is_taken_apart_in_the_order_that_replay_asks_for() -> None:
     driver = Driver()
     for record in (r.GroupMetadata("g", 4, 0, 0), r.TargetMetadata("g", 4, 9), r.TargetMember("g", "m", {T: (0,)})):
         driver.shard.replay(record)
     assert not delete(driver).under_way
-    kinds = [(found.kind, found.member_id) for found in driver.log if isinstance(found, r.Tombstone)]
+    gone = [found for found in driver.log if isinstance(found, r.Tombstone)]
+    assert {found.reason for found in gone} == {r.REASON_ADMIN}
+    kinds = [(found.kind, found.member_id) for found in gone]
     assert kinds == [
         (r.CURRENT, "m"), (r.TARGET, "m"), (r.TARGET_META, ""), (r.MEMBER, "m"), (r.STATE, ""), (r.GROUP, ""),
     ]  # fmt: skip
@@ -247,21 +249,30 @@ def test_topics_are_deleted_by_themselves_and_the_epoch_stays() -> None:
     assert [type(record) for record in driver.new_records(size)] == [r.StateMetadata, r.StateMetadata]
 
 
-@pytest.mark.rule("GC-97")
-def test_what_is_left_in_deleting_is_deleted_with_all_its_partitions_but_those_that_initialise() -> None:
+@pytest.mark.rule("GC-97", "GC-99")
+def test_what_initialises_of_a_topic_or_is_left_in_deleting_is_deleted_with_the_rest() -> None:
     driver = emptied("t")
     driver.create("t", 3)
     driver.beat("A", 0, ["t"])  # partition 2 begins to initialise
     driver.beat("A", -1)
-    driver.take_effects()
+    (late,) = [effect for effect in driver.take_effects() if isinstance(effect, c.InitializeState)]
     delete_offsets(driver, "t")
     order = order_of(driver)
-    assert list(order.partitions) == keys(T, 0, 1)
-    finish(driver, order, T)
-    assert list(states_of(driver).topics[T].initializing) == [2]
+    assert list(order.partitions) == keys(T, 0, 1, 2)
+    assert (dict(states_of(driver).topics), dict(states_of(driver).deleting)) == ({}, {T: "t"})
+    finish(driver, order, T)  # the share coordinators did not do it
+    succeeded = tuple(partition for partition, _ in late.partitions)
+    assert succeeded == tuple(keys(T, 2))
+    driver.run(c.InitializationFinished("g", late.attempt, succeeded=succeeded))  # it changes nothing
+    assert (dict(states_of(driver).topics), dict(states_of(driver).deleting)) == ({}, {T: "t"})
     driver.create("t", 5)
     delete_offsets(driver, "t")
-    assert list(order_of(driver).partitions) == keys(T, 0, 1, 3, 4)
+    order = order_of(driver)
+    assert list(order.partitions) == keys(T, 0, 1, 2, 3, 4)
+    finish(driver, order)
+    assert not states_of(driver).deleting
+    refused = delete_offsets(driver, "t").refused
+    assert [type(error) for error in refused.values()] == [UnknownTopicOrPartitionError]
 
 
 @pytest.mark.rule("GC-97", "GC-96")

@@ -311,6 +311,21 @@ def test_a_group_is_looked_at_when_loaded_and_then_every_ten_minutes() -> None:
     assert len(driver.take_effects()) == 1
 
 
+@pytest.mark.rule("GC-82")
+def test_every_group_has_its_turn_when_there_are_more_than_the_checks_of_one_interval() -> None:
+    driver, _ = _ready()
+    group_ids = {f"g{number}" for number in range(9)}
+    for group_id in sorted(group_ids):
+        driver.beat("A", 0, ["t"], group_id)
+        driver.initialize()
+    checked: list[str] = []
+    for _ in range(10):  # one group for each check, and each check comes when the groups before it are due again
+        driver.advance(600_000)
+        driver.run(c.RepairCheck(limit=1))
+        checked += [effect.group_id for effect in driver.take_effects() if isinstance(effect, c.CheckSummaries)]
+    assert set(checked) >= group_ids
+
+
 def test_a_partition_is_in_at_most_one_list() -> None:
     states = Lifecycle({T: TopicState(T, "t", 3, {}, (0, 1, 2))})
     back = states.sent_back(_keys(1), 2, 5, 9)

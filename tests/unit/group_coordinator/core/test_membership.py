@@ -269,14 +269,19 @@ def test_who_joins_after_the_last_member_does_not_wait_and_its_topics_left_the_h
     assert driver.beat("B", 0, ["t"]).assignment == {T: (0, 1)}
 
 
-@pytest.mark.rule("GC-32", "GC-33")
+@pytest.mark.rule("GC-32", "GC-33", "X6")
 def test_a_rejected_heartbeat_does_not_extend_a_session_and_a_late_expiry_does_nothing() -> None:
     driver, epoch = _settled()
     driver.advance(30_000)
     with pytest.raises(errors.FencedMemberEpochError):
         driver.beat("A", epoch + 7)
+    size = len(driver.log)
     driver.advance(15_000)
     assert _group(driver).members == {}
+    gone = [record for record in driver.new_records(size) if isinstance(record, r.Tombstone)]
+    assert [(record.kind, record.reason) for record in gone] == [
+        (kind, r.REASON_EXPIRED) for kind in (r.CURRENT, r.TARGET, r.MEMBER)
+    ]
     size = len(driver.log)
     driver.run(c.SessionExpired("g", "A"))
     driver.run(c.SessionExpired("nobody", "A"))
@@ -370,6 +375,10 @@ def test_a_member_in_an_unknown_state_is_reconciled_again() -> None:
     driver, epoch = _settled()
     driver.shard.replay(r.CurrentAssignment("g", "A", epoch, epoch - 1, 9, {}))
     assert _group(driver).members["A"].state == r.UNKNOWN_STATE == 127
+    for known in range(4):
+        driver.shard.replay(r.CurrentAssignment("g", "A", epoch, epoch - 1, known, {}))
+        assert _group(driver).members["A"].state == (known if known < 3 else r.UNKNOWN_STATE)
+    driver.shard.replay(r.CurrentAssignment("g", "A", epoch, epoch - 1, 9, {}))
     reply = driver.beat("A", epoch)
     assert (reply.member_epoch, reply.assignment) == (epoch, {T: (0, 1)})
     assert _group(driver).members["A"].state == r.STABLE

@@ -155,3 +155,24 @@ def test_a_join_takes_back_that_the_group_is_to_go(topics: list[str]) -> None:
         if isinstance(order, c.DeleteState):
             finish(driver, order)
     assert "g" in driver.shard.groups
+
+
+@pytest.mark.rule("GC-102", "GC-107")
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_an_alteration_leaves_of_an_interrupted_deletion_is_deleted(whole: bool) -> None:
+    driver = emptied("t", partitions=3)
+    begun = delete(driver) if whole else delete_offsets(driver, "t")
+    assert begun.under_way
+    driver.reload()
+    driver.take_effects()
+    (altered,) = keys(T, 1)
+    driver.run(c.AlterOffsets("g", {altered: 5}, 0))
+    assert list(states_of(driver).deleting) == [T], "the other partitions' state is still there"
+    resume(driver)
+    assert [type(order) for order in driver.effects] == [c.InitializeState], "one is initialising (OP-6)"
+    driver.initialize()
+    resume(driver)
+    order = order_of(driver)
+    assert list(order.partitions) == keys(T, 0, 2)
+    finish(driver, order)
+    assert (states_of(driver).initialized, states_of(driver).deleting) == ({T: (1,)}, {})

@@ -63,3 +63,14 @@ def test_a_reset_starts_exactly_the_given_clocks() -> None:
     assert not sessions.expired(A, 10**9)
     assert sessions.cancel(B) == 70
     assert sessions.cancel(B) is None
+
+
+def test_a_reset_asks_for_the_deadline_of_each_group_once() -> None:
+    asked: list[str] = []
+
+    def deadline(group_id: str) -> int:
+        asked.append(group_id)
+        return 70
+
+    Sessions().reset([A, B, ("h", "A")], deadline)
+    assert asked == ["g", "h"]

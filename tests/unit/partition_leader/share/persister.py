@@ -15,12 +15,12 @@ from kip932.errors import (
     RequestTimedOutError,
 )
 from kip932.ids import SharePartitionKey, TopicIdPartition
-from kip932.state_batches import StateBatch
-from kip932.state_values import StateSummary, StateWrite
-from partition_leader.share.core.spans import append_merged
+from kip932.state_batches import StateBatch, combine
+from kip932.state_values import StateSpan, StateSummary, StateWrite
 from share_persister.values import PersisterError, StateInit, StoredState
 
 OPERATION_TIMEOUT_S = 15.0
+WHOLE = StateSpan(0, 2**62)
 
 
 @dataclass(slots=True)
@@ -31,7 +31,26 @@ class Stored:
     state_epoch: int = 1
     fence: tuple[int, int] = (0, 0)
     ranks: dict[int, tuple[int, int]] = field(default_factory=dict)
+    until_ms: dict[int, int] = field(default_factory=dict)
     dcc: int = 0
+
+    def take(self, at: int, rank: tuple[int, int], until_ms: int) -> None:
+        """The highest (count, state, end of the delay) wins (SC-104, SC-115)."""
+        if (*rank, until_ms) > (*self.ranks.get(at, (-1, -1)), self.until_ms.get(at, 0)):
+            self.ranks[at], self.until_ms[at] = rank, until_ms
+
+    def batches(self, span: StateSpan = WHOLE) -> tuple[StateBatch, ...]:
+        """What it has of the offsets of a span."""
+        return tuple(
+            combine(
+                (),
+                [
+                    StateBatch(at, at, code, count, self.until_ms.get(at, 0))
+                    for at, (count, code) in self.ranks.items()
+                    if span.first_offset <= at <= span.last_offset
+                ],
+            )
+        )
 
 
 @dataclass(slots=True)
@@ -52,12 +71,13 @@ class ScriptedPersister:
         self.stored: dict[SharePartitionKey, Stored] = {}
         self.missing: set[SharePartitionKey] = set()
         self.first_offset = 0
-        self.faults: dict[str, list[Fault]] = {"read": [], "write": []}
+        self.faults: dict[str, list[Fault]] = {"read": [], "write": [], "look": []}
         self.chance: Callable[[str], Fault | None] = lambda _: None
         self.held: dict[str, asyncio.Event] = {}
         self.calls: list[tuple[str, SharePartitionKey, int]] = []
         self.writes: list[StateWrite] = []
         self.running = 0
+        self.attempts = 1
 
     def hold(self, kind: str) -> None:
         """Answer nothing of this kind until `let_go`, or the operation's time-out."""
@@ -77,10 +97,7 @@ class ScriptedPersister:
                 raise PersisterError(InvalidRequestError("not initialised"), outcome_unknown=False)
             state = self.stored.setdefault(name, Stored(self.first_offset))
             self._fence(state, (leader_epoch, generation))
-            batches: list[StateBatch] = []
-            for at, (delivered, code) in sorted(state.ranks.items()):
-                append_merged(batches, at, at, code, delivered)
-            return StoredState(state.state_epoch, state.start, tuple(batches))
+            return StoredState(state.state_epoch, state.start, state.batches())
 
         result: StoredState = await self._perform("read", apply)
         return result
@@ -95,9 +112,9 @@ class ScriptedPersister:
                 raise PersisterError(FencedStateEpochError("old state epoch"), outcome_unknown=False)
             self.writes.append(write)
             state.start = max(state.start, write.start_offset)
-            for first, last, code, n in write.batches:
+            for first, last, code, n, until_ms in write.batches:
                 for at in range(first, last + 1):
-                    state.ranks[at] = max(state.ranks.get(at, (-1, -1)), (n, code))
+                    state.take(at, (n, code), until_ms)
             state.ranks = {at: rank for at, rank in state.ranks.items() if at >= state.start}
 
         await self._perform("write", apply)
@@ -116,6 +133,22 @@ class ScriptedPersister:
         self, group_id: str, partitions: Collection[TopicIdPartition]
     ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
         raise NotImplementedError
+
+    async def look(self, name: SharePartitionKey, span: StateSpan) -> StateSummary:
+        self.calls.append(("look", name, 0))
+        state = self.stored.get(name)
+        if state is None or name in self.missing:
+            return StateSummary()
+        batches = state.batches(span)
+
+        def apply() -> StateSummary:
+            return StateSummary(state.state_epoch, state.fence[0], state.start, state.dcc, batches=batches)
+
+        result: StateSummary = await self._perform("look", apply)
+        return result
+
+    def write_attempts(self, name: SharePartitionKey) -> int:
+        return self.attempts
 
     async def close(self) -> None:
         """Nothing is open."""

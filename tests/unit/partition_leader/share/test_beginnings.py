@@ -10,12 +10,14 @@ import structlog.testing
 from kip932.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    InQuarantineError,
 )
 from kip932.ids import STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
 from partition_leader.share.core.status import Status
+from tests.support.virtual_time import now_s
 from tests.unit.partition_leader.topic_log.harness import batch
 
-from .persister import Stored
+from .persister import Fault, Stored
 from .worlds import TOPIC, Member, World, code, key, run, settle
 
 
@@ -39,6 +41,66 @@ def test_a_failed_read_gives_its_mapped_error_to_every_waiting_fetch_once() -> N
         assert len(world.persister.calls) == 1
         assert await world.member("c").fetch(0, max_wait_ms=100).ranges() == [], "the next fetch makes a new object"
         assert [generation for _, _, generation in world.persister.calls] == [1, 2]
+
+    run(scenario)
+
+
+def _in_quarantine(world: World) -> None:
+    """From now on every read of state finds it in quarantine."""
+    world.persister.chance = lambda kind: Fault(InQuarantineError("entry 7-3 is damaged")) if kind == "read" else None
+
+
+@pytest.mark.rule("PL-604", "PL-731", "SC-114")
+def test_what_is_in_quarantine_is_told_by_every_fetch_also_beside_records_and_read_once_a_second() -> None:
+    async def scenario(world: World) -> None:
+        await world.produce(2, 1)
+        member = world.member()
+        assert await member.fetch(1).ranges(1) == [(0, 1, 1)]
+        _in_quarantine(world)
+        world.persister.calls.clear()
+        began_s = now_s()
+        first = member.fetch(0, max_wait_ms=400)  # partition 1 has nothing: it waits
+        assert code(await first.error()) == "COORDINATOR_NOT_AVAILABLE"
+        assert first.at_s - began_s == pytest.approx(0.4)
+        for _ in range(16):
+            await world.produce(1, 1)
+            pending = member.fetch(max_wait_ms=400)
+            error = await pending.error()
+            assert isinstance(error, InQuarantineError)
+            assert "entry 7-3" in error.message
+            assert len(await pending.ranges(1)) == 1
+            await asyncio.sleep(0.1)
+        assert len([kind for kind, *_ in world.persister.calls if kind == "read"]) == 2
+        world.persister.chance = lambda _: None
+        await asyncio.sleep(1)
+        assert code(await member.fetch(max_wait_ms=400).error()) == "COORDINATOR_NOT_AVAILABLE", "it is read meanwhile"
+        await world.produce(1, 0)
+        assert await member.fetch(max_wait_ms=400).ranges(0) == [(0, 0, 1)]
+        assert world.leader.share_partitions._quarantined.is_empty
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-604", "SC-114")
+def test_what_was_in_quarantine_long_ago_is_not_told_and_other_failures_take_its_place() -> None:
+    async def scenario(world: World) -> None:
+        _in_quarantine(world)
+        assert code(await world.member("a").fetch(0).error()) == "COORDINATOR_NOT_AVAILABLE"
+        world.persister.chance = lambda _: None
+        await asyncio.sleep(30)
+        assert await world.member("b").fetch(0, max_wait_ms=100).ranges() == []
+        await world.member("b").fetch(epoch=-1).answer()
+        world.lose()
+        await world.lead()
+        _in_quarantine(world)
+        assert code(await world.member("c").fetch(0).error()) == "COORDINATOR_NOT_AVAILABLE"
+        world.persister.chance = lambda _: Fault(CoordinatorLoadInProgressError("loading"), delay_s=0.1)
+        await asyncio.sleep(1)
+        stale, fresh = world.member("d").fetch(0), world.member("e").fetch(0, max_wait_ms=5_000)
+        assert "entry 7-3" in str(await stale.error())
+        assert "entry 7-3" in str(await fresh.error())
+        await asyncio.sleep(0.2)
+        assert "loading" in str(await world.member("f").fetch(0, max_wait_ms=5_000).error())
 
     run(scenario)
 
@@ -153,15 +215,16 @@ def test_a_partition_that_its_topic_lacks_is_refused_and_stays_in_the_session() 
     run(scenario)
 
 
-@pytest.mark.rule("PL-611")
-def test_records_stored_for_a_dead_letter_are_archived_at_once_and_a_log_line_says_so() -> None:
+@pytest.mark.rule("PL-611", "PL-918")
+def test_records_stored_for_a_dead_letter_of_a_group_without_a_queue_are_archived_and_a_log_line_says_so() -> None:
     async def scenario(world: World) -> None:
         await world.produce(4)
         world.persister.stored[key()] = Stored(0, ranks={0: (1, STATE_ARCHIVING), 1: (5, STATE_ARCHIVING)})
         with structlog.testing.capture_logs() as logged:
             assert await world.member().fetch(0).ranges() == [(2, 3, 1)]
             await settle()
-        assert [line["log_level"] for line in logged if "without a dead-letter queue" in line["event"]] == ["error"] * 2
+        (line,) = [line for line in logged if "without a dead letter" in line["event"]]
+        assert (line["log_level"], line["records"], line["reason"]) == ("error", 2, "switched_off")
         assert world.host().core.start_offset == 2
 
     run(scenario)

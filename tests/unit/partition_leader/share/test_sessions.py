@@ -10,6 +10,7 @@ import pytest
 from kip932.errors import (
     CoordinatorNotAvailableError,
 )
+from kip932.state_batches import CAUSE_ACK
 from partition_leader.share.core.events import AckBatch
 from tests.support.virtual_time import now_s
 
@@ -205,7 +206,7 @@ def test_acknowledgements_make_no_share_partition_and_name_who_leads() -> None:
     run(scenario)
 
 
-@pytest.mark.rule("PL-702")
+@pytest.mark.rule("PL-702", "PM-20", "X2", "X3", "X4", "X5")
 def test_a_write_says_what_only_the_leader_knows() -> None:
     async def scenario(world: World) -> None:
         member = await holding(world)
@@ -214,6 +215,7 @@ def test_a_write_says_what_only_the_leader_knows() -> None:
         assert await member.acknowledge({0: acks}).ack_error() is None
         (write,) = world.persister.writes
         stats = write.stats
+        assert stats.cause == CAUSE_ACK
         assert (stats.n_accept, stats.n_release, stats.n_reject, stats.n_timeout, stats.n_limit) == (1, 2, 1, 0, 0)
         assert (stats.max_dc, stats.sum_dc, stats.hwm, stats.speo) == (1, 2, 7, 4)
         assert (write.leader_epoch, write.generation, write.state_epoch) == (world.epochs[0], 1, 1)
@@ -296,7 +298,7 @@ def test_only_what_ends_or_gives_back_a_delivery_is_written() -> None:
         assert await member.fetch(max_wait_ms=50).ranges() == [(2, 3, 2)]
         member.acknowledge({}, epoch=-1)
         await settle()
-        ends = [(write.start_offset, [tuple(one) for one in write.batches]) for write in world.persister.writes]
+        ends = [(write.start_offset, [tuple(one[:4]) for one in write.batches]) for write in world.persister.writes]
         assert ends == [(2, []), (2, [(2, 3, 0, 1)]), (2, [(2, 3, 0, 2)])]
 
     run(scenario)

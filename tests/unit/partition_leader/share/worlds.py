@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from random import Random
 from typing import Any
 
@@ -31,6 +31,7 @@ from tests.support.claims import LEASE_MS, claim
 from tests.support.clocks import LoopClock
 from tests.support.virtual_time import now_s
 from tests.support.virtual_time import run as run_virtual
+from tests.unit.partition_leader.share.letter_facts import Elsewhere, ScriptedLetterFacts
 from tests.unit.partition_leader.share.persister import OPERATION_TIMEOUT_S, ScriptedPersister
 from tests.unit.partition_leader.topic_log.harness import batch
 
@@ -52,6 +53,7 @@ class Facts:
     def __init__(self) -> None:
         self.topics: dict[bytes, int] = {TOPIC: 4}
         self.names: dict[bytes, str] = {TOPIC: "t"}
+        self.keep_only_needed: set[bytes] = set()
 
     def name(self, topic_id: bytes) -> str:
         return self.names.get(topic_id, "")
@@ -62,6 +64,9 @@ class Facts:
     def max_message_bytes(self, topic_id: bytes) -> int:
         return 1 << 20
 
+    def consumed(self, topic_id: bytes) -> bool:
+        return topic_id in self.keep_only_needed
+
     def retention(self, topic_id: bytes) -> tuple[int, int]:
         return -1, -1
 
@@ -70,6 +75,25 @@ class Facts:
 
     def created_under(self, topic_id: bytes) -> str:
         return ""
+
+
+class ScriptedStarts:
+    """How far the groups are, as a test says. `meanwhile`: what happens between the question and its answer."""
+
+    def __init__(self) -> None:
+        self.groups: dict[bytes, dict[str, dict[int, int]]] = {}
+        self.refusal: KafkaError | None = None
+        self.meanwhile: Callable[[], Coroutine[Any, Any, None]] | None = None
+        self.asked: list[list[bytes]] = []
+
+    async def ask(self, topic_ids: Collection[bytes]) -> dict[bytes, dict[str, dict[int, int]]]:
+        self.asked.append(list(topic_ids))
+        if self.refusal is not None:
+            raise self.refusal
+        told = {topic_id: dict(groups) for topic_id, groups in self.groups.items() if topic_id in topic_ids}
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        return told
 
 
 class Member:
@@ -191,9 +215,12 @@ class World:
         )
         self.record_log = memory_log(self.store, "node1", store_settings, self.clock)
         self.persister = ScriptedPersister()
+        self.starts = ScriptedStarts()
         self.facts = Facts()
         self.version = 1
         self.group = EffectiveGroup(30_000, 5, 2_000, True, "earliest", False)
+        self.letters = ScriptedLetterFacts(self.facts.names)
+        self.elsewhere = Elsewhere()
         self.given_up: list[tuple[str, int]] = []
         self.leases: dict[int, Lease] = {}
         self.epochs: dict[int, int] = {}
@@ -212,6 +239,10 @@ class World:
                 idle_ms=lambda _: 45_000,
                 sessions_max=sessions_max,
                 metrics=PartitionLeaderMetrics(self.registry),
+                letters=self.letters,
+                transport=self.elsewhere,
+                starts=self.starts,
+                leader_of=self.elsewhere.leader_of,
                 topic_log=TopicLogSettings(**settings),
                 caches=caches,
                 **given,

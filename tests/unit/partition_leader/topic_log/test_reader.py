@@ -115,3 +115,18 @@ async def test_a_cold_read_asks_for_as_many_entries_as_the_bytes_that_were_asked
         cluster.store.hook = watch
         assert (await log.read(0, batches * mean + mean // 2)).batches
         assert counts[0] == count
+
+
+@pytest.mark.rule("PL-824")
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 20])
+async def test_the_batches_of_some_offsets_are_found_without_a_change_of_any_cache(cache_bytes: int) -> None:
+    async with Cluster() as cluster:
+        log = await cluster.node().lead(TopicLogSettings(tail_cache_bytes=cache_bytes))
+        for _ in range(5):
+            await log.append([batch(3)], 1000)
+        window, cached = log._state.window, log.cached_bytes()
+        for first, last, bases in ((0, 14, [0, 3, 6, 9, 12]), (4, 4, [3]), (2, 3, [0, 3]), (14, 14, [12])):
+            found = await log.batches_between(first, last)
+            assert [one.base_offset for one in found] == bases
+            assert all(bool(one.data) == bool(cache_bytes) for one in found), "a cold read leaves the bytes out"
+        assert (log._state.window, log.cached_bytes()) == (window, cached)

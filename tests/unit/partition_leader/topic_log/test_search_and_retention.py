@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import threading
 
 import pytest
 
-from kip932.api.v1.record_batch_pb2 import RecordBatch
+from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
+from kip932.compression.kinds import Compression, frames_of
 from kip932.errors import OffsetOutOfRangeError
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, OFFSET_MAX_TIMESTAMP
+from kip932.record_batches import open_batch
 from partition_leader.topic_log.core.batch import NewBatch
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import TopicLog
@@ -61,6 +64,29 @@ async def test_a_compressed_batch_is_opened_to_find_its_record() -> None:
         await log.append([NewBatch(data, 3, 30), NewBatch(broken, 2, 99)], 1000)
         assert await found(log, 15) == (1, 20)
         assert await found(log, 50) == (3, 99)
+
+
+@pytest.mark.rule("CM-45", "CM-116")
+async def test_a_few_bytes_that_may_become_64_mib_are_opened_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[bool] = []
+
+    def noted(data: bytes, announced: int) -> object:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return open_batch(data, announced)
+
+    monkeypatch.setattr("partition_leader.topic_log.reader.open_batch", noted)
+    plain = RecordBatch(records=[Record(value=bytes(40 << 20)), Record(timestamp_delta_ms=5)]).SerializeToString()
+    packed = frames_of(Compression.ZSTD).compress(plain, None)
+    data = RecordBatch(compression=4, compressed_records=packed).SerializeToString()
+    assert len(data) < 1 << 14
+    async with Cluster() as cluster:
+        log = await cluster.node().lead()
+        await log.append([NewBatch(data, 2, 5), batch(1, timestamps=[900])], 1000)
+        assert await found(log, 3) == (1, 5)
+        assert await found(log, 800) == (2, 900)
+    assert threads == [False, True]
 
 
 @pytest.mark.rule("CM-45")

@@ -233,6 +233,29 @@ async def test_a_lost_tail_that_memory_holds_is_appended_again_under_the_same_of
         assert (await log.append([batch(1, producer=5, sequence=6)], 1000)).base_offsets == (6,)
 
 
+@pytest.mark.rule("CM-43")
+async def test_producers_of_a_tail_that_was_appended_again_outlast_the_trim_of_their_batches() -> None:
+    async with Cluster(replicas=1) as cluster:
+        node = cluster.node()
+        for _ in range(6):  # each claim is an entry of the control log, which the last load writes anew
+            log = await node.lead()
+            await log.close()
+        log = await node.lead()
+        await log.append([batch(3, text="kept", producer=5, sequence=0)], 1000)
+        cluster.store.master.followers[0].paused = True
+        await log.append([batch(2, text="lost", producer=5, sequence=3)], 1000)
+        await log.close()
+        cluster.store.fail_over()
+        cluster.store.master.release_replicas()
+        settings = TopicLogSettings(control_entries_max=6)
+        log = await node.lead(settings, memory=log.memory())
+        assert log.high_watermark == 5
+        assert await log.move_log_start(-1) == 5
+        await log.close()
+        log = await cluster.node().lead(settings)
+        assert (await log.append([batch(1, producer=5, sequence=5)], 1000)).base_offsets == (5,)
+
+
 @pytest.mark.rule("CM-47", "CM-19")
 async def test_memory_is_not_written_back_over_another_owners_batches() -> None:
     async with Cluster(replicas=1) as cluster:
@@ -276,6 +299,27 @@ async def test_a_suspect_log_jumps_even_when_it_looks_empty() -> None:
         log = await cluster.node().lead(TopicLogSettings(jump_offsets=1_000), suspect=True)
         assert (await log.append([batch(1)], 1000)).base_offsets == (1_000,)
         assert (await log.read(0, 100)).data_offset == 1_000
+
+
+@pytest.mark.rule("CM-145")
+async def test_entries_without_an_owner_record_were_restored_and_the_end_jumps_once() -> None:
+    async with Cluster() as cluster:
+        settings = TopicLogSettings(jump_offsets=1_000)
+        log = await cluster.node().lead(settings)
+        await log.append([batch(3, text="kept")], 1000)
+        await log.close(drain_s=5)
+        cluster.store.master.effect("del", SHARD.owner_key, None)
+        log = await cluster.node().lead(settings)
+        assert (log.log_start_offset, log.high_watermark, log.holes_from(0)) == (0, 1_003, 1_000)
+        assert (await log.append([batch(1)], 1000)).base_offsets == (1_003,)
+        await log.close(drain_s=5)
+        assert (await cluster.node().lead(settings)).high_watermark == 1_004
+
+
+@pytest.mark.rule("CM-145")
+async def test_a_new_log_has_no_owner_record_and_does_not_jump() -> None:
+    async with Cluster() as cluster:
+        assert (await cluster.node().lead()).high_watermark == 0
 
 
 @pytest.mark.rule("CM-47")

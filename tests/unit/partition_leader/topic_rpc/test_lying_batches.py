@@ -13,7 +13,8 @@ import pytest
 
 from kip932.api.v1 import produce_pb2
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
-from kip932.errors import InvalidRequestError
+from kip932.compression.kinds import Compression, frames_of
+from kip932.errors import InvalidRequestError, UnsupportedCompressionTypeError
 from kip932.ids import BATCH_RECORDS_MAX, OFFSET_MAX, PARTITION_BATCHES_MAX, PRODUCED_BATCHES_MAX, TopicIdPartition
 from partition_leader.topic_log.core.batch import NewBatch
 from partition_leader.topic_log.operations import RaiseEndOperation
@@ -23,6 +24,7 @@ from partition_leader.topic_rpc import produce_batches
 from partition_leader.topic_rpc.produce import ProduceService
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.budget import Budget, Share
+from tests.support.missing_codecs import without
 from tests.unit.partition_leader.topic_log.harness import Cluster, batch, record_bytes
 
 from .requests import Directory, only, request, wire_batch
@@ -68,6 +70,26 @@ async def test_a_batch_that_lies_is_refused_and_nothing_is_stored(fields: dict[s
         assert refused.error_message
         assert log.high_watermark == 0
         assert only(await service.produce(request(wire_batch(record_batch=LIAR, record_count=1)))).error_code == 0
+
+
+@pytest.mark.rule("CM-112", "CM-116")
+@pytest.mark.parametrize("kind", [Compression.SNAPPY, Compression.LZ4, Compression.ZSTD])
+async def test_batches_of_every_kind_are_checked_and_refused_without_their_library(kind: Compression) -> None:
+    async with Cluster() as cluster:
+        log = await cluster.node().lead()
+        service = ProduceService(Roomy(log))
+        packed_records = frames_of(kind).compress(b"\x12\x00" * 3, None)
+        data = RecordBatch(compression=kind, compressed_records=packed_records).SerializeToString()
+        honest, liar = (wire_batch(record_batch=data, record_count=count) for count in (3, 4))
+        with without(kind.label):
+            refused = only(await service.produce(request(wire_batch(), honest)))
+            assert refused.error_code == UnsupportedCompressionTypeError.code
+            assert f"pip install 'sharegroups[{kind.label}]'" in refused.error_message
+        assert only(await service.produce(request(wire_batch(), liar))).error_code == 87
+        assert log.high_watermark == 0
+        assert only(await service.produce(request(honest))).base_offset == 0
+        assert log.high_watermark == 3
+        assert (await log.read(0, 1)).batches[0].data == data
 
 
 @pytest.mark.rule("CM-112", "P-4")
@@ -276,7 +298,7 @@ async def test_a_lie_in_an_older_log_is_a_hole_after_what_its_bytes_could_hold(f
         read = await log.read(0, 1 << 20)
         assert [found.base_offset for found in read.batches] == [0, 3, *[end] * follows]
         liar = read.batches[1]
-        assert liar.record_count < 20_000
+        assert liar.record_count == BATCH_RECORDS_MAX
         behind = await log.read(liar.last_offset + 1, 1 << 20)
         assert behind.data_offset == end
         assert [found.base_offset for found in behind.batches] == [end] * follows

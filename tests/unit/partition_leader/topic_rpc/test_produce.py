@@ -52,7 +52,7 @@ async def test_each_partition_has_its_own_result_and_the_leader_is_named() -> No
         ({"record_batch": record_bytes([b"x" * 1000])}, 10),
         ({"producer_id": 5, "producer_epoch": 0}, 87),
         ({"producer_id": 5, "producer_epoch": 0, "base_sequence": 3}, 45),
-        ({"is_transactional": True}, 42),
+        ({"is_transactional": True}, 87),
     ],
 )
 async def test_what_is_not_a_good_batch_is_refused_with_its_own_error(fields: dict[str, Any], code: int) -> None:

@@ -65,6 +65,16 @@ GROUP: dict[str, Row] = {
     "share.renew.acknowledge.enable": (True, None, None),
     "errors.deadletterqueue.topic.name": ("", None, None),
     "errors.deadletterqueue.copy.record.enable": (False, None, None),
+    "sharegroups.errors.deadletterqueue.failure": ("retry", None, None),
+    "sharegroups.errors.deadletterqueue.waiting.max": (5_000, 1, 5_000),
+    "sharegroups.assignor": ("default", None, None),
+    "sharegroups.assignor.members.per.partition": (0, 0, 1_000),
+    "sharegroups.retry.delay.max.ms": (86_400_000, 1_000, 2_592_000_000),
+    "sharegroups.retry.delayed.max": (5_000, 1, 5_000),
+    "sharegroups.retry.backoff.initial.ms": (0, 0, 86_400_000),
+    "sharegroups.retry.backoff.multiplier": (2.0, 1, 10),
+    "sharegroups.retry.backoff.max.ms": (60_000, 1, 86_400_000),
+    "sharegroups.retry.backoff.jitter": (0.1, 0, 1),
 }
 #: Group config → what follows `group.share.min.` and `group.share.max.` in the names of its bounds.
 BOUNDED = {
@@ -82,7 +92,7 @@ def row(setting: AnySetting) -> Row:
     return setting.default, setting.low, None if setting.high == INT32_MAX else setting.high
 
 
-@pytest.mark.rule("GC-139a")
+@pytest.mark.rule("GC-139a", "12.13", "12.14")
 @pytest.mark.parametrize("name", BROKER)
 def test_a_broker_config_is_declared_as_the_table_says(name: str) -> None:
     setting = BROKER_CONFIGS[name]
@@ -103,7 +113,7 @@ def test_a_value_outside_its_own_range_is_refused_and_the_ends_are_not(
                     table[name].value(str(end + step))
 
 
-@pytest.mark.rule("GC-144a")
+@pytest.mark.rule("GC-144a", "12.13", "12.14", "12.15")
 def test_the_group_configs_are_those_of_the_table() -> None:
     assert {name: row(setting) for name, setting in GROUP_CONFIGS.items()} == GROUP
     bounds = {name: setting.bounds for name, setting in GROUP_CONFIGS.items() if setting.bounds is not None}

@@ -47,6 +47,16 @@ def test_what_cannot_be_is_refused_by_name(flags: dict[str, str], environ: dict[
     assert says in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "name", ["shard.replays.max", "shard.queue.max", "log.lost.tail.jump.offsets", "rpc.concurrent.calls.max"]
+)
+def test_a_number_without_which_nothing_goes_on_may_be_one_and_not_none(name: str) -> None:
+    settings = load_settings({name: "1"})
+    assert settings.text(name) == "1"
+    with pytest.raises(SettingsError, match=f"Invalid value '0' for {name}: it must be at least 1"):
+        load_settings({name: "0"})
+
+
 def test_the_variable_of_the_command_line_is_nobodys_setting_here() -> None:
     settings = load_settings({}, {"SHAREGROUPS_BOOTSTRAP": "127.0.0.1:7932"})
     assert "SHAREGROUPS_BOOTSTRAP" not in {setting.environment for setting in settings.declared.values()}

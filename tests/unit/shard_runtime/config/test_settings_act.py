@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from kip932.errors import InvalidConfigError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
-from shard_runtime.config import kafka_configs, process_settings
+from shard_runtime.config import group_extensions, kafka_configs, process_settings
 from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.config.kafka_configs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from shard_runtime.config.process_settings import NODE_SETTINGS, SettingsError, load_settings
@@ -40,7 +41,7 @@ def test_each_setting_is_read_somewhere_or_can_only_be_left_at_its_default() -> 
     read = read_by_services()
     constants = {
         value.name: name
-        for module in (kafka_configs, process_settings)
+        for module in (kafka_configs, process_settings, group_extensions)
         for name, value in vars(module).items()
         if isinstance(value, Setting) and not name.startswith("_")
     }
@@ -92,15 +93,15 @@ def test_what_would_have_no_effect_is_refused_when_it_is_set_and_tolerated_where
     effective.check(kind, {name: other_value(setting)}, frozenset())
 
 
-@pytest.mark.rule("CM-120")
-def test_dead_letter_settings_are_all_refused_and_the_version_does_not_announce_them() -> None:
-    dead_letter = {name for name in DECLARED if name.startswith(DLQ)}
-    assert len(dead_letter) == 5
-    assert dead_letter <= set(UNSERVED)
-    assert BROKER_CONFIGS["share.version"].default == 1
-    with pytest.raises(SettingsError, match="dead-letter queues, which are not served yet"):
-        load_settings({"share.version": "2"})
-    assert load_settings({"share.version": "0"})["share.version"] == 0
+@pytest.mark.rule("CM-120", "GC-8", "PL-902")
+def test_dead_letter_settings_are_served_and_the_version_announces_them() -> None:
+    dead_letter = {name for name in DECLARED if DLQ in name}
+    assert len(dead_letter) == 7
+    assert not dead_letter & set(UNSERVED)
+    assert BROKER_CONFIGS["share.version"].default == 2
+    with pytest.raises(SettingsError, match=re.escape("share.version: it must be at most 2")):
+        load_settings({"share.version": "3"})
+    assert load_settings({"share.version": "1"})["share.version"] == 1
 
 
 def test_the_page_of_settings_says_which_can_only_be_left_alone() -> None:

@@ -329,7 +329,7 @@ async def test_releasing_finishes_the_last_flush_and_takes_no_more() -> None:
     assert world.host.state is HostState.IDLE
 
 
-@pytest.mark.rule("CM-18", "SR-13", "SR-15", "SR-17")
+@pytest.mark.rule("CM-18", "SR-13", "SR-15", "SR-17", "P-18")
 async def test_a_stream_does_not_grow_without_bound_and_replays_the_same() -> None:
     limits = CompactionLimits(entries_min=50, entries_per_key=2, slice_keys=3, history_ms=0)
     world = await World(HostOptions(compaction=limits, flush_records_max=2)).gain()

@@ -14,7 +14,7 @@ def test_hosts_are_counted_per_batch_and_by_state_at_scrape_time() -> None:
     registry = CollectorRegistry()
     metrics = RuntimeMetrics(registry)
     states = [HostState.ACTIVE, HostState.ACTIVE, HostState.LOADING, HostState.IDLE]
-    metrics.watch_hosts("group_coordinator", lambda: states, lambda: 3)
+    metrics.watch_hosts("group_coordinator", lambda: states, lambda: 3, lambda: 2)
     meter = metrics.meter("group_coordinator")
     meter.flushed(5, 12)
     meter.refused(2)
@@ -28,6 +28,7 @@ def test_hosts_are_counted_per_batch_and_by_state_at_scrape_time() -> None:
     assert value("num_partitions", state="active") == 2
     assert value("num_partitions", state="loading") == 1
     assert value("event_queue_size") == 3
+    assert value("quarantined_entries") == 2
     assert value("batch_flush_records_sum") == 5
     assert value("batch_flush_time_seconds_sum") == 0.012
     assert value("batch_refused_records_total") == 2

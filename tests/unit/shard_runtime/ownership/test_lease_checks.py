@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import cast
+
+import pytest
 
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.ownership.lease_checks import LeaseLook
 from shard_runtime.ownership.shard_owner import OwnershipOptions
 from shard_runtime.record_log.protocol import LogError, RecordLog, ShardId, ShardKind
 from tests.support.clocks import START_MS, HandClock
+from tests.support.virtual_time import virtual
 
 ONE, TWO = ShardId(ShardKind.GROUP, "1"), ShardId(ShardKind.GROUP, "2")
 
@@ -31,15 +35,18 @@ class Log:
         return shard not in self.away
 
 
-def looking(log: Log) -> tuple[LeaseLook, dict[ShardId, Lease], list[ShardId]]:
+def looking(
+    log: Log, clock: HandClock | None = None, options: OwnershipOptions | None = None
+) -> tuple[LeaseLook, dict[ShardId, Lease], list[ShardId]]:
     """A look, the leases it checks, and the shards that it reported as lost."""
-    clock = HandClock()
+    clock = clock or HandClock()
     leases = {
         shard: Lease(shard, 1, 1, deadline_ms=START_MS + 9, clock=clock, give_up=lambda *_: None)
         for shard in (ONE, TWO)
     }
     lost: list[ShardId] = []
-    look = LeaseLook(cast("RecordLog", log), clock, leases, lambda shard, _: lost.append(shard), OwnershipOptions())
+    options = options or OwnershipOptions()
+    look = LeaseLook(cast("RecordLog", log), clock, leases, lambda shard, _: lost.append(shard), options)
     return look, leases, lost
 
 
@@ -70,3 +77,39 @@ def test_a_lost_shard_is_told_and_counts_no_interruption() -> None:
     look, leases, lost = looking(log)
     look.tick()
     assert (lost, leases[ONE].pauses) == ([ONE], 0)
+
+
+@pytest.mark.rule("CM-88")
+@virtual
+async def test_very_many_leases_are_checked_once_in_nine_tenths_of_a_tick_one_slice_after_the_other() -> None:
+    """Each answer of a claim asks for another tick: without this bound a process that claims does nothing but look."""
+    clock = HandClock()
+    log = Log(failed={ONE: LogError("gone"), TWO: LogError("gone")})
+    look, _, lost = looking(log, clock, OwnershipOptions(tick_ms=1_000, looks_max=1))
+    first = look.tick()
+    assert first is not None
+    running = asyncio.ensure_future(first)
+    await asyncio.sleep(0)
+    assert lost == [ONE], "other tasks run between the slices"
+    clock.ms += 5_000
+    assert look.tick() is None, "the look before has not ended"
+    await running
+    assert lost == [ONE, TWO]
+    second = look.tick()
+    assert second is not None
+    await second
+    clock.ms += 899
+    assert look.tick() is None
+    clock.ms += 1
+    third = look.tick()
+    assert third is not None
+    await third
+    assert lost == [ONE, TWO] * 3
+
+
+def test_as_many_leases_as_one_slice_holds_are_checked_at_each_tick() -> None:
+    log = Log(failed={ONE: LogError("gone")})
+    look, _, lost = looking(log, options=OwnershipOptions(looks_max=2))
+    assert look.tick() is None
+    assert look.tick() is None
+    assert lost == [ONE, ONE]

@@ -17,7 +17,15 @@ from kip932.ids import ACKNOWLEDGED_RANGES_MAX, PRODUCED_BATCHES_MAX, REQUEST_PA
 from kip932.rpc.transport import TransportError, TransportStatus, service_methods
 from shard_runtime.config.process_settings import REQUEST_MAX_BYTES, load_settings
 from shard_runtime.rpc.binding import REQUEST_BYTES_MAX, bind
-from shard_runtime.rpc.bounds import check_batches, check_partitions, check_ranges
+from shard_runtime.rpc.bounds import (
+    check_batches,
+    check_configs,
+    check_groups,
+    check_partitions,
+    check_ranges,
+    check_state_batches,
+    check_topics,
+)
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from shard_runtime.rpc.status import RpcFailureError
 from tests.support.virtual_time import virtual
@@ -58,12 +66,13 @@ def test_the_bounds_are_those_of_the_rules() -> None:
         "characters of a coordinator key": ids.COORDINATOR_KEY_MAX,
         "acknowledged ranges": ACKNOWLEDGED_RANGES_MAX,
         "batches of a share-partition": ids.SHARE_PARTITION_BATCHES_MAX,
-        "batches of a write": ids.STATE_BATCHES_MAX,
+        "batches of a write, and offsets whose batches a summary asks for": ids.STATE_BATCHES_MAX,
+        "those of one share-partition": ids.EXPLAINED_OFFSETS_MAX,
         "batches of a Produce": PRODUCED_BATCHES_MAX,
         "batches of one of its partitions": ids.PARTITION_BATCHES_MAX,
     }
     assert list(found.values()) == [
-        8 << 20, 1 << 20, 1_000, 16 << 20, 200_000, 10_000, 50_000, 290, 5_000, 10_000, 50_000, 10_000, 512,
+        8 << 20, 1 << 20, 1_000, 16 << 20, 200_000, 10_000, 50_000, 290, 5_000, 10_000, 50_000, 1_000, 10_000, 512,
     ], found  # fmt: skip
 
 
@@ -75,6 +84,34 @@ def test_batches_and_acknowledged_ranges_are_bounded() -> None:
         check_batches(PRODUCED_BATCHES_MAX + 1)
     with pytest.raises(InvalidRequestError, match="ranges of offsets"):
         check_ranges(ACKNOWLEDGED_RANGES_MAX + 1)
+
+
+@pytest.mark.rule("CM-62")
+def test_topics_groups_group_ids_and_configs_are_bounded() -> None:
+    check_topics(ids.CHANGED_TOPICS_MAX)
+    check_groups(ids.REQUEST_GROUPS_MAX, ["g", "i" * ids.GROUP_ID_MAX])
+    check_groups(0, [])
+    check_configs(ids.REQUEST_CONFIGS_MAX)
+    with pytest.raises(InvalidRequestError, match=f"names {ids.CHANGED_TOPICS_MAX + 1} topics; at most"):
+        check_topics(ids.CHANGED_TOPICS_MAX + 1)
+    with pytest.raises(InvalidRequestError, match=f"{ids.REQUEST_GROUPS_MAX + 1} groups were asked for"):
+        check_groups(ids.REQUEST_GROUPS_MAX + 1, ["g"])
+    with pytest.raises(InvalidRequestError, match=f"a group id has {ids.GROUP_ID_MAX + 1} characters"):
+        check_groups(1, ["g", "i" * (ids.GROUP_ID_MAX + 1)])
+    with pytest.raises(InvalidRequestError, match=f"names {ids.REQUEST_CONFIGS_MAX + 1} configs"):
+        check_configs(ids.REQUEST_CONFIGS_MAX + 1)
+
+
+@pytest.mark.rule("CM-62")
+def test_the_state_batches_of_a_write_are_bounded_for_each_share_partition_and_together() -> None:
+    most, together = ids.SHARE_PARTITION_BATCHES_MAX, ids.STATE_BATCHES_MAX
+    full = [most] * (together // most)
+    check_state_batches([])
+    check_state_batches(full)
+    with pytest.raises(InvalidRequestError, match=f"the request brings {together + 1} state batches"):
+        check_state_batches([*full, together - sum(full) + 1])
+    with pytest.raises(InvalidRequestError, match=f"a share-partition has {most + 1} state batches"):
+        check_state_batches([1, most + 1])
 
 
 class Small:

@@ -11,13 +11,14 @@ import pytest
 from group_coordinator.service_offsets import SLICE as OFFSETS_SLICE
 from kip932.errors import InvalidRequestError
 from kip932.ids import (
+    EXPLAINED_OFFSETS_MAX,
     REQUEST_PARTITIONS_MAX,
     SHARE_PARTITION_BATCHES_MAX,
     STATE_BATCHES_MAX,
     SharePartitionKey,
 )
 from kip932.state_batches import StateBatch
-from kip932.state_values import StateWrite
+from kip932.state_values import StateSpan, StateWrite
 from partition_leader.led_partitions import SWEEP_SLICE
 from partition_leader.share import codec
 from partition_leader.share.deferred_work import SLICE as DEFERRED_SLICE
@@ -111,3 +112,22 @@ async def test_the_persister_sends_no_more_state_batches_than_one_request_may_ha
         lane.add(entry)
     await asyncio.gather(*(entry.answer for entry in entries))
     assert sent == [STATE_BATCHES_MAX, 2 * SHARE_PARTITION_BATCHES_MAX]
+
+
+@pytest.mark.rule("CM-91")
+@virtual
+async def test_the_persister_asks_for_state_batches_of_no_more_offsets_than_one_request_may() -> None:
+    asked: list[int] = []
+
+    async def send(_operation: StateOperation, request: Any) -> Any:
+        asked.append(sum(len(topic.partitions) for topic in request.topics))
+        return METHODS[StateOperation.SUMMARY.value].response_type()
+
+    lane = NodeQueue(StateOperation.SUMMARY, send, PersisterSettings())
+    span = StateSpan(1, EXPLAINED_OFFSETS_MAX)
+    entries = [QueuedCall(SharePartitionKey("g", TOPIC, number), span) for number in range(70)]
+    entries += [QueuedCall(SharePartitionKey("h", TOPIC, number), None) for number in range(900)]
+    for entry in entries:
+        lane.add(entry)
+    await asyncio.gather(*(entry.answer for entry in entries))
+    assert asked == [50, 900, 20], "one request for each group; what asks for no batches needs no second one"

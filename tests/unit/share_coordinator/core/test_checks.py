@@ -8,6 +8,7 @@ import pytest
 
 from kip932 import errors
 from kip932.ids import SharePartitionKey
+from kip932.state_batches import StateBatch
 from kip932.state_values import StateSummary
 from share_coordinator.core.commands import (
     CommandBatch,
@@ -182,8 +183,11 @@ def test_the_fencing_walk_through_of_section_7() -> None:
 
 
 @pytest.mark.rule("SC-43")
-@pytest.mark.parametrize("batch", [(9, 8, 0, 1), (0, 1, 1, 1), (0, 1, 5, 1), (0, 1, -1, 1), (0, 1, 0, -1)])
-def test_impossible_batches_are_refused(batch: tuple[int, int, int, int]) -> None:
+@pytest.mark.parametrize(
+    "batch",
+    [(9, 8, 0, 1), (0, 1, 1, 1), (0, 1, 5, 1), (0, 1, -1, 1), (0, 1, 0, -1), (0, 1, 0, 1, -1), (0, 1, 2, 1, 5)],
+)
+def test_impossible_batches_are_refused(batch: tuple[int, ...]) -> None:
     assert _code(_stored(), write(batch)) == errors.InvalidRequestError.code
 
 
@@ -203,4 +207,4 @@ def test_in_a_batch_one_refused_key_does_not_fail_the_others() -> None:
     assert [record.key for record in driver.log[-2:]] == [KEY, other]
     view = driver.run(read(3))
     assert isinstance(view, StateView)
-    assert view.batches == ((10, 11, 2, 1),)
+    assert view.batches == (StateBatch(10, 11, 2, 1),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip932.ids import SharePartitionKey
+from kip932.state_batches import StateBatch
 from shard_runtime.hosting.compaction_plan import CompactionLimits, Positions
 from shard_runtime.record_log.protocol import StreamId
 from share_coordinator.core.commands import DeleteState
@@ -25,7 +26,7 @@ def test_every_fourth_write_is_a_snapshot_of_all_that_was_written() -> None:
     snapshots = {number: record for number, record in enumerate(driver.log) if isinstance(record, ShareSnapshot)}
     assert list(snapshots) == [0, 4, 8]
     for writes, snapshot in snapshots.items():
-        assert snapshot.batches == tuple((index * 10, index * 10 + 5, 2, 1) for index in range(writes))
+        assert snapshot.batches == tuple(StateBatch(index * 10, index * 10 + 5, 2, 1) for index in range(writes))
 
 
 @pytest.mark.scenario("S-093")

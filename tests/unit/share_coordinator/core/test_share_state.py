@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from kip932.state_batches import CAUSE_INIT, UNSET_OFFSET, StateBatch, WriteStats
 from share_coordinator.core.records import NO_LEADER_EPOCH, ShareSnapshot, ShareUpdate
 from share_coordinator.core.share_state import ShareState, after_snapshot, after_update, initial_snapshot
@@ -67,3 +69,17 @@ def test_an_update_counts_and_merges_and_leaves_the_rest() -> None:
     assert (later.state_epoch, later.snapshot_epoch, later.write_ms) == (3, 0, 1_000)
     again = after_update(later, update(start_offset=UNSET_OFFSET))
     assert (again.start_offset, again.batches, again.archived_by_limit) == (10, (batch,), 2)
+
+
+@pytest.mark.rule("SC-34")
+def test_a_snapshot_of_a_state_keeps_all_of_it_and_every_fence() -> None:
+    state = after_update(
+        after_snapshot(None, snapshot(fence_leader_epoch=6, fence_generation=4, fence_state_epoch=8)),
+        update(batches=(StateBatch(11, 14, 2, 1),), stats=WriteStats(CAUSE_INIT, n_limit=2, n_reject=3)),
+    )
+    assert (led(state), state.fence, state.fence_state_epoch) == ((2, 1), (6, 4), 8)
+    again = after_snapshot(None, state.snapshot(KEY, 5_000))
+    assert again == state._replace(snapshot_epoch=1, create_ms=5_000, write_ms=5_000, updates=0)
+    copied = after_snapshot(None, state.cold_copy(KEY, 5_000, WriteStats(CAUSE_INIT)))
+    assert copied == again._replace(create_ms=1_000)
+    assert (again.cold_copied, copied.cold_copied) == (False, True)

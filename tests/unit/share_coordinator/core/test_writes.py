@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kip932.state_batches import StateBatch
-from share_coordinator.core.commands import DeleteState
+from share_coordinator.core.commands import DeleteState, StateView
 from share_coordinator.core.records import ShareSnapshot, ShareUpdate
-from tests.support.share_state import COLD_MS, KEY, Driver, initialize, write
+from tests.support.share_state import COLD_MS, KEY, Driver, initialize, read, write
 
 
 @pytest.mark.rule("SC-44")
@@ -51,7 +51,7 @@ def test_an_update_holds_its_own_batches_combined_and_cut_at_its_own_start() -> 
     (uncut,) = driver.written(write((90, 111, 2, 5), dcc=8))
     assert isinstance(uncut, ShareUpdate)
     assert (uncut.start_offset, uncut.delivery_complete_count, uncut.batches) == (-1, 8, (StateBatch(90, 111, 2, 5),))
-    assert driver.state().batches[0] == (110, 111, 2, 5)
+    assert driver.state().batches[0] == StateBatch(110, 111, 2, 5)
 
 
 @pytest.mark.rule("SC-55")
@@ -91,4 +91,14 @@ def test_with_kafkas_limit_the_501st_write_is_a_snapshot() -> None:
     assert all(isinstance(record, ShareUpdate) for record in driver.log[1:501])
     last = driver.log[501]
     assert isinstance(last, ShareSnapshot)
-    assert last.batches == ((0, 500, 2, 1),)
+    assert last.batches == (StateBatch(0, 500, 2, 1),)
+
+
+@pytest.mark.rule("12.5")
+def test_records_that_wait_for_a_dead_letter_queue_are_stored_as_such() -> None:
+    """As a later leader of Kafka's writes them; this build's archives them when it reads them (PL-611)."""
+    driver = Driver()
+    driver.run(initialize(5, 0))
+    driver.run(write((0, 9, 3, 2), start=0))
+    assert driver.run(read(0)) == StateView(5, 0, (StateBatch(0, 9, 3, 2),), recorded=False)
+    assert driver.replayed().state(KEY) == driver.state()

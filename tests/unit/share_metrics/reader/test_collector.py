@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from share_metrics.reader import EntryId, Kind, Position, Reader, ReadOptions
 from share_metrics.reader.collector import collector_paused
+from share_metrics.reader.decoding import RawEntry, decode, fast
+from share_metrics.reader.decoding import rows as rows_of_pages
 from tests.support.pipeline_entries import STREAM, MemoryStream, epochs
 
 from .memory_store import MemoryStore
@@ -41,11 +44,20 @@ def test_whoever_has_none_gets_none() -> None:
 
 
 @pytest.mark.rule("PM-79")
-def test_it_waits_for_each_page_and_not_for_whoever_takes_it() -> None:
+@pytest.mark.parametrize("decoder", ["python", "fast"])
+def test_it_waits_for_each_page_and_not_for_whoever_takes_it(decoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore(MemoryStream(epochs(5)))
     amid_pages: list[bool] = []
+    amid_rows: list[bool] = []
+
+    def looked(entry: RawEntry) -> dict[str, Any]:
+        amid_rows.append(gc.isenabled())
+        return decode(Kind.SHARE_STATE, entry)
+
+    for module in (fast, rows_of_pages):
+        monkeypatch.setattr(module, "decode", lambda _kind, entry, **_: looked(entry))
     store.before_page = lambda: amid_pages.append(gc.isenabled())
-    reader = Reader(store, Kind.SHARE_STATE, ReadOptions(page_count=2))
+    reader = Reader(store, Kind.SHARE_STATE, ReadOptions(page_count=2, decoder=decoder))
     plan = reader.plan({STREAM: Position(EntryId(0, 0), 0)}, reader.tips([STREAM]))[STREAM]
     rows = []
     for batch in reader.read(plan.ranges):
@@ -53,3 +65,4 @@ def test_it_waits_for_each_page_and_not_for_whoever_takes_it() -> None:
         rows.append(batch.num_rows)
     assert (sum(rows), amid_pages) == (5, [False] * len(amid_pages))
     assert len(amid_pages) >= 3
+    assert amid_rows == [False] * 5

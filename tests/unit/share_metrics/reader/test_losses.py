@@ -120,7 +120,7 @@ def test_a_gap_found_while_reading_ends_at_the_first_entry_behind_it(page_count:
     assert sorted(query.kept) == [("2-7", ""), ("2-7", "7 missing"), ("2-8", ""), ("2-9", "")]
 
 
-@pytest.mark.rule("PM-11")
+@pytest.mark.rule("PM-11", "SR-30")
 def test_every_hole_of_a_range_is_a_gap_of_its_own() -> None:
     stream = MemoryStream(epochs(0, 12))
     query = Query(stream)

@@ -10,7 +10,7 @@ from share_metrics.reader import EntryId, Gap, Position, Tip
 from share_metrics.reader.offsets import entry_id, from_offsets, read_ids, to_offsets
 
 
-@pytest.mark.rule("PM-8")
+@pytest.mark.rule("PM-8", "SR-27")
 def test_offsets_come_back_from_a_checkpoint() -> None:
     positions = {"{sgs:1}:log": Position(EntryId(7, 3), 12), "{sgs:0}:log": Position(EntryId(0, 0), 4)}
     stored = json.dumps(to_offsets(positions))

@@ -34,7 +34,7 @@ def test_a_missing_stream_is_an_empty_one() -> None:
     assert plan_stream(STREAM, start, None, MemoryStream([])) == (start, [], [])
 
 
-@pytest.mark.rule("PM-11", "PM-68")
+@pytest.mark.rule("PM-11", "PM-68", "SR-30")
 def test_entries_trimmed_before_they_were_read_are_counted_exactly() -> None:
     stream = MemoryStream(epochs(3))
     start = stream.tip.latest

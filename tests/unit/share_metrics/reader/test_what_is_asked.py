@@ -83,7 +83,7 @@ def test_a_topic_log_is_planned_in_ranges_that_the_store_counts() -> None:
     assert {words[0] for words in store.words} == {"EVAL_RO"}
 
 
-@pytest.mark.rule("PM-5", "PM-6")
+@pytest.mark.rule("PM-5", "PM-6", "SR-27")
 def test_a_page_is_one_range_of_so_many_entries_and_one_batch() -> None:
     store = Asked(MemoryStream(epochs(10)))
     reader = Reader(store, Kind.SHARE_STATE, ReadOptions(page_count=4))
@@ -93,6 +93,15 @@ def test_a_page_is_one_range_of_so_many_entries_and_one_batch() -> None:
     assert store.words == [
         ("XRANGE", STREAM, f"({after}", "1-9", "COUNT", 4) for after in ("0-18446744073709551615", "1-3", "1-7")
     ]
+
+
+@pytest.mark.rule("PM-5")
+def test_pages_of_short_ranges_come_together_and_fewer_than_two_of_them_in_a_batch() -> None:
+    """A batch of its own for each of many short epochs would cost more than its rows."""
+    store = MemoryStore(MemoryStream(epochs(3, 3, 3, 4, 1)))
+    reader = Reader(store, Kind.SHARE_STATE, ReadOptions(page_count=4))
+    plan = reader.plan(BEGIN, reader.tips([STREAM]))[STREAM]
+    assert [batch.num_rows for batch in reader.read(plan.ranges)] == [6, 7, 1]
 
 
 @pytest.mark.rule("PM-87")

@@ -7,9 +7,11 @@ import pickle
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from share_metrics.reader import EntryId, Kind, ReadOptions
 from share_metrics.spark.options import read_options
+from share_metrics.spark.source import RedisStreams
 
 MIN = {"url": "redis://h:1", "kind": "group"}
 
@@ -19,6 +21,8 @@ MIN = {"url": "redis://h:1", "kind": "group"}
 def test_names_are_read_whatever_their_case(name: str) -> None:
     told = read_options(CaseInsensitiveDict({**MIN, name: "7", "pageCount": "3"}))
     assert (told.max_rows_per_trigger, told.page_count) == (7, 3)
+    source = RedisStreams(CaseInsensitiveDict({**MIN, name: "7"}))
+    assert source.streamReader(source.schema()).getDefaultReadLimit() == ReadMaxRows(7)
 
 
 @pytest.mark.rule("PM-5")

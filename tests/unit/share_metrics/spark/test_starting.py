@@ -27,20 +27,17 @@ def deaf() -> int:
     return port
 
 
-@pytest.mark.rule("PM-71")
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[2,3]", "yarn", "k8s://https://h:6443"])
 def test_what_spark_knows_is_left_to_spark(master: str) -> None:
     check_master(master)
 
 
-@pytest.mark.rule("PM-71")
 def test_one_master_of_several_is_enough(listening: int, deaf: int) -> None:
     check_master(f"spark://127.0.0.1:{deaf},127.0.0.1:{listening}")
     with pytest.raises(SparkStartError, match=f"no master of Spark answers at 127.0.0.1:{deaf}: Connection refused"):
         check_master(f"spark://127.0.0.1:{deaf}")
 
 
-@pytest.mark.rule("PM-71")
 @pytest.mark.parametrize(
     ("master", "words"),
     [
@@ -62,6 +59,5 @@ def test_ctrl_c_means_behind_the_start_what_it_meant_before() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.rule("PM-70")
 def test_to_have_no_java_is_one_way_not_to_start() -> None:
     assert issubclass(NoJavaError, SparkStartError)

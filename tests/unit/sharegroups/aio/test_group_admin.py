@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor import ServiceDescriptor
 
 from kip932.api.v1.error_code_pb2 import ErrorCode
-from kip932.errors import GroupAuthorizationFailedError, KafkaError, RequestTimedOutError, UnsupportedVersionError
+from kip932.errors import (
+    GroupAuthorizationFailedError,
+    InQuarantineError,
+    KafkaError,
+    RequestTimedOutError,
+    UnsupportedVersionError,
+)
 from kip932.ids import TopicPartition
-from sharegroups.admin_values import ShareGroupOffset
+from sharegroups.admin_values import AclOperation, ShareGroupDescription, ShareGroupOffset
 from sharegroups.aio import Admin
+from sharegroups.aio.group_admin import GROUPS_AT_ONCE
 from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.coordinator import Coordinator
 from tests.support.fake_cluster.stories import on_fake_cluster
 from tests.support.virtual_time import now_s
 from tests.unit.sharegroups.aio.hooked import HookedTransport
@@ -67,6 +78,109 @@ async def test_the_call_ends_when_its_time_is_over_and_another_error_is_the_grou
         assert len(transport.calls(OFFSETS)) == asked + 1
 
 
+def _damaged(of: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """Make an answer say that its group is in quarantine; `of` finds what tells the group's error."""
+
+    def change(answer: Any) -> None:
+        told = of(answer)
+        told.error_code, told.error_message, told.in_quarantine = _UNAVAILABLE, "settle it", True
+
+    return change
+
+
+@pytest.mark.rule("CL-46", "GC-158")
+@on_fake_cluster()
+async def test_a_group_in_quarantine_is_the_answer_and_not_asked_for_again(fake: FakeCluster) -> None:
+    transport = HookedTransport(fake)
+    place = TopicPartition("t", 0)
+    transport.instead["ShareGroupDescribe"].append(_damaged(lambda answer: answer.groups[0]))
+    transport.instead[OFFSETS].extend([_damaged(lambda answer: answer.groups[0])] * 2)
+    transport.instead["DeleteGroups"].append(_damaged(lambda answer: answer.results[0]))
+    for call in ("AlterShareGroupOffsets", "DeleteShareGroupOffsets"):
+        transport.instead[call].append(_damaged(lambda answer: answer))
+    async with Admin({"bootstrap.servers": fake.bootstrap}, transport=transport) as admin:
+        for returned in (
+            await admin.describe_share_groups(["g"]),
+            await admin.list_share_group_offsets({"g": None}),
+            await admin.delete_share_groups(["g"]),
+        ):
+            assert isinstance(returned["g"], InQuarantineError)
+        for raised in (
+            admin.list_share_group_partitions("g"),
+            admin.alter_share_group_offsets("g", {place: 0}),
+            admin.delete_share_group_offsets("g", ["t"]),
+        ):
+            with pytest.raises(InQuarantineError, match="settle it"):
+                await raised
+    assert now_s() == 0
+
+
+@pytest.mark.rule("CL-46")
+@on_fake_cluster()
+async def test_a_time_out_says_whether_the_coordinator_answered(fake: FakeCluster) -> None:
+    settings = {"bootstrap.servers": fake.bootstrap, "default.api.timeout.ms": 3_000}
+    fake.errors["describe"].extend([_LOADING] * 100)
+    async with Admin(settings, transport=fake.transport()) as admin:
+        refused = (await admin.describe_share_groups(["g"]))["g"]
+        assert "the coordinator of group 'g' has refused for 3 s; last: " in str(refused)
+        fake.network.stop("node0:9000")
+        silent = (await admin.describe_share_groups(["g"]))["g"]
+        assert "the coordinator of group 'g' did not answer within 3 s; last: " in str(silent)
+
+
+class Counting(HookedTransport):
+    """Every call takes a while; how many are under way, and groups whose coordinator refuses for ever."""
+
+    def __init__(self, fake: FakeCluster, refused: Collection[str] = ()) -> None:
+        super().__init__(fake)
+        self.refused = refused
+        self.under_way = self.most = 0
+
+    async def call(self, address: str, method: Any, request: Any, timeout_s: float) -> Any:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(0.01)
+        try:
+            answer = await super().call(address, method, request, timeout_s)
+        finally:
+            self.under_way -= 1
+        for group in getattr(answer, "groups", ()):
+            if group.group_id in self.refused:
+                group.error_code = _MOVED
+        return answer
+
+
+@pytest.mark.rule("CL-46")
+@on_fake_cluster()
+async def test_however_many_groups_are_asked_for_some_are_asked_at_a_time(fake: FakeCluster) -> None:
+    names = [f"g{number}" for number in range(500)]
+    fake.groups |= dict.fromkeys(names)
+    place = TopicPartition("t", 0)
+    transport = Counting(fake)
+    async with Admin({"bootstrap.servers": fake.bootstrap}, transport=transport) as admin:
+        described = await admin.describe_share_groups(names)
+        offsets = await admin.list_share_group_offsets({name: [place] for name in names})
+        deleted = await admin.delete_share_groups(names)
+    assert list(described) == list(offsets) == list(deleted) == names
+    assert not [
+        each for each in (*described.values(), *offsets.values(), *deleted.values()) if isinstance(each, KafkaError)
+    ]
+    assert transport.most == GROUPS_AT_ONCE == 64
+
+
+@pytest.mark.rule("CL-46")
+@on_fake_cluster()
+async def test_groups_that_are_refused_for_long_do_not_hold_up_the_others(fake: FakeCluster) -> None:
+    names = [f"g{number:03}" for number in range(200)]
+    fake.groups |= dict.fromkeys(names)
+    transport = Counting(fake, refused=names[:150])
+    settings = {"bootstrap.servers": fake.bootstrap, "default.api.timeout.ms": 5_000}
+    async with Admin(settings, transport=transport) as admin:
+        told = await admin.describe_share_groups(names)
+    assert [name for name, found in told.items() if isinstance(found, KafkaError)] == names[:150]
+    assert now_s() == pytest.approx(5, abs=0.05)
+
+
 @pytest.mark.rule("CL-46")
 @on_fake_cluster()
 async def test_offsets_that_are_unknown_are_absent_and_a_partition_with_an_error_is_left_out_with_a_warning(
@@ -94,8 +208,35 @@ async def test_offsets_that_are_unknown_are_absent_and_a_partition_with_an_error
     assert "'g': t-3 is left out" in told
 
 
-@pytest.mark.rule("CL-88", "CL-46")
+@pytest.mark.rule("CL-45")
 @on_fake_cluster()
+async def test_what_the_caller_may_do_with_a_group_is_told_when_it_asks(fake: FakeCluster) -> None:
+    async with Admin({"bootstrap.servers": fake.bootstrap}, transport=fake.transport()) as admin:
+        plain = (await admin.describe_share_groups(["g"]))["g"]
+        asked = (await admin.describe_share_groups(["g"], include_authorized_operations=True))["g"]
+    assert isinstance(plain, ShareGroupDescription)
+    assert isinstance(asked, ShareGroupDescription)
+    assert plain.authorized_operations is None
+    assert asked.authorized_operations == frozenset(AclOperation)
+    assert {each.name: each.value for each in AclOperation} == {
+        "READ": 3, "DELETE": 6, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10, "ALTER_CONFIGS": 11
+    }  # fmt: skip
+
+
+class OlderCoordinator(Coordinator):
+    delete_groups = None  # type: ignore[assignment]  # it has no such call
+
+
+class OlderCluster(FakeCluster):
+    """Its group coordinator cannot delete groups."""
+
+    def services(self, node: int) -> list[tuple[ServiceDescriptor, object]]:
+        cluster, (groups, _), leader = super().services(node)
+        return [cluster, (groups, OlderCoordinator(self)), leader]
+
+
+@pytest.mark.rule("CL-88", "CL-46")
+@on_fake_cluster(kind=OlderCluster)
 async def test_a_call_that_a_node_does_not_serve_names_itself_the_node_and_what_to_try(fake: FakeCluster) -> None:
     async with Admin({"bootstrap.servers": fake.bootstrap}, transport=fake.transport()) as admin:
         error = (await admin.delete_share_groups(["g"]))["g"]

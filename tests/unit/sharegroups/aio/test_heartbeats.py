@@ -103,6 +103,41 @@ async def test_a_person_reads_why_the_member_left(fake: FakeCluster, caplog: pyt
         assert len(caplog.messages) == 1
 
 
+@pytest.mark.rule("CL-7", "CL-1")
+@on_fake_cluster()
+async def test_a_member_that_left_for_want_of_polls_joins_at_once_with_the_next_one(fake: FakeCluster) -> None:
+    transport = HookedTransport(fake)
+    async with member(fake, transport, **{"max.poll.interval.ms": 10_000}) as c:
+        await c.poll(1)
+        await asyncio.sleep(1_000)
+        beats = len(transport.calls(BEAT))
+        assert transport.calls(BEAT)[-1].request.member_epoch == -1
+        began = now_s()
+        await c.poll(0.01)
+        join = transport.calls(BEAT)[beats]
+        assert (join.request.member_epoch, join.at_s) == (0, began)
+
+
+@pytest.mark.rule("CL-7", "CL-18")
+@on_fake_cluster()
+async def test_a_member_that_left_during_a_long_callback_joins_at_once_when_the_poll_goes_on(fake: FakeCluster) -> None:
+    transport = HookedTransport(fake)
+    produce(fake)
+    async with member(fake, transport, **{"max.poll.interval.ms": 10_000, **EXPLICIT}) as c:
+        c.set_acknowledgement_commit_callback(lambda *_: None)
+        (message,) = await c.poll(5)
+        c.acknowledge(message)
+        assert await c._engine.poll(5) is None, "a callback is due, and the blocking consumer runs it in its own thread"
+        await asyncio.sleep(1_000)
+        beats = len(transport.calls(BEAT))
+        assert transport.calls(BEAT)[-1].request.member_epoch == -1
+        began = now_s()
+        c._engine.ledger.run_callbacks()
+        await c._engine.wait_records(0.01)
+        join = transport.calls(BEAT)[beats]
+        assert (join.request.member_epoch, join.at_s) == (0, began)
+
+
 @pytest.mark.rule("CL-8")
 @on_fake_cluster()
 async def test_unsubscribing_says_so_at_once(fake: FakeCluster) -> None:
@@ -118,6 +153,40 @@ async def test_unsubscribing_says_so_at_once(fake: FakeCluster) -> None:
         beats = len(transport.calls(BEAT))
         await asyncio.sleep(100)
         assert len(transport.calls(BEAT)) == beats
+
+
+class LateTransport(HookedTransport):
+    """Heartbeats arrive at once, and are answered after `late_s`."""
+
+    late_s = 0.0
+
+    async def call(self, address: str, method: Any, request: Any, timeout_s: float) -> Any:
+        answer = await super().call(address, method, request, timeout_s)
+        if method.name == BEAT and request.member_epoch >= 0:
+            await asyncio.sleep(self.late_s)
+        return answer
+
+
+@pytest.mark.rule("CL-11", "CL-28")
+@pytest.mark.parametrize(("late_s", "budget_s", "leaves_after_s"), [(2, 30, 2), (20, 30, 20), (20, 3, 3)])
+@on_fake_cluster()
+async def test_the_leave_of_a_close_waits_for_the_heartbeat_in_flight_but_no_longer_than_the_close(
+    fake: FakeCluster, late_s: float, budget_s: float, leaves_after_s: float
+) -> None:
+    transport = LateTransport(fake)
+    c = member(fake, transport)
+    await c.poll(1)
+    transport.late_s = late_s
+    beats = len(transport.calls(BEAT))
+    await asyncio.sleep(5)  # the interval
+    (beat,) = transport.calls(BEAT)[beats:]
+    began = now_s()
+    await c.close(budget_s)
+    (leave,) = transport.calls(BEAT)[beats + 1 :]
+    assert leave.request.member_epoch == -1
+    assert leave.at_s - (began if budget_s < late_s else beat.at_s) == pytest.approx(leaves_after_s, abs=0.01)
+    assert now_s() - leave.at_s < 0.1
+    assert fake.members == {}
 
 
 @pytest.mark.rule("CL-8")

@@ -12,7 +12,7 @@ import pytest
 from kip932.api.v1.record_batch_pb2 import FetchedBatch, Record, RecordBatch
 from kip932.api.v1.share_fetch_pb2 import ShareFetchResponse
 from kip932.errors import CorruptMessageError
-from kip932.ids import ACK_ACCEPT, ACK_RELEASE, TopicIdPartition
+from kip932.ids import ACK_RELEASE, TopicIdPartition
 from sharegroups import wire
 from sharegroups.aio.share_messages import DELIVERY_OFFSETS_MAX, delivered
 from sharegroups.messages import Messages
@@ -46,7 +46,7 @@ def test_an_enormous_batch_of_an_older_leader_costs_no_memory(filler: int, expli
         assert messages[0].offset() == 7
         if explicit:
             assert taken.delivery.acknowledge(7, ACK_RELEASE)
-        taken.delivery.acknowledge_rest(ACK_ACCEPT)
+        taken.delivery.accept_rest()
         acks = taken.delivery.take()
         assert acks[0].first == 7
         assert acks[-1].last < 7 + DELIVERY_OFFSETS_MAX

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from kip932.api.v1.record_batch_pb2 import RecordBatch
+from kip932.compression.kinds import Compression, frames_of
 from kip932.errors import InvalidRequestError, KafkaError, MessageTooLargeError, UnknownTopicOrPartitionError
+from sharegroups import wire
 from sharegroups.aio import Producer
 from sharegroups.errors import BufferFullError, RequestTimedOutError
 from sharegroups.reports import DeliveryReport
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import on_fake_cluster
-from tests.support.fake_cluster.unserved import TransactionalCluster
 
 
 def producer(fake: FakeCluster, **settings: Any) -> Producer:
@@ -187,8 +188,8 @@ async def test_close_tells_the_fate_of_every_record_at_whatever_turn_of_the_loop
 
 
 @pytest.mark.rule("CM-44")
-@on_fake_cluster(kind=TransactionalCluster)
-async def test_a_transaction_marks_its_partitions_and_an_exception_aborts_it(fake: TransactionalCluster) -> None:
+@on_fake_cluster()
+async def test_leaving_a_transaction_commits_it_and_an_exception_aborts_it(fake: FakeCluster) -> None:
     async with producer(fake, **{"transactional.id": "tx"}) as p:
         async with p.transaction():
             await p.send("t", b"a")
@@ -200,23 +201,36 @@ async def test_a_transaction_marks_its_partitions_and_an_exception_aborts_it(fak
 
         with pytest.raises(LookupError):
             await fail()
-        results = [marker.transaction_result for r in fake.markers for marker in r.markers]
-        assert results == [True, False]
+        assert [committed for _, committed in fake.transactions.ended] == [True, False]
         assert all(r.topic_data[0].partition_data[0].batches[0].is_transactional for r in fake.produces)
 
 
+@pytest.mark.rule("CL-112", "CM-116")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"compression.type": "gzip", "compression.gzip.level": "1"},
+        {"compression.type": "snappy"},
+        {"compression.type": "lz4", "compression.lz4.level": 12},
+        {"compression.type": "zstd", "compression.zstd.level": -7},
+    ],
+    ids=["gzip", "snappy", "lz4", "zstd"],
+)
 @on_fake_cluster()
-async def test_gzip_batches_are_smaller_and_readable(fake: FakeCluster) -> None:
-    from sharegroups import wire  # noqa: PLC0415
-
-    async with producer(fake, **{"compression.type": "gzip"}) as p:
+async def test_compressed_batches_are_smaller_and_readable(fake: FakeCluster, settings: dict[str, Any]) -> None:
+    async with producer(fake, **settings) as p:
         for _ in range(100):
             await p.produce("t", b"the same words again")
         await p.flush()
     batch = fake.log("t").batches[-1]
-    decoded = wire.decode(batch)
+    found = RecordBatch.FromString(batch.batch)
+    kind = Compression[settings["compression.type"].upper()]
+    assert found.compression == kind
     assert len(batch.batch) < 1000
-    assert decoded.records[0].value == b"the same words again"
+    plain = b"".join(frames_of(kind).unpacked(found.compressed_records, 10_000))
+    level = next((int(value) for name, value in settings.items() if name.endswith("level")), None)
+    assert found.compressed_records == frames_of(kind).compress(plain, level)
+    assert wire.decode(batch).records[0].value == b"the same words again"
 
 
 @pytest.mark.rule("CL-110", "CM-113")

@@ -7,10 +7,16 @@ import logging
 
 import pytest
 
-from kip932.errors import UnknownTopicOrPartitionError
+from kip932.errors import (
+    CoordinatorLoadInProgressError,
+    InvalidTopicError,
+    NotCoordinatorError,
+    UnknownTopicOrPartitionError,
+)
 from kip932.ids import TopicIdPartition
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import consumer, play, produce
+from tests.support.virtual_time import now_s
 from tests.unit.sharegroups.aio.test_producer import producer
 
 
@@ -44,6 +50,32 @@ def test_a_producer_to_a_topic_that_is_not_there_says_so_once_while_it_waits(cap
     (told,) = _told(caplog)
     assert "topic 'nope' does not exist in the cluster at node0:9000" in told
     assert "It waits for max.block.ms, 60000 ms." in told
+
+
+@pytest.mark.rule("CL-93")
+def test_a_name_that_no_topic_can_have_is_refused_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(fake: FakeCluster) -> None:
+        async with producer(fake) as p:
+            with pytest.raises(InvalidTopicError, match="topic name 'my orders' cannot be: a name has 1 to 249 of a-z"):
+                await p.send("my orders", b"x")
+        produce(fake)
+        async with consumer(fake) as c:
+            c.subscribe(["my orders", "t"])
+            with pytest.raises(InvalidTopicError, match="topic name 'my orders' cannot be"):
+                await c.poll(60)
+            assert now_s() < 0.1
+            assert (await c.poll(60)).count() == 1, "told once, and the other topics go on"
+            c.subscribe(["t", "..", "x" * 250])
+            for _ in range(2):
+                with pytest.raises(InvalidTopicError, match=r"'\.\.' cannot be|'x+' cannot be"):
+                    await c.poll(60)
+            assert not await c.poll(0)
+            c.subscribe(["my orders"])
+            with pytest.raises(InvalidTopicError, match="'my orders'"):
+                await c.poll(60)
+
+    play(story)
+    assert not _told(caplog)
 
 
 def test_a_producer_that_finds_its_topic_soon_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -83,6 +115,39 @@ def test_a_partition_without_a_leader_is_told(caplog: pytest.LogCaptureFixture) 
 
     play(story)
     assert ["no live leader for partition 0." in line for line in _told(caplog)] == [True]
+
+
+@pytest.mark.rule("CL-91")
+def test_a_group_that_no_coordinator_serves_is_told_once_and_its_return_ends_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(fake: FakeCluster) -> None:
+        produce(fake)
+        fake.errors["heartbeat"].extend([NotCoordinatorError.code] * 10_000)
+        async with consumer(fake) as c:
+            c.subscribe(["t"])
+            assert not await c.poll(5)
+            assert len(_told(caplog)) == 1
+            assert not await c.poll(60)
+            fake.errors["heartbeat"].clear()
+            assert await c.poll(60)
+
+    play(story)
+    (told,) = _told(caplog)
+    assert told.startswith("no coordinator at node0:9000 serves group 'g' (This node is not the coordinator). ")
+    assert "sharegroups state check" in told
+
+
+def test_a_coordinator_that_loads_for_a_second_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(fake: FakeCluster) -> None:
+        produce(fake)
+        fake.errors["heartbeat"].extend([CoordinatorLoadInProgressError.code] * 2)
+        async with consumer(fake) as c:
+            c.subscribe(["t"])
+            assert await c.poll(30)
+
+    play(story)
+    assert _told(caplog) == []
 
 
 def test_an_idle_consumer_of_a_sound_cluster_is_quiet_and_asks_for_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,6 @@ from sharegroups.reports import DeliveryReport
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.silence import SilentTransport
 from tests.support.fake_cluster.stories import on_fake_cluster
-from tests.support.fake_cluster.unserved import TransactionalCluster
 
 #: How an attempt ends of which it is not known that it appended nothing: what the fake does, and the code that it says.
 OPEN = [
@@ -247,8 +246,8 @@ async def test_a_silent_leader_that_was_given_up_leaves_a_batch_in_doubt(fake: F
 
 
 @pytest.mark.rule("CM-43", "CM-44")
-@on_fake_cluster(kind=TransactionalCluster)
-async def test_a_transaction_with_a_batch_in_doubt_is_aborted(fake: TransactionalCluster) -> None:
+@on_fake_cluster()
+async def test_a_transaction_with_a_batch_in_doubt_is_aborted(fake: FakeCluster) -> None:
     async def transact(p: Producer) -> None:
         async with p.transaction():
             sending = await attempted(fake, p.send("t", b"doubtful"))
@@ -261,10 +260,10 @@ async def test_a_transaction_with_a_batch_in_doubt_is_aborted(fake: Transactiona
         fake.errors["produce_lost"].append(1)
         with pytest.raises(UnknownTopicIdError, match="may have been stored"):
             await transact(p)
-        assert [marker.transaction_result for r in fake.markers for marker in r.markers] == [False]
+        assert [committed for _, committed in fake.transactions.ended] == [False]
         async with p.transaction():
             await p.send("t", b"next")
-        assert [marker.transaction_result for r in fake.markers for marker in r.markers] == [False, True]
+        assert [committed for _, committed in fake.transactions.ended] == [False, True]
 
 
 @pytest.mark.rule("CM-43")

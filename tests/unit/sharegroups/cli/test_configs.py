@@ -74,8 +74,8 @@ def test_kafkas_way_to_write_it_is_the_same_as_ours(fake: FakeCluster) -> None:
         (("describe", "--group", "g", "--topic", "t"), "say once whose configs are meant"),
         (("describe", "--entity-name", "g"), "--entity-name and --entity-default need --entity-type"),
         (("describe", "--entity-type", "groups", "--entity-default"), "goes with --entity-type brokers"),
-        (("--describe", "--alter", "--group", "g"), "--describe and --alter exclude each other"),
-        (("--group", "g"), "No such option '--group'"),
+        (("--describe", "--alter", "--group", "g"), "exactly one action: --describe, --alter"),
+        (("--group", "g"), "exactly one action: --describe, --alter"),
         (("alter", "--entity-type", "groups", "--add-config", "a=b"), "An entity name must be specified with alter"),
         (("alter", "--group", "g"), "nothing to change; give --add-config, --add-config-file or --delete-config"),
         (("alter", "--group", "g", "--add-config", "name"), "'name' is not name=value"),
@@ -156,3 +156,23 @@ def test_a_cluster_that_is_not_there_is_told_within_seconds(
     assert (result.exit_code, result.stdout) == (1, "")
     assert "failed due to Metadata was not answered within 0.1 s" in result.stderr
     assert "Is the cluster up (`sharegroups up`), and is --bootstrap-server right?" in result.stderr
+
+
+@pytest.mark.rule("CT-91")
+def test_a_dead_letter_topic_that_is_not_there_is_told_with_what_creates_it(fake: FakeCluster) -> None:
+    def said(topic: str) -> str:
+        name = "errors.deadletterqueue.topic.name"
+        result = sharegroups("configs", "alter", "--group", "g", "--add-config", f"{name}={topic}")
+        assert result.exit_code == 0
+        return result.stderr
+
+    assert (
+        "Note: topic 'dlq.g' does not exist; until it does, dead letters of group 'g' wait. Create it: sharegroups "
+        "topics create dlq.g --config errors.deadletterqueue.group.enable=true\n"
+    ) in said("dlq.g")
+    fake.add_topic("dlq.g", 1)
+    fake.configs[RESOURCE_TOPIC, "dlq.g"] = {"errors.deadletterqueue.group.enable": "true"}
+    assert "Create it" not in said("dlq.g")
+    assert "Create it" not in said("")
+    fake.configs[RESOURCE_BROKER, ""] = {"errors.deadletterqueue.auto.create.topics.enable": "true"}
+    assert "Create it" not in said("dlq.of-all")

@@ -34,8 +34,8 @@ def test_nodes_that_agree_are_no_warning(fake: FakeCluster) -> None:
     result = sharegroups("features")
     assert (result.exit_code, result.stderr) == (0, "")
     assert [line.split()[:3] for line in result.stdout.splitlines()[2:]] == [
-        ["share.version", "0", "1"],
-        ["share.version", "1", "1"],
+        ["share.version", "0", "2"],
+        ["share.version", "1", "2"],
     ]
 
 

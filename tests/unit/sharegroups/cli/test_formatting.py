@@ -36,7 +36,7 @@ def reversed_text(data: bytes) -> str:
 
 def _produce(fake: FakeCluster, *values: bytes, key: bytes | None = None) -> None:
     records = [(key, value, (), 1000) for value in values]
-    fake.log("t", 0).append(encode(records, "none")[0], len(records))
+    fake.log("t", 0).append(encode(records)[0], len(records))
 
 
 def _consume(*words: str, count: int = 1) -> Result:
@@ -77,19 +77,19 @@ def test_a_formatter_gets_properties_of_its_file_and_of_the_command_line(fake: F
 def test_each_property_of_the_default_formatter_adds_its_column(fake: FakeCluster) -> None:
     headers = (("h", b"1"), ("n", None))
     records = [(b"k", b"v", headers, 1000), (None, None, (), 1001)]
-    fake.log("t", 1).append(encode(records, "none")[0], len(records))
+    fake.log("t", 1).append(encode(records)[0], len(records))
     printed = ("timestamp", "key", "offset", "delivery", "epoch", "partition", "headers")
     words = [word for name in printed for word in ("--formatter-property", f"print.{name}=true")]
     assert _consume(*words, count=2).stdout == (
         "CreateTime:1000\tPartition:1\tOffset:0\tDelivery:1\tEpoch:NOT_PRESENT\th:1,n:null\tk\tv\n"
         "CreateTime:1001\tPartition:1\tOffset:1\tDelivery:1\tEpoch:NOT_PRESENT\tNO_HEADERS\tnull\tnull\n"
     )
-    fake.log("t", 1).append(encode(records, "none")[0], len(records))
+    fake.log("t", 1).append(encode(records)[0], len(records))
     texts = ("key.separator=|", "line.separator=;", "headers.separator=+", "null.literal=NIL")
     words = [word for text in texts for word in ("--formatter-property", text)]
     words += [word for name in ("key", "headers") for word in ("--formatter-property", f"print.{name}=true")]
     assert _consume(*words, count=2).stdout == "h:1+n:NIL|k|v;NO_HEADERS|NIL|NIL;"
-    fake.log("t", 1).append(encode(records[:1], "none")[0], 1)
+    fake.log("t", 1).append(encode(records[:1])[0], 1)
     words = ["--formatter-property", "print.value=false", "--formatter-property", "print.key=true"]
     assert _consume(*words).stdout == "k\n"
 

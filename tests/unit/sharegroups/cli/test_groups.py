@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
@@ -9,8 +10,17 @@ import pytest
 
 from kip932.errors import GroupIdNotFoundError, KafkaError
 from kip932.ids import TopicPartition
-from sharegroups.admin_values import GroupListing, MemberDescription, Node, ShareGroupDescription, ShareGroupOffset
+from sharegroups.admin_values import (
+    GroupListing,
+    GroupOffsets,
+    ListGroupsResult,
+    MemberDescription,
+    Node,
+    ShareGroupDescription,
+    ShareGroupOffset,
+)
 from sharegroups.cli import clients
+from sharegroups.cli.groups.tables import age
 from tests.unit.sharegroups.cli.conftest import sharegroups
 
 NODE = Node(3, "host", 9000)
@@ -28,6 +38,7 @@ def group(name: str, *members: MemberDescription, coordinator: Node | None = NOD
 class StubAdmin:
     """Answers from `groups` and `offsets`; a group that is not there is not found."""
 
+    backlog: bool | None = None
     groups: Mapping[str, ShareGroupDescription]
     offsets: Mapping[str, dict[TopicPartition, ShareGroupOffset | None]]
 
@@ -36,16 +47,23 @@ class StubAdmin:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def list_groups(self, states: Iterable[str] | None, types: Iterable[str]) -> list[GroupListing]:
+    def list_topics(self, names: Iterable[str]) -> dict[str, object]:
+        return {}
+
+    def list_groups(self, states: Iterable[str] | None, types: Iterable[str]) -> ListGroupsResult:
         wanted = None if states is None else set(states)
         found = [GroupListing(name, each.state, "share") for name, each in sorted(self.groups.items())]
-        return [each for each in found if wanted is None or each.state in wanted]
+        return ListGroupsResult(each for each in found if wanted is None or each.state in wanted)
 
     def describe_share_groups(self, names: Iterable[str]) -> dict[str, ShareGroupDescription | KafkaError]:
         return {name: self.groups.get(name) or GroupIdNotFoundError() for name in names}
 
-    def list_share_group_offsets(self, names: Iterable[str]) -> dict[str, Any]:
-        return {name: self.offsets.get(name, {}) for name in names}
+    def describe_configs(self, resources: Iterable[object]) -> dict[object, dict[str, object]]:
+        return {resource: {} for resource in resources}
+
+    def list_share_group_offsets(self, names: Iterable[str], backlog: bool) -> dict[str, Any]:
+        self.backlog = backlog
+        return {name: GroupOffsets(self.offsets.get(name)) for name in names}
 
 
 @pytest.fixture
@@ -127,7 +145,7 @@ def test_groups_offsets_and_what_is_missing(admin: StubAdmin) -> None:
     admin.groups = {name: group(name) for name in ("none", LONG)}
     admin.offsets = {
         LONG: {
-            TopicPartition("u", 0): ShareGroupOffset(5, 9, 4, 1, 2),
+            TopicPartition("u", 0): ShareGroupOffset(5, 9, 4, 1, 2, 0, 4, 61_500),
             TopicPartition("t", 10): None,
             TopicPartition("t", 2): ShareGroupOffset(7, None, None),
         }
@@ -142,9 +160,42 @@ def test_groups_offsets_and_what_is_missing(admin: StubAdmin) -> None:
         "",
         "Share group 'none' has no offset information.",
     ]
-    assert described("--all-groups", "--verbose")[1] == (
-        "GROUP                    TOPIC           PARTITION  LEADER-EPOCH  START-OFFSET  LAG        ARCHIVED"
-    )
+    assert admin.backlog is False, "the leaders are asked with --verbose only"
+    assert described("--all-groups", "--verbose")[:5] == [
+        "",
+        "GROUP                    TOPIC           PARTITION  LEADER-EPOCH  START-OFFSET  LAG        IN-FLIGHT  "
+        "WAITING    ARCHIVED   DEAD-LETTERS  OLDEST",
+        f"{LONG} t               2          -             7             -          -          -          -          "
+        "-             -",
+        f"{LONG} t               10         -             -             -          -          -          -          "
+        "-             -",
+        f"{LONG} u               0          9             5             4          0          4          3          "
+        "-             1 min 1 s",
+    ]
+    assert admin.backlog is True
+    (shown, _) = json.loads(sharegroups("groups", "describe", "--all-groups", "--output", "json", "--verbose").stdout)
+    assert [(one["in_flight"], one["waiting"], one["oldest_age_ms"]) for one in shown["offsets"]] == [
+        (None, None, None),
+        (None, None, None),
+        (0, 4, 61_500),
+    ]
+
+
+@pytest.mark.rule("CT-23b")
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [
+        (None, None),
+        (0, "0.0 s"),
+        (59_949, "59.9 s"),
+        (60_000, "1 min 0 s"),
+        (3_599_999, "59 min 59 s"),
+        (3_660_000, "1 h 1 min"),
+        (86_400_000 * 3 + 3_600_000 * 4, "3 d 4 h"),
+    ],
+)
+def test_an_age_has_its_two_largest_units(duration_ms: int | None, text: str | None) -> None:
+    assert age(duration_ms) == text
 
 
 @pytest.mark.rule("CT-15")

@@ -36,6 +36,25 @@ sharegroups.cli.run()
     assert _ends(program) == (130, "", "")
 
 
+@pytest.mark.rule("CT-80")
+@pytest.mark.parametrize("module", ["grpc", "share_node.backup.commands"])
+def test_a_restore_that_has_not_begun_says_so_even_when_an_import_swallows_the_signal(module: str) -> None:
+    program = f"""
+import sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except BaseException:
+                pass
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["sharegroups", "restore", "nowhere", "--dry-run"]
+sharegroups.cli.run()
+"""
+    assert _ends(program) == (130, "", "Interrupted: nothing is changed\n")
+
+
 @pytest.mark.rule("CM-72")
 def test_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(kind: object, settings: object) -> None:

@@ -6,14 +6,36 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
+from sharegroups.aio import group_listing
 from sharegroups.cli import clients
 from sharegroups.cli.main import main
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import consumed, produce
 from tests.unit.sharegroups.cli.conftest import sharegroups
+
+
+@pytest.mark.rule("CM-72")
+def test_every_tool_has_an_output_for_programs() -> None:
+    tools = ["topics", "produce", "consume", "groups", "dlq", "configs", "perf"]
+    actions = [action for tool in tools for action in _actions(main.commands[tool], tool)]
+    assert {"topics alter", "groups describe", "dlq redrive", "configs alter", "perf consume", "produce"} <= set(
+        actions
+    )
+    for words in actions:
+        shown = CliRunner().invoke(main, [*words.split(), "--help"])
+        assert shown.exit_code == 0
+        assert "--output [text|json]" in shown.stdout, words
+    assert "one JSON object a line" in CliRunner().invoke(main, ["verify-consumer", "--help"]).stdout
+
+
+def _actions(command: click.Command, words: str) -> list[str]:
+    """A tool's actions, or itself."""
+    inner = command.commands.items() if isinstance(command, click.Group) else ()
+    return [f"{words} {name}" for name, _ in inner] or [words]
 
 
 @pytest.mark.rule("CM-72")
@@ -151,6 +173,82 @@ def test_groups_are_listed(fake: FakeCluster) -> None:
     assert "Invalid state list 'odd'. Valid states are: Empty, Stable, Dead" in wrong.output
 
 
+@pytest.mark.rule("CT-21", "CT-22", "GC-123")
+@pytest.mark.parametrize("words", [(), ("--state",), ("--output", "json")])
+def test_groups_that_cannot_be_listed_are_told_beside_those_that_can(fake: FakeCluster, words: tuple[str, ...]) -> None:
+    whole = sharegroups("groups", "list", *words)
+    fake.unserved = {3: 16, 7: 16}
+    result = sharegroups("groups", "list", *words, "--timeout", "300")
+    assert (whole.exit_code, whole.stderr, result.exit_code, result.stdout) == (0, "", 1, whole.stdout)
+    assert result.stderr == (
+        "Error: The list of groups is not complete. No node serves shards 3, 7 of the group log, so their groups are "
+        "not listed; the logs of the group coordinators say why they are not loaded, and `sharegroups state "
+        "repair` shows what in the store is damaged\n"
+    )
+
+
+@pytest.mark.rule("CT-15", "CT-21", "GC-123")
+def test_descriptions_and_configs_of_all_groups_tell_which_are_missing(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_listing, "UNOWNED_S", 0.1)
+    for words in (
+        ("groups", "describe", "--all-groups", "--state"),
+        ("configs", "describe", "--entity-type", "groups"),
+    ):
+        fake.unserved = {}
+        whole = sharegroups(*words)
+        fake.unserved = {3: 16}
+        result = sharegroups(*words)
+        assert (whole.exit_code, result.exit_code, result.stdout) == (0, 1, whole.stdout)
+        assert "Error: The list of groups is not complete. No node serves shard 3 of the group log" in result.stderr
+
+
+@pytest.mark.rule("CT-23i", "CL-46")
+def test_partitions_whose_offsets_are_not_known_are_told_and_the_others_shown(fake: FakeCluster) -> None:
+    for number in (0, 1):
+        produce(fake, 7, partition=number)
+        consumed(fake, "t", number, 3)
+    fake.stateless[fake.partition("t", 0)] = "the stored state of g is in quarantine"
+    fake.groups["h"] = None
+    result = sharegroups("groups", "describe", "--group", "g")
+    assert (result.exit_code, result.stdout) == (
+        1,
+        "\n"
+        "GROUP           TOPIC           PARTITION  START-OFFSET  LAG        ARCHIVED\n"
+        "g               t               1          3             4          -\n"
+        "\n",
+    )
+    told = "Error: group 'g', t-0: COORDINATOR_NOT_AVAILABLE: the stored state of g is in quarantine\n"
+    assert result.stderr == told
+    shown = sharegroups("groups", "describe", "--group", "g", "--output", "json")
+    assert (shown.exit_code, shown.stderr) == (1, told)
+    (group,) = json.loads(shown.stdout)
+    assert [one["partition"] for one in group["offsets"]] == [1]
+    assert group["errors"] == [
+        {
+            "topic": "t",
+            "partition": 0,
+            "error": "COORDINATOR_NOT_AVAILABLE",
+            "message": "the stored state of g is in quarantine",
+        }
+    ]
+    fake.stateless[fake.partition("t", 1)] = "the same"
+    both = sharegroups("groups", "describe", "--group", "g")
+    assert (both.exit_code, both.stdout, both.stderr.count("\n")) == (1, "", 2), "nothing is said to have no offsets"
+
+
+@pytest.mark.rule("CT-23i")
+def test_of_many_partitions_without_offsets_some_are_named_and_the_rest_counted(fake: FakeCluster) -> None:
+    fake.add_topic("wide", 9)
+    for number in range(9):
+        consumed(fake, "wide", number, 1)
+        fake.stateless[fake.partition("wide", number)] = "gone"
+    told = sharegroups("groups", "describe", "--group", "g").stderr.splitlines()
+    assert [line.split(":")[1] for line in told[:5]] == [f" group 'g', wide-{number}" for number in range(5)]
+    assert told[5:] == ["Error: group 'g': 4 more partitions; --output json names all of them"]
+
+
 @pytest.mark.rule("CL-46")
 def test_listing_asks_a_loading_coordinator_again(fake: FakeCluster) -> None:
     fake.errors["list_groups"].append(14)
@@ -173,8 +271,14 @@ def test_offsets_are_described_and_a_loading_coordinator_is_asked_again(fake: Fa
         "\n"
     )
     verbose = sharegroups("groups", "describe", "--group", "g", "--offsets", "--verbose").output.splitlines()
-    assert verbose[1] == "GROUP           TOPIC           PARTITION  LEADER-EPOCH  START-OFFSET  LAG        ARCHIVED"
-    assert verbose[2] == "g               t               0          1             3             4          -"
+    assert verbose[1] == (
+        "GROUP           TOPIC           PARTITION  LEADER-EPOCH  START-OFFSET  LAG        IN-FLIGHT  "
+        "WAITING    ARCHIVED   DEAD-LETTERS  OLDEST"
+    )
+    assert verbose[2] == (
+        "g               t               0          1             3             4          -          "
+        "-          -          -             -"
+    )
 
 
 @pytest.mark.rule("CT-23c", "CT-23e", "CT-23f", "CT-23j")
@@ -195,7 +299,8 @@ def test_members_and_state_are_described(fake: FakeCluster) -> None:
 def test_an_unknown_group_and_a_wrong_command_line_exit_with_1(fake: FakeCluster) -> None:
     result = sharegroups("groups", "describe", "--group", "nope")
     assert result.exit_code == 1
-    assert result.stderr == "Error: Executing share group command failed due to Group nope not found.\n"
+    said = "Error: Executing share group command failed due to Group nope not found."
+    assert result.stderr == f"{said} All groups: sharegroups groups list\n"
     assert sharegroups("groups", "describe").exit_code == 1
     assert sharegroups("groups", "describe", "--group", "g", "--members", "--state").exit_code == 1
 
@@ -207,9 +312,6 @@ def test_an_unknown_group_and_a_wrong_command_line_exit_with_1(fake: FakeCluster
         (("consume",), "Missing option '--topic'"),
         (("topics", "create", "t", "--output", "xml"), "'xml' is not one of 'text', 'json'"),
         (("nonsense",), "No such command 'nonsense'"),
-        (("groups", "delete", "--group", "g"), "No such command 'delete'"),
-        (("groups", "reset-offsets", "--group", "g"), "No such command 'reset-offsets'"),
-        (("groups", "delete-offsets", "--group", "g"), "No such command 'delete-offsets'"),
         (("--nonsense",), "No such option '--nonsense'"),
         (("topics",), "Create, change and look at topics."),
         ((), "Queues for Kafka's share groups"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,6 +71,21 @@ def test_all_metrics_are_printed_when_they_are_asked_for(fake: FakeCluster) -> N
     text = sharegroups("perf", "consume", "--topic", "t", "--num-records", "3", "--print-metrics").stdout
     assert "\nMetric Name " in text
     assert "consumer-share-fetch-manager-metrics:records-consumed-total " in text
+
+
+@pytest.mark.rule("CT-97")
+def test_for_programs_each_row_is_a_document(fake: FakeCluster) -> None:
+    produce(fake, 5, value=KILOBYTE)
+    words = ["perf", "consume", "--topic", "t", "--num-records", "5", "--threads", "2", "--output", "json"]
+    result = sharegroups(*words, "--show-detailed-stats", "--show-consumer-stats")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [row["consumer"] for row in rows] == [1, 2, "all", 1, 2]
+    assert rows[0]["records"] + rows[1]["records"] == rows[2]["records"] == 5
+    assert rows[0]["bytes"] + rows[1]["bytes"] == rows[2]["bytes"] >= 5 * len(KILOBYTE)
+    assert rows[2]["start_ms"] + rows[2]["first_record_after_ms"] <= rows[2]["end_ms"]
+    name = "consumer-share-fetch-manager-metrics:records-consumed-total"
+    consumed = [row["metrics"].get(name, 0) for row in rows[3:]]  # one may have taken all before the other polled
+    assert sum(consumed) == 5
 
 
 @pytest.mark.rule("CT-97")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from click.testing import CliRunner
 
@@ -56,6 +58,18 @@ def test_an_interval_has_a_line_of_its_own(fake: FakeCluster) -> None:
     assert sum(int(line.split()[0]) for line in intervals) <= 20 == int(last.split()[0])
     stored = [len(batch.batch) for number in (0, 1) for batch in fake.log("t", number).batches]
     assert 20 * 1_000 < sum(stored) < 20 * 1_100, "a record has 1000 bytes"
+
+
+@pytest.mark.rule("CT-98")
+def test_for_programs_each_line_is_a_document(fake: FakeCluster) -> None:
+    given = ("--num-records", "20", "--throughput", "400", "--reporting-interval", "10", "--output", "json")
+    result = sharegroups("perf", "produce", "--topic", "t", *given)
+    *intervals, last = [json.loads(line) for line in result.stdout.splitlines()]
+    assert (last["total"], last["records"]) == (True, 20)
+    assert list(last["latency_percentiles_ms"]) == ["50th", "95th", "99th", "99.9th"]
+    assert last["latency_percentiles_ms"]["50th"] <= last["latency_max_ms"]
+    assert intervals
+    assert not any(each["total"] or "latency_percentiles_ms" in each for each in intervals)
 
 
 def test_payloads_are_of_one_size_and_differ() -> None:

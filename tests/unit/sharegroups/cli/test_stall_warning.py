@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from kip932.errors import NotCoordinatorError
 from kip932.ids import TopicIdPartition
 from sharegroups.cli.main import main
 from sharegroups.cli.stall_warning import Warnings, find_trouble, text_of
 from sharegroups.core.stall_diagnosis import UNKNOWN, UNREACHABLE, Trouble
 from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.stories import consumed, produce
+from tests.unit.sharegroups.cli.conftest import sharegroups
 
 GIVEN = {"bootstrap.servers": "node0:9000", "group.id": "g", "default.api.timeout.ms": "10000"}
 
@@ -39,6 +42,65 @@ def test_a_cluster_that_is_down_is_named(fake: FakeCluster, monkeypatch: pytest.
     assert found is not None
     for words in ("no cluster answers at nobody:1", "sharegroups up", "--bootstrap-server"):
         assert words in text_of(found)
+
+
+def test_consuming_for_a_group_that_no_coordinator_serves_ends_as_an_error_that_names_it(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sharegroups.cli.stall_warning._ASK_MS", 200)
+    for call in ("heartbeat", "describe"):
+        fake.errors[call].extend([NotCoordinatorError.code] * 1_000)
+    result = sharegroups("consume", "--topic", "t", "--group", "my group", "--timeout-ms", "50")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.count("Warning: no coordinator at node0:9000 serves group 'my group' (") == 1
+    for words in ("has refused for 0.2 s", "sharegroups state check"):
+        assert words in result.stderr
+
+
+def test_no_records_of_a_group_that_is_served_are_no_error(fake: FakeCluster) -> None:
+    result = sharegroups("consume", "--topic", "t", "--group", "g", "--timeout-ms", "50")
+    assert (result.exit_code, result.stderr) == (0, "Processed a total of 0 messages\n")
+
+
+@pytest.mark.rule("CT-85")
+def test_a_partition_whose_state_is_in_quarantine_is_told_when_the_time_is_over(fake: FakeCluster) -> None:
+    for number in (0, 1):
+        produce(fake, 2, partition=number)
+        consumed(fake, "t", number, 1)
+    fake.stateless[fake.partition("t", 1)] = "the stored state of g is in quarantine: see `sharegroups state check`"
+    result = sharegroups("consume", "--topic", "t", "--group", "g", "--timeout-ms", "300")
+    assert (result.exit_code, len(result.stdout.split())) == (1, 2)
+    assert result.stderr == (
+        "Warning: group 'g' gets nothing from t-1: COORDINATOR_NOT_AVAILABLE: the stored state of g is in quarantine: "
+        "see `sharegroups state check`\nProcessed a total of 2 messages\n"
+    )
+    fake.add_topic("u", 1)
+    assert sharegroups("consume", "--topic", "u", "--group", "g", "--timeout-ms", "50").exit_code == 0, "not its topic"
+
+
+CANNOT_BE = (
+    "topic name 'my orders' cannot be: a name has 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', and is not '.' or '..'"
+)
+
+
+@pytest.mark.rule("CL-93", "CT-81")
+def test_a_topic_name_that_cannot_be_is_refused_at_once(fake: FakeCluster) -> None:
+    consumed_ = sharegroups("consume", "my orders", "--group", "g", "--timeout-ms", "60000")
+    assert (consumed_.exit_code, consumed_.stdout) == (1, "")
+    assert consumed_.stderr == f"Error: Consuming failed due to {CANNOT_BE}\nProcessed a total of 0 messages\n"
+    produced = sharegroups("produce", "my orders", stdin="a\n")
+    assert (produced.exit_code, produced.stdout, produced.stderr) == (
+        1, "", f"Error: Producing failed due to {CANNOT_BE}\n"
+    )  # fmt: skip
+    for words in (
+        ("perf", "produce", "--topic", "my orders", "--num-records", "1"),
+        ("perf", "consume", "--topic", "my orders", "--num-records", "1", "--timeout", "60000"),
+        ("verify-consumer", "--topic", "my orders", "--group-id", "g", "--max-messages", "1"),
+        ("topics", "describe", "my orders"),
+    ):
+        result = sharegroups(*words)
+        assert result.exit_code == 1
+        assert CANNOT_BE in result.stderr, words
 
 
 def _tell(trouble: Trouble) -> None:
@@ -103,7 +165,8 @@ def test_produce_says_at_once_that_the_topic_is_not_there(fake: FakeCluster) -> 
 def test_a_tool_names_what_to_try_when_the_cluster_is_down(fake: FakeCluster, tmp_path: Path) -> None:
     hurried = tmp_path / "client.properties"
     hurried.write_text("default.api.timeout.ms=1\nbootstrap.servers=nobody:1\n")
-    status, told = _run("topics", "list", "--command-config", str(hurried))
+    result = CliRunner().invoke(main, ["topics", "list", "--command-config", str(hurried)])
+    status, told = result.exit_code, result.output
     assert status == 1
     assert told.startswith("Error: Listing topics failed due to ")
     assert told.endswith("Is the cluster up (`sharegroups up`), and is --bootstrap-server right?\n")

@@ -65,7 +65,8 @@ def test_a_topic_that_was_there_is_not_said_to_be_created(fake: FakeCluster) -> 
 def test_errors_go_to_standard_error(fake: FakeCluster) -> None:
     result = sharegroups("groups", "describe", "--group", "nope")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "Error: Executing share group command failed due to Group nope not found.\n"
+    said = "Error: Executing share group command failed due to Group nope not found."
+    assert result.stderr == f"{said} All groups: sharegroups groups list\n"
 
 
 @pytest.mark.rule("CT-81")
@@ -116,6 +117,21 @@ def test_a_terminal_is_shown_no_control_character() -> None:
     assert printable(text, keep="\n") == text
     assert text.count(r"a\x1b[31mb\x07\x9b2Jc\u202ed") == 5
     assert r"\xff" in text
+
+
+@pytest.mark.rule("CT-82")
+def test_a_name_with_a_line_break_makes_no_second_line_of_an_error(fake: FakeCluster) -> None:
+    for words in (("explain", "--topic", "t:0", "--offset", "1"), ("describe",), ("delete",)):
+        result = sharegroups("groups", *words, "--group", "a\nError: all is lost")
+        assert result.exit_code == 1
+        assert r"a\nError: all is lost" in result.stderr
+        assert "\nError: all" not in result.stderr
+
+
+def test_a_command_that_is_recommended_quotes_a_name_with_blanks(fake: FakeCluster) -> None:
+    fake.add_member("m1", "my group")
+    result = sharegroups("groups", "delete", "--group", "my group")
+    assert "sharegroups groups describe --group 'my group' --members" in result.stderr
 
 
 @pytest.mark.rule("CT-82")

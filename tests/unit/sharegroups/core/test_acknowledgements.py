@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, ACK_RENEW
+from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, ACK_RENEW, POLICY_DELAY
 from sharegroups.core.acknowledgements import AckBatch, Delivery, has_renewal, merge, offsets_with, record_ranges
 
 
 @pytest.mark.rule("P-1", "P-14")
 def test_implicit_acceptance_keeps_no_state_per_record() -> None:
     delivery = Delivery([(0, 499), (600, 699)])
-    delivery.acknowledge_rest()
+    delivery.accept_rest()
     assert delivery.take() == [AckBatch(0, 499, (ACK_ACCEPT,)), AckBatch(600, 699, (ACK_ACCEPT,))]
     assert delivery._types is None
     assert delivery.finished
@@ -29,14 +29,14 @@ def test_records_are_told_from_the_holes_between_them() -> None:
 @pytest.mark.rule("CL-35", "CL-23")
 def test_gaps_inside_accepted_ranges_are_told_apart() -> None:
     delivery = Delivery([(10, 13)], [(12, 12)])
-    delivery.acknowledge_rest()
+    delivery.accept_rest()
     assert delivery.take() == [AckBatch(10, 13, (1, 1, 0, 1))]
 
 
 @pytest.mark.rule("CL-35")
 def test_a_long_hole_travels_as_one_number() -> None:
     delivery = Delivery([(0, 1000)], [(1, 999)])
-    delivery.acknowledge_rest()
+    delivery.accept_rest()
     assert delivery.take() == [AckBatch(0, 0, (1,)), AckBatch(1, 999, (0,)), AckBatch(1000, 1000, (1,))]
 
 
@@ -96,9 +96,10 @@ def test_what_is_taken_says_exactly_what_was_said(said: list[int | None], breaks
     batches = delivery.take()
     told: dict[int, int] = {}
     previous = -1
-    for first, last, types in batches:
+    for first, last, types, delays in batches:
         assert previous < first <= last
         assert len(types) in (1, last - first + 1)
+        assert not delays
         previous = last
         for place in range(first, last + 1):
             told[place] = types[place - first] if len(types) > 1 else types[0]
@@ -120,3 +121,28 @@ def test_what_is_held_is_what_was_not_taken_and_the_first_of_it() -> None:
         delivery.acknowledge(offset, ACK_REJECT)
     delivery.take()
     assert delivery.held() is None
+
+
+@given(st.lists(st.tuples(st.sampled_from([ACK_ACCEPT, ACK_RELEASE]), st.sampled_from([None, 0, 5])), max_size=200))
+def test_each_released_record_has_its_own_delay(said: list[tuple[int, int | None]]) -> None:
+    """CL-113: one delay for all of a batch, or one for each offset; none where nobody gave one."""
+    wanted = {offset: (kind, delay if kind == ACK_RELEASE else None) for offset, (kind, delay) in enumerate(said)}
+    delivery = Delivery([(0, len(said) - 1)] if said else [])
+    for offset, (kind, delay) in wanted.items():
+        delivery.acknowledge(offset, ACK_RELEASE, 7)
+        delivery.acknowledge(offset, kind, delay)
+    told = {}
+    for first, last, types, delays in delivery.take():
+        size = last - first + 1
+        assert len(delays) in (0, 1, size)
+        assert set(delays) != {POLICY_DELAY}
+        for index in range(size):
+            delay = delays[index if len(delays) > 1 else 0] if delays else POLICY_DELAY
+            told[first + index] = (types[index if len(types) > 1 else 0], None if delay == POLICY_DELAY else delay)
+    assert told == wanted
+
+
+def test_what_is_given_back_is_free_at_once() -> None:
+    delivery = Delivery([(0, 4)], [(2, 2)])
+    assert delivery.give_back() == [AckBatch(0, 4, (2, 2, 0, 2, 2), (0, 0, -1, 0, 0))]
+    assert Delivery([(0, 99)]).give_back() == [AckBatch(0, 99, (ACK_RELEASE,), (0,))]

@@ -286,3 +286,48 @@ def test_a_stale_member_that_leaves_is_out_at_once_and_one_that_failed_stays_fai
     assert state(m) is MemberState.FATAL
     m.leave()
     assert state(m) is MemberState.FATAL
+
+
+@pytest.mark.rule("CL-111", "CL-9")
+def test_a_member_that_gives_up_leaves_and_is_failed_for_good() -> None:
+    why = errors.UnsupportedCompressionTypeError("no zstd")
+    m = stable()
+    m.give_up(why)
+    assert m.assignment == frozenset()
+    assert not m.poll(100)
+    leave = beat(m, 100)
+    assert leave.member_epoch == -1
+    assert not m.poll(150), "it does not want to join once it has left"
+    m.succeeded(leave, -1, 5000, None)
+    assert state(m) is MemberState.FATAL
+    assert m.has_left
+    assert (m.take_error(), m.take_error()) == (why, why)
+    m.give_up(errors.UnsupportedCompressionTypeError("another"))
+    assert m.take_error() is why
+    assert m.heartbeat(1_000_000) is None
+
+
+@pytest.mark.rule("CL-111")
+def test_a_member_that_has_left_already_fails_without_a_heartbeat() -> None:
+    why = errors.UnsupportedCompressionTypeError("no zstd")
+    m = stable()
+    m.leave()
+    m.succeeded(beat(m, 0), -1, 5000, None)
+    m.give_up(why)
+    m.subscribe(["t"])
+    assert not m.poll(0)
+    assert m.heartbeat(0) is None
+    assert m.take_error() is why
+    back = stable()
+    back.leave()
+    leave = beat(back, 0)
+    back.subscribe(["t"])
+    assert back.poll(0), "it wants to join when it has left"
+    back.give_up(why)
+    back.succeeded(leave, -1, 5000, None)
+    assert state(back) is MemberState.FATAL
+    late = stable()
+    assert late.heartbeat(300_000) is not None, "nobody polled"
+    late.give_up(why)
+    assert not late.poll(300_000)
+    assert late.take_error() is why

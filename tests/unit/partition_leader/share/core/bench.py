@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kip932.errors import KafkaError
 from kip932.state_batches import StateBatch
 from partition_leader.share.core import effects as fx
 from partition_leader.share.core import events as ev
 from partition_leader.share.core.share_partition import SharePartition
+from tests.support.batch_headers import Header
 
 E = TypeVar("E")
 LOCK_MS = 30_000
@@ -27,11 +29,12 @@ class Bench:
         settings: ev.GroupSettings | None = None,
         log: list[tuple[int, int]] | None = None,
         generation: int = 1,
+        chance: Callable[[], float] = float,
     ) -> None:
         self.now = 1_000
         self.settings = settings or ev.GroupSettings(lock_ms=LOCK_MS)
-        self.log = [ev.LogBatch(*span) for span in log or []]
-        self.core = SharePartition(generation)
+        self.log = [Header(*span) for span in log or []]
+        self.core = SharePartition(generation, chance=chance)
         self.op = 0
         self.writes: list[fx.Persist] = []
         self.replies: dict[int, fx.Reply] = {}
@@ -85,9 +88,10 @@ class Bench:
 
     # Operations: each gives the id under which `replies` has the answer.
 
-    def ack(self, member: str, *batches: tuple[int, int, int | tuple[int, ...]]) -> int:
+    def ack(self, member: str, *batches: Any) -> int:
+        """`batches`: first and last offset, an acknowledge type or one for each offset, and perhaps delays likewise."""
         self.op += 1
-        acks = tuple(ev.AckBatch(f, last, (t,) if isinstance(t, int) else t) for f, last, t in batches)
+        acks = tuple(ev.AckBatch(first, last, *map(_listed, rest)) for first, last, *rest in batches)
         self.do(ev.Acknowledge(self.op, member, acks, self.settings))
         return self.op
 
@@ -106,7 +110,7 @@ class Bench:
         self.do(ev.PersistFailed(write.write_id, error, unknown))
         return write
 
-    def acked(self, member: str, *batches: tuple[int, int, int | tuple[int, ...]]) -> KafkaError | None:
+    def acked(self, member: str, *batches: Any) -> KafkaError | None:
         """Acknowledge and let every write succeed; the answer's error."""
         op = self.ack(member, *batches)
         while self.writes:
@@ -117,8 +121,8 @@ class Bench:
         self.now += ms
         return self.do(ev.Tick(self.settings))
 
-    def set(self, **changes: int | bool) -> None:
-        self.settings = replace(self.settings, **changes)  # type: ignore[arg-type]
+    def set(self, **changes: Any) -> None:
+        self.settings = replace(self.settings, **changes)
 
     # Looking.
 
@@ -131,6 +135,10 @@ class Bench:
 
     def error(self, op: int) -> KafkaError | None:
         return self.replies[op].error
+
+
+def _listed(given: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (given,) if isinstance(given, int) else given
 
 
 def one(effects: list[fx.Effect], kind: type[E]) -> E:

@@ -8,6 +8,7 @@ from kip932.errors import GroupIdNotFoundError
 from kip932.state_batches import StateBatch
 from partition_leader.share.core import effects as fx
 from partition_leader.share.core import events as ev
+from tests.support.batch_headers import Header
 from tests.unit.partition_leader.share.core.bench import LOCK_MS, Bench, one, written
 
 ACCEPT, RELEASE, RENEW = 1, 2, 4
@@ -56,7 +57,7 @@ def test_a_batch_that_begins_before_the_start_offset_is_taken_from_there_and_a_l
     [
         ({"max_records": 0}, False),
         ({"batches": ()}, False),
-        ({"batches": (ev.LogBatch(0, 3),), "last_read_offset": 3}, False),
+        ({"batches": (Header(0, 3),), "last_read_offset": 3}, False),
         ({}, True),
     ],
     ids=["no budget", "nothing read", "read below the start offset", "not active"],
@@ -66,7 +67,7 @@ def test_an_acquisition_may_have_nothing_to_take(fields: dict[str, object], reti
     assert bench.lock(1) is not None
     if retired:
         bench.do(ev.Retire(GroupIdNotFoundError()))
-    batches = (ev.LogBatch(0, 9),)
+    batches = (Header(0, 9),)
     event = ev.Acquire(1, "M", 0, 500, 500, 4, batches, 9, False, (), bench.settings)._replace(**fields)  # type: ignore[arg-type]
     assert one(bench.do(event), fx.Acquired).ranges == ()
     assert bench.records() == []
@@ -122,6 +123,16 @@ def test_the_holes_of_one_read_are_acquired_and_those_between_two_reads_are_not(
     assert bench.fetch(until=3) == [(0, 3, 1)]
     assert bench.fetch() == [(8, 11, 1)]
     assert bench.records() == [(0, 3, 1, 1), (8, 11, 1, 1)]
+
+
+@pytest.mark.rule("PL-227")
+def test_offsets_come_in_their_order_whether_they_were_released_or_are_new() -> None:
+    bench = Bench(log=[(0, 9), (10, 19)])
+    assert bench.fetch(until=9) == [(0, 9, 1)]
+    bench.acked("M", (5, 6, RELEASE))
+    assert bench.fetch("N", max_records=4, mode=1) == [(5, 6, 2), (10, 11, 1)]
+    bench = Bench(10, batches=(StateBatch(15, 20, 0, 1),), log=[(10, 29)])  # 10 to 14 are new
+    assert bench.fetch() == [(10, 14, 1), (15, 20, 2), (21, 29, 1)]
 
 
 @pytest.mark.rule("PL-230", "PL-606", "PL-607", "PL-608")

@@ -124,3 +124,25 @@ def test_a_closed_session_counts_all_that_it_gives_back_and_of_these_what_reache
     bench.release("M")
     write = bench.persisted()
     assert (write.counters.n_release, write.counters.n_limit) == (10, 5)
+
+
+@pytest.mark.rule("PL-810")
+def test_what_was_archived_and_then_left_behind_by_the_log_start_is_told_when_it_is_read_back() -> None:
+    bench = Bench(log=[(0, 9), (10, 19)])
+    bench.fetch(max_records=20, batch_size=10)
+    bench.ack("M", (2, 9, ACK_REJECT))
+    bench.failed(CoordinatorNotAvailableError("no answer"), unknown=True)
+    bench.do(ev.LogStartMoved(10))
+    bench.do(ev.ReadBack(bench.core.generation, 7, 0, ()))
+    assert told(bench) == [(REJECTED, ((2, 9, 1),))]
+
+
+@pytest.mark.rule("PL-810")
+def test_an_unknown_outcome_that_reached_the_store_in_part_is_told_in_part() -> None:
+    bench = Bench(log=[(0, 9), (10, 19)])
+    bench.fetch(max_records=20, batch_size=10)
+    bench.ack("M", (2, 9, ACK_REJECT), (12, 13, ACK_REJECT))
+    bench.failed(CoordinatorNotAvailableError("no answer"), unknown=True)
+    stored = (StateBatch(2, 5, STATE_ARCHIVED, 1), StateBatch(12, 13, STATE_ARCHIVED, 1))
+    bench.do(ev.ReadBack(bench.core.generation, 7, 0, stored))
+    assert told(bench) == [(REJECTED, ((12, 13, 1),))], "of 2-9 some records are held again"

@@ -102,7 +102,7 @@ def tracked(window: Window) -> InFlightBatch:
     [
         (spoil_code, r"offset 5: it is in an unknown state \(code 77\)"),
         (spoil_counter, "offset 0: its batch counts 2 Available records, and has 1"),
-        (spoil_closing, "offset 0: 2 terminal records are counted, 1 in its batches"),
+        (spoil_closing, "offset 0: 2 closing records are counted, 1 in its batches"),
         (spoil_owner, "offset 4: it is Acquired, yet its owner is nobody"),
         (spoil_former_owner, "offset 2: it is Acknowledged, yet its owner is M"),
         (spoil_former_lock, "offset 2: it is Acknowledged, yet its lock ends at 5"),

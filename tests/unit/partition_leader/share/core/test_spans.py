@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip932.ids import STATE_ACQUIRED, STATE_ARCHIVED, TERMINAL_STATES
+from kip932.ids import STATE_ACQUIRED, TERMINAL_STATES
 from partition_leader.share.core.batch import InFlightBatch, runs_of
-from partition_leader.share.core.spans import ALL, Span, mask_of, stretches
+from partition_leader.share.core.spans import ALL, Span, mask_of, split_at, stretches
 from partition_leader.share.core.transitions import (
     COMMIT,
+    ILLEGAL,
+    PENDING,
     PENDING_CODES,
     STATE_MASK,
     IllegalTransitionError,
@@ -70,7 +72,9 @@ def test_what_a_write_says_and_what_its_commit_does_is_what_each_record_says(
     batch, spans = batch_of(records), spans_of(mask)
     written = batch.states_to_write(spans)
 
-    said = {offset: (state, count) for first, last, state, count in written.states for offset in range(first, last + 1)}
+    said = {
+        offset: (state, count) for first, last, state, count, _ in written.states for offset in range(first, last + 1)
+    }
     expected = {
         offset: (code & STATE_MASK, count)
         for offset, ((code, count), is_in) in enumerate(zip(records, mask, strict=True), FIRST)
@@ -81,13 +85,13 @@ def test_what_a_write_says_and_what_its_commit_does_is_what_each_record_says(
     assert (written.max_count, written.sum_counts) == (max(finished, default=0), sum(finished))
 
     told = list(zip(records, mask, strict=True))
-    illegal = [FIRST + at for at, ((code, _), is_in) in enumerate(told) if is_in and code < STATE_ARCHIVED]
+    illegal = [FIRST + at for at, ((code, _), is_in) in enumerate(told) if is_in and COMMIT[code] == ILLEGAL]
     if illegal:
         before = [batch.lock_at(offset) for offset in range(batch.first, batch.last + 1)]
         with pytest.raises(IllegalTransitionError, match=rf"^offset {illegal[0]} is "):
             batch.settle(spans, COMMIT)
         assert [batch.lock_at(offset) for offset in range(batch.first, batch.last + 1)] == before
-        mask = [is_in and code >= STATE_ARCHIVED for (code, _), is_in in told]
+        mask = [is_in and COMMIT[code] != ILLEGAL for (code, _), is_in in told]
         spans = spans_of(mask)
         if not spans:
             return
@@ -96,6 +100,14 @@ def test_what_a_write_says_and_what_its_commit_does_is_what_each_record_says(
     arrived = [is_in and code in PENDING_CODES for (code, _), is_in in zip(records, mask, strict=True)]
     after = [batch.lock_at(offset) for offset in range(batch.first, batch.last + 1)]
     assert [code for code, *_ in after] == [
-        code & STATE_MASK if gone else code for (code, _), gone in zip(records, arrived, strict=True)
+        code & ~PENDING if gone else code for (code, _), gone in zip(records, arrived, strict=True)
     ]
     assert [(member, deadline) for *_, member, deadline in after] == [("", 0) if gone else ("m", 9) for gone in arrived]
+
+
+@pytest.mark.parametrize(
+    ("start_offset", "parts"),
+    [(3, [(5, 9)]), (5, [(5, 9)]), (6, [(5, 5), (6, 9)]), (9, [(5, 8), (9, 9)]), (10, [(5, 9)])],
+)
+def test_a_span_is_cut_at_the_start_offset(start_offset: int, parts: list[tuple[int, int]]) -> None:
+    assert split_at(5, 9, start_offset) == parts

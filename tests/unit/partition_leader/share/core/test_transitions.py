@@ -46,11 +46,11 @@ def test_one_type_for_each_offset() -> None:
     write = bench.persisted()
     assert write.start_offset == 1
     assert write.delivery_complete_count == 4
-    assert [tuple(b) for b in write.state_batches] == [(at, at, 2 - at % 2 * 2, 1) for at in range(1, 10)]
+    assert [tuple(b[:4]) for b in write.state_batches] == [(at, at, 2 - at % 2 * 2, 1) for at in range(1, 10)]
     assert bench.fetch("N", until=9) == [(at, at, 2) for at in range(1, 10, 2)]
 
 
-@pytest.mark.rule("T9", "T15", "PL-904", "PL-905", "PL-125")
+@pytest.mark.rule("T9", "T15", "PL-904", "PL-905", "PL-125", "X2")
 def test_reject_goes_to_the_dead_letter_queue() -> None:
     bench = fetched(dlq_enabled=True)
     bench.ack("M", (2, 3, REJECT), (4, 4, GAP))
@@ -67,7 +67,7 @@ def test_renew_gives_a_full_lock_without_a_write() -> None:
     bench = fetched()
     bench.now += LOCK_MS - 1
     op = bench.ack("M", (0, 4, RENEW))
-    assert bench.replies[op] == fx.Reply(op, None, False)
+    assert bench.replies[op] == fx.Reply(op, None, False, [0, 0, 0, 0, 5])
     bench.pass_time(1)
     assert bench.records() == [(0, 4, 1, 1), (5, 9, 0, 1)]
     bench.persisted()
@@ -87,7 +87,7 @@ def test_renewals_stay_when_the_request_is_refused_later() -> None:
     assert isinstance(bench.acked("M", (0, 9, RENEW)), InvalidRecordStateError)
 
 
-@pytest.mark.rule("T12", "PL-305", "PL-306", "PL-214", "PL-406")
+@pytest.mark.rule("T12", "PL-305", "PL-306", "PL-214", "PL-406", "X2", "X3")
 def test_locks_that_end_together_make_one_write() -> None:
     bench = Bench(log=[(0, 9), (10, 19)])
     bench.fetch(max_records=5)
@@ -96,11 +96,12 @@ def test_locks_that_end_together_make_one_write() -> None:
     effects = bench.pass_time(LOCK_MS)
     assert written(one(effects, fx.Persist)) == (0, 0, [(0, 19, 0, 1)])
     assert one(effects, fx.Persist).counters.n_timeout == 20
+    assert one(effects, fx.Persist).cause == fx.CAUSE_LOCK_EXPIRY
     assert one(effects, fx.Wake) is not None
     assert isinstance(bench.acked("M", (0, 9, ACCEPT)), InvalidRecordStateError)  # PL-308
 
 
-@pytest.mark.rule("T12", "PL-104")
+@pytest.mark.rule("T12", "PL-104", "X3")
 def test_expiry_reads_the_limit_of_that_moment() -> None:
     bench = fetched()
     bench.set(delivery_count_limit=1)
@@ -117,14 +118,16 @@ def test_expiry_at_the_limit_writes_before_the_dead_letter_queue(succeeds: bool)
     bench.pass_time(LOCK_MS)
     assert written(bench.writes[0]) == (0, 0, [(0, 9, 3, 1)])
     assert not bench.dead
-    if succeeds:
-        bench.persisted()
-    else:
+    if not succeeds:
         bench.failed(CoordinatorNotAvailableError(), unknown=True)
-    assert len(bench.dead) == 1
+        assert not bench.dead, "nobody knows whether it is stored as Archiving"
+        bench.pass_time(5_000)
+        assert written(bench.writes[0]) == (0, 0, [(0, 9, 3, 1)])
+    bench.persisted()
+    assert [letter.ranges for letter in bench.dead] == [((0, 9, 1),)]
 
 
-@pytest.mark.rule("T13", "PL-520", "12.4", "PL-106")
+@pytest.mark.rule("T13", "PL-520", "12.4", "PL-106", "X2")
 def test_a_closed_session_gives_back_what_it_holds_and_the_count_stays() -> None:
     bench = Bench(log=[(0, 9), (10, 19)])
     bench.fetch("M", max_records=5)
@@ -173,6 +176,34 @@ def test_a_pending_release_that_the_log_start_passes_stays_archived() -> None:
     assert bench.core.next_fetch_offset() == 5
 
 
+@pytest.mark.rule("12.26", "PL-620")
+def test_what_is_held_below_the_start_offset_does_not_stop_it() -> None:
+    bench = fetched()
+    bench.do(ev.LogStartMoved(5))
+    assert bench.acked("M", (5, 9, ACCEPT)) is None
+    assert bench.spso == 10
+
+
+@pytest.mark.rule("12.19")
+def test_records_that_the_start_offset_passes_are_forgotten_and_not_archived() -> None:
+    bench = fetched()
+    bench.ack("M", (0, 4, ACCEPT), (5, 5, REJECT))
+    assert written(bench.persisted()) == (6, 0, [])
+    assert bench.records() == [(6, 9, 1, 1)]
+
+
+@pytest.mark.rule("PL-309")
+def test_a_new_leader_holds_nobodys_records_and_waits_for_no_lock() -> None:
+    """Of what a leader held when it went, its successor has what was stored: available, with its count."""
+    bench = Bench(batches=(StateBatch(0, 4, 0, 2),), log=[(0, 9)])
+    bench.pass_time(10 * LOCK_MS)
+    assert bench.persisted().counters == fx.Counters()  # it only says that it leads now
+    assert bench.records() == [(0, 4, 0, 2)]
+    assert bench.core.next_deadline() is None
+    assert bench.fetch() == [(0, 4, 3), (5, 9, 1)]
+    assert bench.core.next_deadline() == bench.now + LOCK_MS
+
+
 @pytest.mark.rule("PL-620", "PL-123")
 def test_the_log_start_empties_what_lies_below_it() -> None:
     bench = fetched()
@@ -202,6 +233,18 @@ def test_available_records_that_the_log_has_lost_are_archived() -> None:
     assert not bench.writes
     bench.pass_time(5_000)
     assert written(bench.persisted()) == (10, 0, [])
+
+
+@pytest.mark.rule("T17", "PL-226", "PL-621")
+def test_records_that_the_log_has_lost_in_the_middle_are_written_as_archived() -> None:
+    bench = Bench(log=[(0, 9), (10, 19), (20, 29)])
+    bench.fetch(batch_size=10)
+    bench.acked("M", (10, 29, RELEASE))
+    del bench.log[1]
+    assert bench.fetch() == [(20, 29, 2)]
+    assert not bench.writes
+    bench.pass_time(5_000)
+    assert written(bench.persisted()) == (0, 10, [(10, 19, 4, 1)])
 
 
 @pytest.mark.rule("T19", "PL-001", "PL-002", "PL-705", "PL-202", "PL-407")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kip932.errors import InvalidRequestError
@@ -34,6 +36,30 @@ def test_well_formed_acknowledgements() -> None:
     check_acknowledgements([AckBatch(0, 1, (4, 1))], True)
     check_acknowledgements([AckBatch(0, 1, (1,))], True)
     check_acknowledgements([], False)
+
+
+@pytest.mark.rule("PL-930")
+@pytest.mark.parametrize(
+    ("batches", "says"),
+    [
+        ([(0, 4, (2,), (1, 2))], "2 release delays for offsets 0-4; expected none, one for all or 5"),
+        ([(0, 1, (2,), (1, 2, 3))], "3 release delays"),
+        ([(0, 4, (2,), (-2,))], "release delay -2 ms for offsets 0-4; expected 0 or more, or -1"),
+        ([(0, 4, (2,), (60_001,))], "60001 ms for offsets 0-4 is above 60000 ms, which sharegroups.retry.delay.max.ms"),
+        ([(0, 1, (2,), (5,)), (2, 2, (1,), (0,))], "release delay 0 ms for offset 2, whose acknowledge type is 1"),
+        ([(0, 2, (2, 2, 3), (7,))], "release delay 7 ms for offset 2, whose acknowledge type is 3"),
+        ([(0, 2, (2, 0, 2), (7, 8, -1))], "release delay 8 ms for offset 1, whose acknowledge type is 0"),
+    ],
+)
+def test_delays_that_cannot_be(batches: list[tuple[Any, ...]], says: str) -> None:
+    with pytest.raises(InvalidRequestError, match=says):
+        check_acknowledgements([AckBatch(*batch) for batch in batches], False, 60_000)
+
+
+@pytest.mark.rule("PL-930")
+def test_well_formed_delays() -> None:
+    batches = [(0, 4, (2,), (60_000,)), (5, 6, (2,), (0, -1)), (7, 9, (1, 2, 4), (-1, 3, -1)), (10, 10, (1,), (-1,))]
+    check_acknowledgements([AckBatch(*batch) for batch in batches], True, 60_000)
 
 
 @pytest.mark.rule("PL-322", "PL-423", "PL-237")

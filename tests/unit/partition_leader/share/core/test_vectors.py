@@ -7,6 +7,7 @@ import pytest
 from kip932.errors import CoordinatorNotAvailableError, InvalidRecordStateError, InvalidRequestError
 from kip932.state_batches import StateBatch
 from partition_leader.share.core import events as ev
+from tests.support.batch_headers import Header
 from tests.unit.partition_leader.share.core.bench import LOCK_MS, Bench, written
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
@@ -97,12 +98,15 @@ def test_a_duplicate_acknowledgement_succeeds_without_a_write() -> None:
 
 
 def expired_at_limit() -> Bench:
-    """One record, archived by its lock at the delivery limit: memory has passed it, no write is confirmed."""
-    bench = Bench(batches=(StateBatch(0, 0, 0, 4),), log=[(0, 0)])
+    """Record 1 was accepted, then 0 was archived by its lock at the delivery limit: memory has passed both, and no
+    write has confirmed that start offset."""
+    bench = Bench(batches=(StateBatch(0, 0, 0, 4),), log=[(0, 0), (1, 1)])
     bench.set(delivery_count_limit=5)
-    assert bench.fetch() == [(0, 0, 5)]
+    assert bench.fetch(until=0) == [(0, 0, 5)]
+    assert bench.fetch() == [(1, 1, 1)]
+    assert bench.acked("M", (1, 1, ACCEPT)) is None
     bench.pass_time(LOCK_MS)
-    assert bench.spso == 1
+    assert bench.spso == 2
     assert len(bench.writes) == 1
     return bench
 
@@ -110,13 +114,13 @@ def expired_at_limit() -> Bench:
 @pytest.mark.rule("PL-404", "INV-4", "INV-11")
 def test_a_no_op_by_a_start_offset_that_is_not_stored_waits_for_a_write_of_it() -> None:
     bench = expired_at_limit()
-    op = bench.ack("M", (0, 0, ACCEPT))
+    op = bench.ack("M", (1, 1, ACCEPT))
     assert op not in bench.replies
     bench.persisted()
     assert op not in bench.replies
-    assert written(bench.persisted()) == (1, 0, [])
+    assert written(bench.persisted()) == (2, 0, [])
     assert (bench.replies[op].error, bench.replies[op].persisted) == (None, True)
-    again = bench.ack("M", (0, 0, ACCEPT))
+    again = bench.ack("M", (1, 1, ACCEPT))
     assert not bench.writes
     assert bench.error(again) is None
 
@@ -124,7 +128,7 @@ def test_a_no_op_by_a_start_offset_that_is_not_stored_waits_for_a_write_of_it() 
 @pytest.mark.rule("PL-404", "INV-4", "INV-11")
 def test_when_that_write_fails_the_no_op_does() -> None:
     bench = expired_at_limit()
-    op = bench.ack("M", (0, 0, ACCEPT))
+    op = bench.ack("M", (1, 1, ACCEPT))
     bench.failed(CoordinatorNotAvailableError())
     bench.failed(CoordinatorNotAvailableError())
     assert isinstance(bench.error(op), CoordinatorNotAvailableError)
@@ -226,15 +230,31 @@ def test_a_lock_that_ran_out_during_a_failed_write_frees_the_record() -> None:
     assert bench.fetch("N", max_records=5) == [(0, 9, 2)]
 
 
+@pytest.mark.scenario("S-129")
+@pytest.mark.rule("PL-803", "T18")
+def test_aborted_ranges_are_cut_out_of_acquired_ranges() -> None:
+    spans, aborted = [(10, 14), (15, 19), (20, 34), (50, 57), (58, 67), (70, 74)], {10: 1, 58: 2, 70: 3}
+    bench = Bench(10)
+    bench.log = [Header(first, last, aborted.get(first, 9), is_transactional=True) for first, last in spans]
+    ended = tuple(ev.AbortedTransaction(aborted[first], first, last + 1) for first, last in spans if first in aborted)
+    got = bench.fetch(max_records=100, batch_size=10, committed=True, aborted=ended)
+    assert got == [(15, 19, 1), (20, 49, 1), (50, 57, 1), (68, 69, 1)]
+    assert bench.core.next_fetch_offset() == 75
+    assert bench.spso == 15, "what lies in front was archived, without a lock"
+    assert bench.records() == [(15, 57, 1, 1), (58, 67, 4, 1), (68, 69, 1, 1), (70, 74, 4, 1)]
+    bench.acked("M", *((first, last, ACCEPT) for first, last, _ in got))
+    assert bench.spso == 75
+
+
 @pytest.mark.rule("V18", "T18", "PL-803", "PL-804")
 def test_read_committed_hides_aborted_records_but_not_markers() -> None:
     bench = Bench()
     bench.log = [
-        ev.LogBatch(0, 9, producer_id=5, is_transactional=True),
-        ev.LogBatch(10, 10, producer_id=5, is_transactional=True, is_control=True, is_abort=True),
-        ev.LogBatch(11, 20),
+        Header(0, 9, producer_id=5, is_transactional=True),
+        Header(10, 10, producer_id=5, is_transactional=True, is_control=True, is_abort=True),
+        Header(11, 20),
     ]
-    aborted = (ev.AbortedTransaction(5, 0),)
+    aborted = (ev.AbortedTransaction(5, 0, 10),)
     assert bench.fetch(committed=True, aborted=aborted) == [(10, 20, 1)]
     assert bench.spso == 10
     assert bench.records() == [(10, 20, 1, 1)] or bench.records()[0][:2] == (10, 20)

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from partition_leader.share.core.effects import AcquiredRange
 from partition_leader.share.core.events import AbortedTransaction
 from partition_leader.share.core.visibility import aborted_spans, without
-from partition_leader.topic_log.core.batch import CONTROL_ABORT, LogBatch
+from partition_leader.topic_log.core.batch import CONTROL_ABORT, CONTROL_COMMIT, LogBatch
 
 A, B = 71, 72
-CONTROL_COMMIT = CONTROL_ABORT + 1
 
 
 def written(base: int, producer: int, *, transactional: bool = True) -> LogBatch:
@@ -40,22 +39,28 @@ def test_an_aborted_transaction_hides_its_producers_batches_up_to_its_marker_and
         written(10, A),
     ]
     assert aborted_spans(batches, []) == []
-    assert aborted_spans(batches, [AbortedTransaction(A, 0)]) == [(0, 1), (6, 7)]
-    assert aborted_spans(batches, [AbortedTransaction(A, 10)]) == [(10, 11)]
+    assert aborted_spans(batches, [AbortedTransaction(A, 0, 9)]) == [(0, 1), (6, 7)]
+    assert aborted_spans(batches, [AbortedTransaction(A, 10, 12)]) == [(10, 11)]
 
 
 @pytest.mark.parametrize(("first", "hidden"), [(0, [(4, 5)]), (5, [(4, 5)]), (6, [])])
 def test_a_transaction_begins_with_the_batch_that_holds_its_first_offset(
     first: int, hidden: list[tuple[int, int]]
 ) -> None:
-    assert aborted_spans([written(4, A), marker(6, A)], [AbortedTransaction(A, first)]) == hidden
+    assert aborted_spans([written(4, A), marker(6, A)], [AbortedTransaction(A, first, 6)]) == hidden
 
 
 def test_transactions_of_several_producers_are_told_apart_in_whatever_order_they_are_named() -> None:
     batches = [written(0, A), written(2, B), marker(4, B), written(5, B), written(7, A), marker(9, A)]
-    named = [AbortedTransaction(B, 2), AbortedTransaction(A, 0)]
+    named = [AbortedTransaction(B, 2, 4), AbortedTransaction(A, 0, 9)]
     assert aborted_spans(batches, named) == [(0, 1), (2, 3), (7, 8)]
     assert aborted_spans(batches, named[::-1]) == [(0, 1), (2, 3), (7, 8)]
+
+
+@pytest.mark.rule("PL-803")
+def test_a_marker_that_cannot_be_read_hides_nothing_of_what_follows() -> None:
+    batches = [written(0, A), written(3, A)]  # the marker at 2 is damaged
+    assert aborted_spans(batches, [AbortedTransaction(A, 0, 2)]) == [(0, 1)]
 
 
 def test_ranges_are_cut_around_what_is_hidden_and_keep_their_counts() -> None:

@@ -170,7 +170,7 @@ def test_terminal_records_at_the_stored_start_are_passed_over_when_it_is_loaded(
     assert bench.fetch() == [(105, 109, 2)]
 
 
-@pytest.mark.rule("PL-609", "12.3")
+@pytest.mark.rule("PL-609", "12.3", "X2")
 def test_a_resolved_start_offset_is_written_before_anything_is_served() -> None:
     bench = Bench(100, resolved=True, log=[(100, 109)])
     assert bench.core.status is Status.INITIALIZING

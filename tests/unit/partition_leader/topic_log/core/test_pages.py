@@ -21,5 +21,6 @@ def test_pages_follow_the_log_start() -> None:
     assert largest.max_batch == 1_000
     assert index.size == 10_020
     assert index.resume(0) == 1_000, "the short page is read again"
+    assert index.resume(0) == 1_000, "a full page that begins at the log start is not read again"
     assert index.resume(1_500) == 1_500
     assert index.size == 0

@@ -108,6 +108,20 @@ def test_absent_numbers_are_null() -> None:
     assert row["delivery_complete_count"] is None
     assert row["n_accept"] is None
     assert "state_epoch" not in row
+    value = pb.ShareSnapshot(state_epoch=-1, leader_epoch=-1, start_offset=-1, delivery_complete_count=-1)
+    key = pb.ShareStateRecord(key=pb.ShareStateRecord.Key(group_id="G1", topic_id=TOPIC), snapshot=value)
+    for batch in (decode_page, lambda _, entries: decode_fast(entries)):
+        row = batch(Kind.SHARE_STATE, [RawEntry(STREAM, AT, "S", key.SerializeToString())]).to_pylist()[0]
+        absent = (
+            "ts",
+            "state_epoch",
+            "leader_epoch",
+            "start_offset",
+            "delivery_complete_count",
+            "create_ts",
+            "write_ts",
+        )
+        assert [row[name] for name in absent] == [None] * len(absent)
 
 
 def test_a_tombstone_has_its_key_only() -> None:
@@ -116,7 +130,7 @@ def test_a_tombstone_has_its_key_only() -> None:
     assert "start_offset" not in row
 
 
-@pytest.mark.rule("PM-13", "PM-17", "X1", "X7")
+@pytest.mark.rule("PM-17", "X1", "X7")
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
@@ -164,6 +178,8 @@ def test_a_tombstone_has_its_key_only() -> None:
             {"record_type": "member", "tombstone": True, "reason": "expired"},
         ),
         (r.ColdCopy(r.GroupMetadata("g", 7, -5, 3)), {"record_type": "group", "cause": 64}),
+        (r.DeletedGroup("g", 7, 9), {"record_type": "deleted_group", "group_epoch": 7, "tombstone": False}),
+        (r.Tombstone(r.DELETED, "g"), {"record_type": "deleted_group", "tombstone": True}),
     ],
 )
 def test_group_records_become_rows(record: r.Record, expected: dict[str, object]) -> None:

@@ -22,7 +22,7 @@ LATER = b"\xfa\x3f\x03new"  # field 1023, which this build does not know
 INT = st.integers(0, 2**31 - 1)
 LONG = st.integers(0, 2**63 - 1)
 KEYS = st.builds(SharePartitionKey, st.text(max_size=5), st.sampled_from([TOPIC, bytes(16)]), INT)
-BATCHES = st.lists(st.builds(StateBatch, LONG, LONG, st.integers(0, 4), INT), max_size=3).map(tuple)
+BATCHES = st.lists(st.builds(StateBatch, LONG, LONG, st.integers(0, 4), INT, LONG), max_size=3).map(tuple)
 SOME = st.none() | INT
 ANY = st.none() | LONG
 STATS = st.builds(WriteStats, INT, SOME, SOME, SOME, SOME, SOME, SOME, ANY, ANY, ANY)
@@ -65,7 +65,7 @@ def same(entries: list[RawEntry], *, light: bool = False) -> None:
     assert quick.equals(slow)
 
 
-@pytest.mark.rule("PM-68")
+@pytest.mark.rule("PM-5", "PM-68")
 @UNHURRIED
 @given(st.lists(WRITTEN, max_size=6), st.booleans())
 def test_both_decoders_give_equal_batches(entries: list[RawEntry], light: bool) -> None:

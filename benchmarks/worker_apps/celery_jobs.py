@@ -1,0 +1,33 @@
+"""Celery's side, with the settings that its documentation names for many short tasks."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from celery import Celery  # type: ignore[import-not-found,unused-ignore] # of the extra `bench`
+
+from benchmarks.worker_apps.marks import mark
+
+app = Celery("bench", broker=os.environ.get("BENCH_STORE", "redis://127.0.0.1:6379/0"))
+app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=64, task_acks_late=True)
+
+
+@app.task(name="nothing")  # type: ignore[untyped-decorator,unused-ignore]
+def nothing(sent_ns: int) -> None:
+    """Do nothing but the mark."""
+    mark(sent_ns)
+
+
+def send(count: int, per_second: float) -> None:
+    """Send jobs; 0 for as fast as it goes."""
+    began = time.monotonic()
+    for number in range(count):
+        if per_second:
+            time.sleep(max(0.0, began + number / per_second - time.monotonic()))
+        nothing.delay(time.monotonic_ns())
+
+
+if __name__ == "__main__":
+    send(int(sys.argv[1]), float(sys.argv[2]))

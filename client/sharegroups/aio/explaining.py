@@ -1,0 +1,108 @@
+"""Asks why records are not delivered: their leader, and beside it the group's coordinator (CL-90, PL-820)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from kip932.api.v1.explain_record_pb2 import ExplainRecordResponse
+from kip932.errors import (
+    GroupIdNotFoundError,
+    InQuarantineError,
+    KafkaError,
+    NotLeaderOrFollowerError,
+    RequestTimedOutError,
+    error_for,
+)
+from kip932.ids import TopicIdPartition, TopicPartition
+from sharegroups import wire
+from sharegroups.admin_values import Node, RecordsExplained, ShareGroupDescription
+from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.explain_messages import request_for, told
+from sharegroups.explanations import completed
+
+#: How long the group's coordinator may take; without it the answer lacks the members only.
+DESCRIBE_S: Final = 5.0
+#: Sends the leader of each partition one call with its partitions; what came of each.
+AtLeaders = Callable[[Iterable[TopicPartition], Any], Awaitable[dict[TopicPartition, Any]]]
+
+
+class Question(NamedTuple):
+    """The records from one offset to another, inclusive, of a group's partition."""
+
+    group_id: str
+    partition: TopicPartition
+    offset: int
+    last_offset: int
+
+
+async def explained(
+    cluster: Cluster,
+    question: Question,
+    timeout_s: float,
+    at_leaders: AtLeaders,
+    describe: Callable[[str], Awaitable[ShareGroupDescription]],
+) -> RecordsExplained:
+    """The leader's answer, with the group's members. Raises KafkaError; of the coordinator's failures only that there
+    is no such group, or that it is in quarantine: without its members the answer still says most."""
+    answer, group = await asyncio.gather(
+        _told(cluster, question, timeout_s, at_leaders), _described(describe, question.group_id), return_exceptions=True
+    )
+    # A group that is not there, or not served until an operator acts, says more than what the leader makes of it.
+    if isinstance(group, BaseException) and (
+        isinstance(group, GroupIdNotFoundError | InQuarantineError) or not isinstance(group, KafkaError)
+    ):
+        raise group
+    if isinstance(answer, BaseException):
+        raise answer
+    if isinstance(group, ShareGroupDescription):
+        return completed(answer, group)
+    assert isinstance(group, KafkaError)
+    return replace(answer, group_error=group)
+
+
+async def _described(
+    describe: Callable[[str], Awaitable[ShareGroupDescription]], group_id: str
+) -> ShareGroupDescription:
+    try:
+        async with asyncio.timeout(DESCRIBE_S):
+            return await describe(group_id)
+    except TimeoutError:
+        raise RequestTimedOutError(
+            f"the coordinator of group {group_id!r} did not answer within {DESCRIBE_S:g} s"
+        ) from None
+
+
+async def _told(cluster: Cluster, question: Question, timeout_s: float, at_leaders: AtLeaders) -> RecordsExplained:
+    """The leader's answer; a leader that has moved is looked up again until the time is over. Raises KafkaError."""
+    group_id, partition = question.group_id, question.partition
+
+    async def call(address: str, parts: dict[TopicIdPartition, TopicPartition]) -> dict[TopicPartition, Any]:
+        (key,) = parts
+        request = request_for(group_id, key, question.offset, question.last_offset)
+        response = await cluster.transport.call(address, wire.EXPLAIN_RECORD, request, timeout_s)
+        return {partition: error_for(response.error_code, response.error_message) or (address, response)}
+
+    backoff = cluster.backoff()
+    last: KafkaError | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                found = (await at_leaders([partition], call))[partition]
+                if not isinstance(found, KafkaError):
+                    return _value(cluster, question, *found)
+                if not isinstance(found, NotLeaderOrFollowerError):
+                    raise found
+                last = found
+                await asyncio.sleep(backoff.next_ms() / 1000)
+    except TimeoutError:
+        text = f"the leader of {partition.topic}-{partition.partition} did not answer within {timeout_s:g} s"
+        raise last or RequestTimedOutError(text) from None
+
+
+def _value(cluster: Cluster, question: Question, address: str, response: ExplainRecordResponse) -> RecordsExplained:
+    host, _, port = address.rpartition(":")
+    leader = Node(cluster.node_at(address), host, int(port))
+    return told(question.group_id, question.partition, leader, response)

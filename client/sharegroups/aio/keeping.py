@@ -1,0 +1,244 @@
+"""Keeps locks alive in the background: renews the records that `keep_alive` was given until they are acknowledged.
+
+Rules CL-94 to CL-96. A renewal does not take the record out of the application's hands, as AcknowledgeType.RENEW does
+(CL-27): its message stays the one to acknowledge. Everything here runs in the consumer's loop; times are ms of its
+clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from kip932.errors import FencedMemberEpochError, InvalidRecordStateError, KafkaError, NetworkError
+from sharegroups import arguments
+from sharegroups.aio.ack_ledger import AckLedger
+from sharegroups.aio.ack_outbox import PendingAck
+from sharegroups.aio.share_session import ShareSession
+from sharegroups.core.membership import Membership
+from sharegroups.core.renewals import halves, is_over, renewal_batches, renewal_due_ms
+from sharegroups.errors import IllegalStateError
+from sharegroups.messages import Delivered, Message, delivered_of
+
+log = logging.getLogger(__name__)
+
+#: How often the keeper looks for sessions that ended and for fenced members, ms.
+_LOOK_MS: Final = 1_000
+
+OnLost = Callable[[list[Message]], None]
+
+
+class Kept:
+    """Records whose locks are kept alive; what `keep_alive` returns hands it to the application.
+
+    `on_lost` is called in the consumer's loop with the messages whose lock was lost, once for each of them.
+    """
+
+    def __init__(self, messages: Message | Iterable[Message], on_lost: OnLost | None = None) -> None:
+        instead = "keep_alive(message) or keep_alive(messages)"
+        given = [messages] if isinstance(messages, Message) else messages
+        self.messages: list[Message] = arguments.items("keep_alive", given, "messages of poll()", Message, instead)
+        self.error: KafkaError | None = None
+        self._on_lost = on_lost
+        self._lost: list[tuple[Delivered, frozenset[int]]] = []
+
+    @property
+    def lost(self) -> bool:
+        """Whether a lock was lost: that record is delivered again, and its acknowledgement is refused."""
+        return self.error is not None
+
+    def is_lost(self, message: Message) -> bool:
+        """Whether the lock of this record was lost."""
+        if not self._lost:
+            return False
+        part, offset = delivered_of(message), message.offset()
+        return any(lost is part and offset in offsets for lost, offsets in self._lost)
+
+    def check(self) -> None:
+        """Raise the error by which a lock was lost, if one was; call it between the steps of a long job."""
+        if self.error is not None:
+            raise self.error
+
+    def lose(self, part: Delivered, offsets: set[int], error: KafkaError) -> None:
+        """These locks are lost; the keeper calls it."""
+        self.error = self.error or error
+        self._lost.append((part, frozenset(offsets)))
+        if self._on_lost is not None:
+            lost = [one for one in self.messages if delivered_of(one) is part and one.offset() in offsets]
+            self._on_lost(lost)
+
+
+@dataclass(slots=True, eq=False)
+class _Renewing:
+    """The kept records of one delivery. `locked_ms`: since when they are surely locked, by the last renewal."""
+
+    owners: dict[int, Kept]
+    locked_ms: int
+    in_flight: bool = False
+    #: Offsets that wait to be renewed in requests of their own, since a renewal of all of them was refused.
+    waiting: deque[list[int]] = field(default_factory=deque)
+
+
+class Keeper:
+    """The kept records of one consumer."""
+
+    def __init__(self, ledger: AckLedger, membership: Membership) -> None:
+        self._ledger = ledger
+        self._membership = membership
+        self._parts: dict[Delivered, _Renewing] = {}
+        self._fenced = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, kept: Kept) -> None:
+        """Keep these records from now on. Raises IllegalStateError: implicit mode, or a record is not in flight."""
+        if not self._ledger.explicit:
+            raise IllegalStateError(
+                "keep_alive needs share.acknowledgement.mode=explicit: only there is a record acknowledged by itself"
+            )
+        for message in kept.messages:
+            if not delivered_of(message).delivery.in_flight(message.offset()):
+                raise IllegalStateError(
+                    f"{message!r} cannot be kept alive: it is not in your hands; its acknowledgement has been sent"
+                )
+        if not self._parts:
+            self._fenced = self._membership.fenced
+        for message in kept.messages:
+            part = delivered_of(message)
+            renewing = self._parts.get(part)
+            if renewing is None:
+                renewing = self._parts[part] = _Renewing({}, part.acquired_ms)
+            renewing.owners[message.offset()] = kept
+            part.kept = renewing.owners
+        if self._timer is not None:
+            self._timer.cancel()
+        self._look()
+
+    def end(self, kept: Kept) -> None:
+        """Keep these records no longer: the locks of those that are not acknowledged end in their time."""
+        for message in kept.messages:
+            part = delivered_of(message)
+            renewing = self._parts.get(part)
+            if part.kept is not None and part.kept.get(message.offset()) is kept:
+                del part.kept[message.offset()]
+            if renewing is not None and not renewing.owners:
+                del self._parts[part]
+
+    def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
+        """The outcome of a renewal is final."""
+        part = ack.delivered
+        renewing = self._parts.get(part)
+        if renewing is None:
+            return
+        renewing.in_flight = False
+        asked = [offset for batch in ack.batches for offset in range(batch.first, batch.last + 1)]
+        if error is None:
+            self._renewed(part, renewing, ack.sent_ms)
+        elif isinstance(error, InvalidRecordStateError):
+            self._refused(part, renewing, asked, error)
+        else:
+            self._lose(part, asked, error)
+        if renewing.waiting and part in self._parts:
+            self._send(part, renewing, renewing.waiting.popleft())
+
+    def close(self) -> None:
+        """Renew nothing any more."""
+        self._parts.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # Steps.
+
+    def _look(self) -> None:
+        """Renew what is due, give up what is lost, and come again while anything is kept."""
+        self._timer = None
+        now_ms = _now_ms()
+        fenced = self._membership.fenced != self._fenced or self._membership.fatal is not None
+        self._fenced = self._membership.fenced
+        next_ms = now_ms + _LOOK_MS
+        for part, renewing in list(self._parts.items()):
+            if part.delivery.finished:
+                del self._parts[part]
+            elif fenced:
+                why = "the group has put this member out, or it has left; its locks may be another member's by now"
+                self._lose(part, list(renewing.owners), FencedMemberEpochError(why))
+            elif _is_gone(part):
+                self._lose(part, list(renewing.owners), NetworkError("the connection to the partition's leader ended"))
+            elif is_over(renewing.locked_ms, part.lock_ms, now_ms):
+                why = "no renewal was confirmed before it ended: the process was suspended, or the leader silent"
+                self._lose(part, list(renewing.owners), InvalidRecordStateError(why))
+            elif not renewing.in_flight:
+                due_ms = renewal_due_ms(renewing.locked_ms, part.lock_ms)
+                if due_ms <= now_ms:
+                    self._send(part, renewing, list(renewing.owners))
+                else:
+                    next_ms = min(next_ms, due_ms)
+        if self._parts:
+            self._arm(next_ms)
+
+    def _arm(self, at_ms: int) -> None:
+        """Look at this time, unless that is done earlier anyway."""
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            if self._timer.when() * 1000 <= at_ms:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(max(1, at_ms - _now_ms()) / 1000, self._look)
+
+    def _send(self, part: Delivered, renewing: _Renewing, offsets: list[int]) -> None:
+        held = sorted(offset for offset in offsets if part.delivery.in_flight(offset))
+        if not held:
+            return
+        renewing.in_flight = True
+        left_ms = renewing.locked_ms + (part.lock_ms or _LOOK_MS) - _now_ms()
+        ack = PendingAck(part, renewal_batches(held), 0, unseen=True, told=self.settled)
+        self._ledger.send([ack], max(1, left_ms))
+
+    def _renewed(self, part: Delivered, renewing: _Renewing, sent_ms: int) -> None:
+        if renewing.waiting:
+            return  # the others' locks still end when they did
+        renewing.locked_ms = sent_ms
+        self._arm(renewal_due_ms(sent_ms, part.lock_ms))
+        if len(renewing.owners) >= part.delivery.unacknowledged:
+            part.acquired_ms = sent_ms  # for the warnings of CL-81: no other record of it is in the application's hands
+
+    def _refused(self, part: Delivered, renewing: _Renewing, asked: list[int], error: KafkaError) -> None:
+        """One offset that is not ours has all of a request refused. What was acknowledged meanwhile is no loss."""
+        held = [offset for offset in asked if part.delivery.in_flight(offset)]
+        if len(held) < len(asked):
+            if held:
+                renewing.waiting.append(held)
+        elif len(held) == 1:
+            self._lose(part, held, error)
+        else:
+            renewing.waiting.extend(halves(held))
+
+    def _lose(self, part: Delivered, offsets: list[int], error: KafkaError) -> None:
+        renewing = self._parts[part]
+        by_owner: dict[Kept, set[int]] = {}
+        for offset in offsets:
+            if part.delivery.in_flight(offset) and (owner := renewing.owners.get(offset)) is not None:
+                by_owner.setdefault(owner, set()).add(offset)
+        # `part.kept` keeps them: poll() does not ask for the acknowledgement of a record that was lost.
+        renewing.owners = {offset: owner for offset, owner in renewing.owners.items() if offset not in offsets}
+        if not renewing.owners:
+            del self._parts[part]
+        for owner, lost in by_owner.items():
+            numbers = ", ".join(map(str, sorted(lost)[:10])) + (f" and {len(lost) - 10} more" if len(lost) > 10 else "")
+            told = type(error)(f"the lock of {part.place} offset {numbers} is lost: {error.message}")
+            log.warning("%s. It is delivered again; what its job still does is done twice.", told.message)
+            owner.lose(part, lost, told)
+
+
+def _is_gone(part: Delivered) -> bool:
+    """Whether the session that delivered the records has ended, also when nothing has been sent since."""
+    session = part.session
+    assert isinstance(session, ShareSession)
+    return part.generation != session.generation or session.link.has_ended
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)

@@ -1,0 +1,67 @@
+"""Finds the record that a headers-only letter is about, while its topic still has it (CT-124, CT-125)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from kip932.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kip932.ids import TopicPartition
+from sharegroups.admin import Admin
+from sharegroups.admin_values import ReadRecord, RecordsRead
+from sharegroups.cli.dlq.reading import SKEW_MS
+from sharegroups.core.dead_letters import Origin
+
+#: Pages of origin topics that are kept: letters mostly come in the order of their origins, of several partitions.
+_PAGES_MAX: Final = 4
+
+
+class Origins:
+    """Looks records up by partition and offset; reads a page, and keeps a few."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+        self._pages: OrderedDict[TopicPartition, tuple[int, RecordsRead]] = OrderedDict()
+
+    def find(self, origin: Origin, stored_ms: int) -> ReadRecord | str:
+        """The record, or why it is not there. `stored_ms`: when its letter was stored. Raises KafkaError when the
+        partition cannot be read now."""
+        place = TopicPartition(origin.topic, origin.partition)
+        try:
+            read = self._page(place, origin.offset)
+        except UnknownTopicOrPartitionError:
+            return f"{place.topic} has no partition {place.partition}, or there is no such topic any more"
+        except OffsetOutOfRangeError:
+            return f"{place.topic}-{place.partition} does not have offset {origin.offset} any more"
+        for lost in read.unreadable:
+            if lost.first_offset <= origin.offset <= lost.last_offset:
+                return str(lost.error)
+        found = next((record for record in read.records if record.offset == origin.offset), None)
+        if found is None:
+            return f"{place.topic}-{place.partition} has no record at offset {origin.offset}"
+        if found.append_time_ms is not None and found.append_time_ms >= stored_ms + SKEW_MS:
+            return (
+                f"{place.topic}-{place.partition} has another record at offset {origin.offset}, newer than the "
+                "letter: the topic was made again"
+            )
+        return found
+
+    def _page(self, place: TopicPartition, offset: int) -> RecordsRead:
+        held = self._pages.get(place)
+        if held is not None and held[0] <= offset < held[1].next_offset:
+            self._pages.move_to_end(place)
+            return held[1]
+        read = self._admin.read_records(place, offset)
+        self._pages[place] = (offset, read)
+        self._pages.move_to_end(place)
+        if len(self._pages) > _PAGES_MAX:
+            self._pages.popitem(last=False)
+        return read
+
+
+def origin_of(admin: Admin, origin: Origin, stored_ms: int) -> ReadRecord | str:
+    """As `find` for a single record; why it cannot be read is an answer too."""
+    try:
+        return Origins(admin).find(origin, stored_ms)
+    except KafkaError as error:
+        return error.message

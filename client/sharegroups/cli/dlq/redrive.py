@@ -1,0 +1,181 @@
+"""`sharegroups dlq redrive`: sends letters back to the topic of their origin, as fresh records (CT-125 to CT-127)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import click
+
+from kip932.ids import OFFSET_MAX
+from sharegroups.cli import clients
+from sharegroups.cli.columns import legend
+from sharegroups.cli.dlq.choosing import Choice, Filters, choice_of, filter_options, topic_options
+from sharegroups.cli.dlq.reading import Bounds, Found, Queue, Reading, queue_of
+from sharegroups.cli.dlq.redrive_report import Report
+from sharegroups.cli.dlq.redriven_before import first_origins, targets_of
+from sharegroups.cli.dlq.redriving import Redriving, Wish
+from sharegroups.cli.groups.asking import refuse
+from sharegroups.cli.interrupts import attended
+from sharegroups.cli.output import UsageFailure, connection_options, failures, finish, output_option, settings, tell
+from sharegroups.cli.reaching import reached_admin
+from sharegroups.cli.stall_warning import Warnings
+from sharegroups.config import ADMIN, PRODUCER
+from sharegroups.core.redrive import Fate
+from sharegroups.producer import Producer
+
+#: How often --offset may be given.
+SPANS_MAX: Final = 1_000
+_OFFSETS: Final = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?", re.ASCII)
+#: How long the leaders of the origins may take, unless the settings say else: a person waits, and a letter that failed
+#: can be redriven again. The leader, not the client, decides how large a record may be.
+_PRODUCER: Final[dict[str, Any]] = {
+    "max.block.ms": "15000",
+    "delivery.timeout.ms": "30000",
+    "max.request.size": str(64 << 20),
+    "buffer.memory": str(128 << 20),
+}
+
+
+class Span(NamedTuple):
+    """Offsets from the first to the last, both included."""
+
+    first: int
+    last: int
+
+
+@click.command(epilog=legend("sharegroups dlq redrive"))
+@topic_options
+@filter_options
+@click.option("--all", "every", is_flag=True, help="All letters of the topic, or of the group.")
+@click.option("--offset", "offsets", multiple=True, metavar="N|N-M", help="Letters of DLQ:P by offset; repeatable.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after N letters.")
+@click.option("--again", is_flag=True, help="Also letters that were redriven before.")
+@click.option("--purge", is_flag=True, help="Delete the beginning of the DLQ partition in which all are redriven.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done; send and delete nothing.")
+@click.option("--force", is_flag=True, help="Also from a topic that is no dead-letter queue.")
+@connection_options
+@output_option
+def redrive(
+    *,
+    topic: str | None,
+    group: str | None,
+    every: bool,
+    offsets: tuple[str, ...],
+    limit: int | None,
+    again: bool,
+    purge: bool,
+    dry_run: bool,
+    force: bool,
+    bootstrap_server: str,
+    command_config: Path | None,
+    output: str,
+    **filters: str | None,
+) -> None:
+    """Send dead letters back to the topic and partition of their origin, as fresh records that all its groups get.
+
+    After each page of letters it says what is confirmed. When it is interrupted, run it again: what was redriven before
+    is found in the topic and passed over. The headers of a letter say where it goes; look at it with --dry-run first.
+
+    Exit codes: 0 all were redriven, now or before; 1 some were not, or an error; 130 after Ctrl-C, 143 after SIGTERM.
+    """
+    choice = choice_of(topic, group, **filters)
+    chosen = _Chosen(choice.filters, _spans(offsets))
+    _check(choice, every, chosen)
+    given = settings(bootstrap_server, command_config)
+    with failures("Redriving dead letters"), reached_admin(_for_admin(given)) as admin:
+        queue = chosen.narrow(queue_of(admin, choice, changes=True, force=force), purge)
+        survey = Reading(admin, queue)
+        firsts = first_origins(survey, chosen)
+        chosen.require(survey.readable)
+        targets = targets_of(admin, queue.topic_id, firsts, look=not again)
+        reading, report = Reading(admin, survey.readable, is_quiet=True), Report(queue.topic, output, dry_run=dry_run)
+        producer = None if dry_run else clients.open_client(Producer, _PRODUCER | _for_producer(given))
+        run = Redriving(admin, reading, targets, Wish(chosen, limit, purge, producer), report)
+        try:
+            with Warnings():
+                attended(run.run, run.leave)
+        finally:
+            run.tell_end()
+    if not report.counts.total() and output != "json":
+        tell(f"No such dead letter in {queue.topic}; nothing was redriven.")
+    reading.tell_strangers()
+    is_whole = survey.is_whole and reading.is_whole and not queue.is_partly
+    finish(is_whole and run.is_purged and not report.counts[Fate.FAILED])
+
+
+class _Chosen:
+    """Whether a letter is to be redriven. `spans`: offsets of the only partition, none for all."""
+
+    def __init__(self, filters: Filters, spans: Sequence[Span]) -> None:
+        self.spans = spans
+        self._filters = filters
+        self._missed = set(spans)
+
+    def __call__(self, _partition: int, found: Found) -> bool:
+        if self.spans:
+            offset = found.record.offset
+            hit = [span for span in self.spans if span.first <= offset <= span.last]
+            if not hit or found.letter is None:
+                return False
+            self._missed.difference_update(hit)
+        return found.letter is not None and self._filters.passes(found.letter, found.stored_ms)
+
+    def narrow(self, queue: Queue, is_purged: bool) -> Queue:
+        """The queue, to be read only where chosen letters may be; what is to be deleted is read from its start on."""
+        if not self.spans:
+            return queue
+        first, last = min(span.first for span in self.spans), max(span.last for span in self.spans)
+        narrowed = {
+            number: Bounds(start if is_purged else max(start, first), min(end, last + 1))
+            for number, (start, end) in queue.partitions.items()
+        }
+        return replace(queue, partitions=narrowed)
+
+    def require(self, queue: Queue) -> None:
+        """Exit with 1 when offsets were named and no letter was found at some, once the queue was read."""
+        if self._missed and queue.partitions:
+            span = min(self._missed)
+            (number,) = queue.partitions
+            where = f"at offset {span.first}" if span.first == span.last else f"at offsets {span.first} to {span.last}"
+            refuse(f"{queue.topic}-{number} has no dead letter {where}; nothing was redriven.")
+
+
+def _spans(texts: Sequence[str]) -> list[Span]:
+    spans: list[Span] = []
+    for text in texts:
+        found = _OFFSETS.fullmatch(text.strip())
+        span = None if found is None else Span(int(found[1]), int(found[2] or found[1]))
+        if span is None or not span.first <= span.last <= OFFSET_MAX:
+            raise UsageFailure(f"--offset {text!r}: expected an offset from 0 on, or a range, as in 17 or 17-20")
+        spans.append(span)
+    if len(spans) > SPANS_MAX:
+        raise UsageFailure(f"--offset is given {len(spans)} times; at most {SPANS_MAX} are taken")
+    return spans
+
+
+def _check(choice: Choice, every: bool, chosen: _Chosen) -> None:
+    """Raises UsageFailure unless the line says in one way which letters are meant."""
+    by_offset, by_filter = bool(chosen.spans), choice.filters.is_narrow
+    if by_offset and (every or by_filter):
+        raise UsageFailure("--offset names the letters; --all and filters cannot be given with it")
+    if by_offset and (choice.where is None or choice.where.partition is None):
+        raise UsageFailure("--offset needs --topic with the partition too, as in --topic dlq.orders:0")
+    if every and by_filter:
+        raise UsageFailure("--all means every letter; it cannot be given with --origin, --cause, --since or --until")
+    if not (every or by_filter or by_offset):
+        raise UsageFailure("which letters? Give --all, --offset, or --origin, --cause, --since or --until")
+
+
+def _for_producer(given: Mapping[str, Any]) -> dict[str, Any]:
+    known = {setting.name for setting in PRODUCER}
+    return {name: value for name, value in given.items() if name in known}
+
+
+def _for_admin(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything but what only a producer knows; what nobody knows is refused then."""
+    others = {setting.name for setting in PRODUCER} - {setting.name for setting in ADMIN}
+    return {name: value for name, value in given.items() if name not in others}

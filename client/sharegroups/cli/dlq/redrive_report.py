@@ -1,0 +1,89 @@
+"""What `dlq redrive` says: page by page what was confirmed, each letter that cannot go, and the sums (CT-127)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+import click
+
+from kip932.printable import printable
+from sharegroups.cli.dlq.rows import text_of
+from sharegroups.cli.output import print_json, print_table, tell
+from sharegroups.core.dead_letters import Letter
+from sharegroups.core.letter_tally import ROWS_MAX
+from sharegroups.core.redrive import Fate
+
+#: How many letters that cannot be redriven are told each by itself.
+FAILURES_TOLD: Final = 100
+_TOLD: Final = (Fate.SENT, Fate.BEFORE, Fate.DUPLICATE, Fate.FAILED)
+_OTHERS: Final = ("(others)", "-")
+_WORDS: Final = {
+    Fate.SENT: "redriven",
+    Fate.BEFORE: "redriven before",
+    Fate.DUPLICATE: "duplicates",
+    Fate.FAILED: "not redriven",
+}
+
+
+class Report:
+    """Counts fates of letters by group and origin topic. `dry_run`: nothing is sent, and the words say so."""
+
+    def __init__(self, topic: str, output: str, *, dry_run: bool) -> None:
+        self.counts: Counter[Fate] = Counter()
+        self._topic, self._output, self._dry_run = topic, output, dry_run
+        self._rows: dict[tuple[str, str], Counter[Fate]] = {}
+        self._page: Counter[Fate] = Counter()
+
+    def count(self, letter: Letter, fate: Fate) -> None:
+        """The fate of one letter, when it is certain."""
+        key = (letter.group_text, "-" if letter.origin is None else letter.origin.topic)
+        if key not in self._rows and len(self._rows) >= ROWS_MAX:
+            key = _OTHERS
+        self._rows.setdefault(key, Counter())[fate] += 1
+        self.counts[fate] += 1
+        self._page[fate] += 1
+
+    def fail(self, place: str, letter: Letter, reason: str) -> None:
+        """A letter cannot be redriven, or was not."""
+        self.count(letter, Fate.FAILED)
+        if self.counts[Fate.FAILED] <= FAILURES_TOLD:
+            tell(f"Error: {place}: not redriven: {reason}")
+
+    def end_page(self, partition: int, last_offset: int, log_start: int | None) -> None:
+        """Say what became of the letters up to an offset. `log_start`: where the partition begins after a deletion."""
+        page, self._page = self._page, Counter()
+        if not page.total() or self._dry_run:
+            return
+        if self._output == "json":
+            place = {"topic": self._topic, "partition": partition, "last_offset": last_offset}
+            print_json(place | {fate.value: page[fate] for fate in _TOLD} | {"log_start_offset": log_start})
+            return
+        said = ", ".join(f"{_WORDS[fate]} {page[fate]}" for fate in _TOLD if page[fate])
+        deleted = "" if log_start is None else f"; deleted before offset {log_start}"
+        click.echo(f"{printable(self._topic)}-{partition} to offset {last_offset}: {said}{deleted}.")
+
+    def end(self, unconfirmed: int, deletable: dict[int, int]) -> None:
+        """Say the sums. `deletable`: in a dry run, up to which offset each partition would be deleted."""
+        if (more := self.counts[Fate.FAILED] - FAILURES_TOLD) > 0:
+            tell(f"Error: {more} more letters were not redriven; list them with: sharegroups dlq list")
+        if unconfirmed:
+            tell(f"{unconfirmed} letters are not confirmed: they may be redriven or not. The next redrive finds out.")
+        if self._output == "json":
+            print_json(self._document(unconfirmed, deletable))
+            return
+        if not self.counts.total():
+            return
+        first = "WOULD-REDRIVE" if self._dry_run else "REDRIVEN"
+        rows = [(*key, *(row[fate] for fate in _TOLD)) for key, row in sorted(self._rows.items())]
+        print_table(("GROUP", "ORIGIN", first, "BEFORE", "DUPLICATES", "FAILED"), rows, (15, 15, 13, 10, 10, 0))
+        for partition, offset in sorted(deletable.items()):
+            click.echo(f"Would delete {printable(self._topic)}-{partition} before offset {offset}.")
+
+    def _document(self, unconfirmed: int, deletable: dict[int, int]) -> dict[str, Any]:
+        rows = [
+            {"group": text_of(group), "origin_topic": text_of(topic)} | {fate.value: row[fate] for fate in _TOLD}
+            for (group, topic), row in sorted(self._rows.items())
+        ]
+        document = {"topic": self._topic, "dry_run": self._dry_run} | {fate.value: self.counts[fate] for fate in _TOLD}
+        return document | {"unconfirmed": unconfirmed, "deletable_before": deletable or None, "by_origin": rows}

@@ -1,0 +1,237 @@
+"""The loop of `dlq redrive`: page by page, fresh records are produced and confirmed before the next page (CT-126)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from kip932.errors import KafkaError, RetriableError
+from sharegroups.admin import Admin
+from sharegroups.admin_values import ReadRecord
+from sharegroups.cli.dlq.origins import Origins
+from sharegroups.cli.dlq.reading import Found, Page, Reading, delete_before
+from sharegroups.cli.dlq.redrive_report import Report
+from sharegroups.cli.dlq.redriven_before import Targets, target_of
+from sharegroups.cli.interrupts import GRACE_S, LEAVE_S, Ended
+from sharegroups.cli.output import tell
+from sharegroups.core.dead_letters import fresh_headers
+from sharegroups.core.redrive import Fate, Redrive, SettledPrefix
+from sharegroups.producer import Producer
+from sharegroups.reports import DeliveryReport
+
+#: How often the wait for confirmations looks whether a signal has come, s.
+_LOOK_S: Final = 0.2
+#: Timestamps of one batch are told by their differences, which must be numbers of 64 bits.
+_TIMESTAMP_MAX: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be done. `is_chosen`: whether a letter of a partition is one of those. `limit`: None for no end.
+
+    `producer`: None in a dry run.
+    """
+
+    is_chosen: Callable[[int, Found], bool]
+    limit: int | None
+    purge: bool
+    producer: Producer | None
+
+
+@dataclass(slots=True)
+class _Item:
+    """A record of the present page. `is_open`: it was given to the producer, and has no outcome yet."""
+
+    found: Found
+    fate: Fate
+    reason: str = ""
+    is_open: bool = False
+
+
+class Redriving:
+    """One run over a queue. `open`: letters that were given to the producer and are neither confirmed nor failed.
+
+    `is_purged`: False after a deletion that failed.
+    """
+
+    def __init__(self, admin: Admin, reading: Reading, targets: Targets, wish: Wish, report: Report) -> None:
+        self.open = 0
+        self.is_purged = True
+        self._admin, self._reading, self._targets, self._wish, self._report = admin, reading, targets, wish, report
+        self._decisions = Redrive(targets.before)
+        self._origins = Origins(admin)
+        self._prefixes: dict[int, SettledPrefix] = {}
+        self._deleted: dict[int, int] = {}
+        self._left = wish.limit
+        self._stopping = self._closed = self._said = False
+
+    def run(self) -> None:
+        """Redrive until all is done, the limit is reached, or a signal has come. Raises KafkaError."""
+        producer = self._wish.producer
+        try:
+            for page in self._reading.pages():
+                self._take(page)
+                if self._is_over:
+                    break
+        finally:
+            if producer is not None:
+                self._closed = True
+                producer.close(0)
+
+    def leave(self, ended: Ended) -> None:
+        """Send no more, and wait a bounded time for what was sent (CT-80)."""
+        self._stopping = True
+        if not ended(GRACE_S + LEAVE_S):
+            self.tell_end()
+
+    def tell_end(self) -> None:
+        """Say the sums, once."""
+        if not self._said:
+            self._said = True
+            starts = self._reading.queue.partitions
+            wanted = self._wish.purge and self._wish.producer is None
+            ends = {number: prefix.end for number, prefix in self._prefixes.items() if wanted}
+            self._report.end(self.open, {number: end for number, end in ends.items() if end > starts[number].start})
+
+    @property
+    def _is_over(self) -> bool:
+        return self._stopping or self._left == 0
+
+    def _take(self, page: Page) -> None:
+        items: list[_Item] = []
+        for found in page.found:
+            if self._is_over:
+                break
+            items.append(self._begin(page.partition, found))
+        self._confirm()
+        self._end(page, items)
+
+    # One letter.
+
+    def _begin(self, partition: int, found: Found) -> _Item:
+        chosen = found.letter is not None and self._wish.is_chosen(partition, found)
+        item = _Item(found, self._decisions.decide(found.letter, chosen))
+        if item.fate is Fate.FAILED:
+            item.reason = "its headers are garbled: sharegroups dlq show tells which"
+        elif item.fate is Fate.SENT:
+            self._send(partition, item)
+        return item
+
+    def _send(self, partition: int, item: _Item) -> None:
+        letter = item.found.letter
+        assert letter is not None
+        target = target_of(letter)
+        content = self._targets.faults.get(target) or self._content(item.found)
+        if isinstance(content, ReadRecord) and abs(content.timestamp_ms) >= _TIMESTAMP_MAX:
+            content = f"its timestamp {content.timestamp_ms} is no time that a record may have"
+        if isinstance(content, str):
+            self._fail(item, content)
+            return
+        if self._left is not None:
+            self._left -= 1
+        producer = self._wish.producer
+        if producer is None:
+            return
+        headers = content.headers if letter.is_headers_only else letter.others
+        place = self._reading.queue.place(partition, item.found.record.offset)
+        try:
+            producer.produce(
+                target.topic,
+                content.value,
+                content.key,
+                target.partition,
+                partial(self._delivered, item),
+                headers=fresh_headers(headers, letter, place),
+                timestamp=content.timestamp_ms,
+            )
+        except (KafkaError, ValueError) as error:
+            self._refused(item, error)
+        else:
+            item.is_open = True
+            self.open += 1
+
+    def _content(self, found: Found) -> ReadRecord | str:
+        """The record to produce: the copy, or the origin; or why it is not to be had."""
+        letter = found.letter
+        assert letter is not None
+        if not letter.is_headers_only:
+            return found.record
+        assert letter.origin is not None
+        try:
+            return self._origins.find(letter.origin, found.stored_ms)
+        except KafkaError as error:
+            return f"its origin cannot be read: {error.message}"
+
+    def _delivered(self, item: _Item, error: KafkaError | None, _report: DeliveryReport) -> None:
+        if self._closed:
+            return  # closing the producer ended it: its outcome is not known
+        item.is_open = False
+        self.open -= 1
+        if error is not None:
+            self._refused(item, error)
+
+    def _refused(self, item: _Item, error: KafkaError | ValueError) -> None:
+        assert item.found.letter is not None
+        target = target_of(item.found.letter)
+        if isinstance(error, RetriableError):  # the producer has repeated it for as long as it may
+            place = f"{target.topic}-{target.partition}"
+            self._targets.faults.setdefault(target, f"{place} took nothing before, so this was not tried")
+        self._fail(item, f"{error.name}: {error.message}" if isinstance(error, KafkaError) else str(error))
+
+    def _fail(self, item: _Item, reason: str) -> None:
+        assert item.found.letter is not None
+        item.fate, item.reason = Fate.FAILED, reason
+        self._decisions.failed(item.found.letter)
+
+    # One page.
+
+    def _confirm(self) -> None:
+        """Wait until everything has its outcome; after a signal for a bounded time."""
+        producer = self._wish.producer
+        if producer is None:
+            return
+        while not self._stopping and producer.flush(_LOOK_S):
+            pass
+        if self._stopping:
+            producer.flush(LEAVE_S)
+
+    def _end(self, page: Page, items: Sequence[_Item]) -> None:
+        queue, number = self._reading.queue, page.partition
+        prefix = self._prefixes.setdefault(number, SettledPrefix(queue.partitions[number].start))
+        for item in items:
+            offset, letter = item.found.record.offset, item.found.letter
+            if page.unreadable < offset:
+                prefix.meet(page.unreadable, is_settled=False)
+            prefix.meet(offset, not item.is_open and self._decisions.is_settled(letter, item.fate))
+            if item.is_open or letter is None or item.fate is Fate.LEFT:
+                continue
+            if item.fate is Fate.FAILED:
+                self._report.fail(f"{queue.topic}-{number} offset {offset}", letter, item.reason)
+            else:
+                self._report.count(letter, item.fate)
+        if len(items) < len(page.found):
+            prefix.meet(page.found[len(items)].record.offset, is_settled=False)
+        if page.unreadable < page.next_offset:
+            prefix.meet(page.unreadable, is_settled=False)
+        prefix.reach(page.next_offset)
+        last = items[-1].found.record.offset if items else page.next_offset - 1
+        self._report.end_page(number, last, self._purge(number, prefix))
+
+    def _purge(self, number: int, prefix: SettledPrefix) -> int | None:
+        """Delete what is settled; where the partition begins then. None when nothing was deleted."""
+        before = self._deleted.get(number, self._reading.queue.partitions[number].start)
+        if not self._wish.purge or self._wish.producer is None or prefix.end <= before:
+            return None
+        queue = self._reading.queue
+        try:
+            found = delete_before(self._admin, queue, {number: prefix.end})[number]
+        except KafkaError as error:
+            found = error
+        if isinstance(found, KafkaError):
+            self.is_purged = False
+            tell(f"Error: {queue.topic}-{number} was not deleted before offset {prefix.end}: {found.message}")
+            return None
+        self._deleted[number] = found
+        return found

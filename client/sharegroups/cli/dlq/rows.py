@@ -1,0 +1,99 @@
+"""Letters as lines of a table that is printed page by page, and as JSON objects (CT-123)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from kip932.printable import printable
+from sharegroups.cli.dlq.reading import Found
+from sharegroups.cli.dlq.times import time_text
+from sharegroups.core.dead_letters import Letter
+from sharegroups.core.met_origins import MetOrigins, Scope
+
+_HEADER: Final = (
+    "PARTITION", "OFFSET", "STORED", "GROUP", "ORIGIN", "DELIVERIES", "REDRIVES", "FLAGS", "CAUSE",
+)  # fmt: skip
+_WIDTHS: Final = (10, 10, 20, 15, 15, 10, 8, 10)
+#: Columns from this least width on grow with what stands in them.
+_GROWING: Final = 15
+_FLAGS: Final = 7
+
+
+class LetterTable:
+    """Prints letters; the first page decides how wide the columns are, since no later one is known then."""
+
+    def __init__(self) -> None:
+        self._widths: Sequence[int] = ()
+
+    def print(self, rows: Sequence[tuple[object, ...]]) -> None:
+        """Print one page, which must not be empty the first time."""
+        texts = [[printable(str(cell)) for cell in row] for row in rows]
+        if not self._widths:
+            self._widths = [
+                max(least, *(len(row[index]) for row in texts)) if least >= _GROWING or index == _FLAGS else least
+                for index, least in enumerate(_WIDTHS)
+            ]
+            click.echo()
+            texts.insert(0, list(_HEADER))
+        for row in texts:
+            cells = [cell.ljust(width) for cell, width in zip(row[:-1], self._widths, strict=True)]
+            click.echo(" ".join([*cells, row[-1]]))
+
+
+def row_of(partition: int, found: Found, letter: Letter, is_duplicate: bool) -> tuple[object, ...]:
+    """The cells of a letter."""
+    return (
+        partition,
+        found.record.offset,
+        time_text(found.stored_ms),
+        letter.group_text,
+        letter.origin_text,
+        "-" if letter.delivery_count is None else letter.delivery_count,
+        "-" if letter.redrives is None else letter.redrives,
+        ",".join(flags_of(letter, is_duplicate)) or "-",
+        "-" if letter.cause is None else letter.cause,
+    )
+
+
+def document_of(topic: str, partition: int, found: Found, letter: Letter, is_duplicate: bool) -> dict[str, Any]:
+    """The JSON object of a letter; null for what is not known."""
+    origin = letter.origin
+    return {
+        "topic": topic,
+        "partition": partition,
+        "offset": found.record.offset,
+        "stored_ms": found.stored_ms,
+        "timestamp_ms": found.record.timestamp_ms,
+        "group": text_of(letter.group),
+        "origin_topic": None if origin is None else origin.topic,
+        "origin_partition": None if origin is None else origin.partition,
+        "origin_offset": None if origin is None else origin.offset,
+        "delivery_count": letter.delivery_count,
+        "cause": None if letter.cause is None else text_of(letter.cause),
+        "redrives": letter.redrives,
+        "headers_only": letter.is_headers_only,
+        "duplicate": is_duplicate,
+        "garbled": text_of(f"{letter.group_text} {letter.origin_text}") if letter.is_garbled else None,
+    }
+
+
+def text_of(text: str | None) -> str | None:
+    """A text for JSON, with what was no text escaped."""
+    return None if text is None else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def flags_of(letter: Letter, is_duplicate: bool) -> list[str]:
+    """What is special about a letter."""
+    named = (("headers-only", letter.is_headers_only), ("duplicate", is_duplicate), ("garbled", letter.is_garbled))
+    return [name for name, holds in named if holds]
+
+
+def is_duplicate(met: MetOrigins, letter: Letter) -> bool:
+    """Whether a letter with this origin and group was met before; notes it. A garbled one never is."""
+    if letter.origin is None or letter.group is None:
+        return False
+    topic, partition, offset = letter.origin
+    return not met.add(Scope(letter.group, topic, partition), offset)

@@ -1,0 +1,174 @@
+"""`sharegroups dlq show`: all of one letter, and the record that it is about (CT-124)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from kip932.errors import OffsetOutOfRangeError
+from kip932.ids import OFFSET_MAX, TopicPartition
+from kip932.printable import printable
+from sharegroups.admin import Admin
+from sharegroups.admin_values import ReadRecord
+from sharegroups.cli.dlq.choosing import Where, choice_of, where_of
+from sharegroups.cli.dlq.origins import origin_of
+from sharegroups.cli.dlq.reading import Found, Queue, found_of, queue_of
+from sharegroups.cli.dlq.rows import document_of
+from sharegroups.cli.dlq.times import time_text
+from sharegroups.cli.formatting import json_value
+from sharegroups.cli.groups.asking import refuse
+from sharegroups.cli.output import (
+    NAME,
+    UsageFailure,
+    connection_options,
+    failures,
+    output_option,
+    print_json,
+    settings,
+    tell,
+)
+from sharegroups.cli.reaching import reached_admin
+from sharegroups.core.dead_letters import Headers, Letter
+
+_WIDTH: Final = 12
+_HEX_WIDTH: Final = 64
+
+
+@click.command()
+@click.option("--topic", required=True, type=NAME, metavar="DLQ:P", help="The DLQ topic and the partition.")
+@click.option("--offset", required=True, type=click.IntRange(0, OFFSET_MAX), help="Where the letter is.")
+@connection_options
+@output_option
+def show(topic: str, offset: int, bootstrap_server: str, command_config: Path | None, output: str) -> None:
+    """Show all of one dead letter: where it comes from and why, its key, value and headers.
+
+    Of a letter without a copy the record that it is about is shown, while its topic still has it.
+    """
+    where = where_of("--topic", topic)
+    if where.partition is None:
+        raise UsageFailure(f"--topic {topic!r}: show needs the partition too, as in {topic}:0")
+    given = settings(bootstrap_server, command_config)
+    with failures("Showing a dead letter"), reached_admin(given) as admin:
+        queue = queue_of(admin, choice_of(topic, None), changes=False)
+        if queue.is_partly:
+            raise SystemExit(1)
+        found = found_of(_record(admin, queue, where, offset))
+        letter = found.letter
+        origin = None
+        if letter is not None and letter.is_headers_only and letter.origin is not None:
+            origin = origin_of(admin, letter.origin, found.stored_ms)
+    if output == "json":
+        print_json(_document(queue, where.partition, found, origin))
+    else:
+        for line in _lines(queue, where.partition, found, origin):
+            click.echo(line)
+    if letter is None:
+        tell("Note: this record is no dead letter: it does not end with the headers of one.")
+
+
+def _record(admin: Admin, queue: Queue, where: Where, offset: int) -> ReadRecord:
+    """The record; exits with 1 when there is none. Raises KafkaError."""
+    assert where.partition is not None
+    start, end = queue.partitions[where.partition]
+    name = f"{where.topic}-{where.partition}"
+    held = f"its offsets are {start} to {end - 1}" if end > start else f"it is empty, its next offset is {end}"
+    try:
+        read = admin.read_records(TopicPartition(where.topic, where.partition), offset, 1)
+    except OffsetOutOfRangeError:
+        refuse(f"{name} has no offset {offset}; {held}.")
+    for lost in read.unreadable:
+        refuse(f"{name} offset {offset} cannot be read: {lost.error}")
+    found = next((record for record in read.records if record.offset == offset), None)
+    if found is None:
+        refuse(f"{name} has no record at offset {offset}; {held}.")
+    return found
+
+
+def _lines(queue: Queue, partition: int, found: Found, origin: ReadRecord | str | None) -> Iterator[str]:
+    record, letter = found.record, found.letter
+    yield f"{printable(queue.topic)}-{partition} offset {record.offset}"
+    yield _line("Stored", time_text(found.stored_ms))
+    yield _line("Timestamp", time_text(record.timestamp_ms))
+    if letter is not None:
+        yield from _meaning(letter)
+    yield from _content(record, record.headers if letter is None else letter.others)
+    if isinstance(origin, ReadRecord):
+        assert letter is not None
+        yield ""
+        yield f"The record it is about, {printable(letter.origin_text)}"
+        yield _line("Timestamp", time_text(origin.timestamp_ms))
+        yield from _content(origin, origin.headers)
+    elif origin is not None:
+        yield ""
+        yield f"The record it is about cannot be shown: {printable(origin)}."
+
+
+def _meaning(letter: Letter) -> Iterator[str]:
+    yield _line("Group", letter.group_text)
+    yield _line("Origin", letter.origin_text)
+    yield _line("Deliveries", "-" if letter.delivery_count is None else str(letter.delivery_count))
+    yield _line("Cause", "-" if letter.cause is None else letter.cause)
+    yield _line("Redrives", "-" if letter.redrives is None else str(letter.redrives))
+    if letter.is_garbled:
+        yield _line("Garbled", "a header of the letter cannot be read")
+    if letter.is_headers_only:
+        yield _line("Copy", "none; the letter has headers only")
+
+
+def _content(record: ReadRecord, headers: Headers) -> Iterator[str]:
+    yield from _value("Key", record.key)
+    yield from _value("Value", record.value)
+    for name, value in headers:
+        yield from _value(f"Header {name}", value)
+
+
+def _line(name: str, text: str) -> str:
+    return f"  {name:<{_WIDTH}} {printable(text)}"
+
+
+def _value(name: str, value: bytes | None) -> Iterator[str]:
+    """A value with its size: null, text line by line, or hexadecimal digits."""
+    if value is None:
+        yield _line(name, "null")
+        return
+    lines, kind = _shown(value)
+    size = f"{len(value)} byte{'' if len(value) == 1 else 's'}{kind}"
+    if len(lines) == 1 and len(lines[0]) <= _HEX_WIDTH:
+        yield _line(name, f"{lines[0]}  ({size})" if value else "(0 bytes)")
+        return
+    yield _line(name, f"({size})")
+    for line in lines:
+        yield f"    {printable(line)}"
+
+
+def _shown(value: bytes) -> tuple[Sequence[str], str]:
+    try:
+        return value.decode().split("\n"), ""
+    except UnicodeDecodeError:
+        digits = value.hex()
+        return [digits[at : at + _HEX_WIDTH] for at in range(0, len(digits), _HEX_WIDTH)], ", no UTF-8"
+
+
+def _document(queue: Queue, partition: int, found: Found, origin: ReadRecord | str | None) -> dict[str, Any]:
+    letter, record = found.letter, found.record
+    if letter is None:
+        place = {"topic": queue.topic, "partition": partition, "offset": record.offset, "letter": False}
+        return place | {"stored_ms": found.stored_ms} | _record_document(record, record.headers)
+    document = document_of(queue.topic, partition, found, letter, is_duplicate=False)
+    del document["duplicate"]  # who looks at one letter does not know the others
+    document |= {"letter": True} | _record_document(record, letter.others)
+    document["origin_record"] = _record_document(origin, origin.headers) if isinstance(origin, ReadRecord) else None
+    document["origin_missing"] = origin if isinstance(origin, str) else None
+    return document
+
+
+def _record_document(record: ReadRecord, headers: Headers) -> dict[str, Any]:
+    return {
+        "timestamp_ms": record.timestamp_ms,
+        "key": json_value(record.key),
+        "value": json_value(record.value),
+        "headers": [[name, json_value(value)] for name, value in headers],
+    }

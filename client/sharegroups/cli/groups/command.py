@@ -1,0 +1,33 @@
+"""`sharegroups groups`: what kafka-share-groups.sh does (CT-3), each action as a command of its own or as an option."""
+
+from __future__ import annotations
+
+import click
+
+from sharegroups.cli.groups.delete import delete
+from sharegroups.cli.groups.delete_offsets import delete_offsets
+from sharegroups.cli.groups.describe import describe
+from sharegroups.cli.groups.explain import explain
+from sharegroups.cli.groups.list_groups import list_
+from sharegroups.cli.groups.reset_offsets import reset_offsets
+from sharegroups.cli.kafka_layout import KafkaLayout
+from sharegroups.cli.versions import version_option
+
+
+class _Kafkas(KafkaLayout):
+    """The actions of kafka-share-groups.sh (CT-3)."""
+
+    actions = ("list", "describe", "delete", "reset-offsets", "delete-offsets")
+
+
+@click.group(cls=_Kafkas)
+@version_option
+def groups() -> None:
+    """Look at share groups, ask why a record does not come, set where they go on, delete them.
+
+    Kafka's way to write it works too: sharegroups groups --describe --group workers.
+    """
+
+
+for _command in (list_, describe, explain, delete, reset_offsets, delete_offsets):
+    groups.add_command(_command)

@@ -1,0 +1,131 @@
+"""`sharegroups groups delete-offsets`: makes a group forget topics (CT-17, CT-23h, CT-27)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import click
+
+from kip932 import errors
+from kip932.errors import KafkaError
+from sharegroups.admin import Admin
+from sharegroups.cli.columns import legend
+from sharegroups.cli.groups.asking import COMMAND, absent, members_text, reached, timeout_option, undecided
+from sharegroups.cli.groups.named import NamedByOptions
+from sharegroups.cli.groups.waiting_letters import BEGINS_ANEW, warn_of_waiting_letters
+from sharegroups.cli.nearest import did_you_mean
+from sharegroups.cli.output import (
+    NAME,
+    UsageFailure,
+    connection_options,
+    failures,
+    finish,
+    output_option,
+    print_json,
+    print_table,
+    tell,
+)
+from sharegroups.core.shell_word import quote
+
+#: Refusals of the group as a whole; another failure of the whole call is told as unknown (CT-27).
+_OF_THE_GROUP: Final = (
+    errors.InvalidGroupIdError,
+    errors.GroupIdNotFoundError,
+    errors.GroupAuthorizationFailedError,
+    errors.NonEmptyGroupError,
+    errors.InQuarantineError,
+)
+
+Outcomes = Mapping[str, str | None]
+
+
+@click.command("delete-offsets", cls=NamedByOptions, epilog=legend("sharegroups groups delete-offsets"))
+@click.option("--group", "names", multiple=True, type=NAME, help="The group; it must have no members.")
+@click.option("--topic", "topics", multiple=True, type=NAME, help="Topic to forget, whole; repeatable.")
+@timeout_option
+@connection_options
+@output_option
+def delete_offsets(
+    *,
+    names: tuple[str, ...],
+    topics: tuple[str, ...],
+    timeout: int,
+    bootstrap_server: str,
+    command_config: Path | None,
+    output: str,
+) -> None:
+    """Make a group forget topics: what it has finished of them, and where it goes on.
+
+    When it consumes such a topic again, it begins as a new group does (share.auto.offset.reset).
+    """
+    group, wanted = _checked(names, topics)
+    with failures(COMMAND), reached(bootstrap_server, command_config, timeout) as admin:
+        failed: str | None = None
+        hint = ""
+        again = f"The group may have forgotten them. See: sharegroups groups describe --group {quote(group)}"
+        warn_of_waiting_letters(admin, [group], BEGINS_ANEW, lambda part: part.topic in wanted)
+        try:
+            with undecided(again):
+                found = admin.delete_share_group_offsets(group, wanted)
+        except _OF_THE_GROUP as error:
+            failed, hint = _refusal(admin, group, error)
+        except KafkaError as error:
+            failed, hint = f"Encounter some unknown error: {error.name}: {error.message}", again
+        told = dict.fromkeys(wanted, failed) if failed else _told(admin, wanted, found)
+    if failed:  # errors come first: the table may go into a pipe that nobody reads
+        tell(f"Error: {failed.rstrip('.')}. {hint}" if hint else f"Error: {failed}")
+    else:
+        for topic, text in told.items():
+            if text is not None:
+                tell(f"Error: topic {topic!r}: {text}")
+    _print(told, output)
+    finish(not any(told.values()))
+
+
+def _checked(names: tuple[str, ...], topics: tuple[str, ...]) -> tuple[str, list[str]]:
+    """The group and its topics, each once. Raises UsageFailure."""
+    if not names or not topics:
+        raise UsageFailure("Option [delete-offsets] takes the following options: [group], [topic]; give both")
+    if len(set(names)) > 1:
+        raise UsageFailure(f"Option [delete-offsets] takes only one [group], found {', '.join(names)}")
+    for topic in topics:
+        if ":" in topic:
+            raise UsageFailure(f"--topic {topic!r}: delete-offsets forgets whole topics; give the topic's name alone")
+    return names[0], sorted(set(topics))
+
+
+def _refusal(admin: Admin, group: str, error: KafkaError) -> tuple[str, str]:
+    """What the group is refused for, and what to try."""
+    if isinstance(error, errors.GroupIdNotFoundError):
+        return absent(admin, group)
+    if isinstance(error, errors.NonEmptyGroupError):
+        return "The group is not empty.", members_text(group, 0)
+    return error.message, ""
+
+
+def _told(admin: Admin, topics: list[str], found: Mapping[str, KafkaError | None]) -> dict[str, str | None]:
+    """What to say of each topic; None for success. A topic that the answer leaves out had nothing to forget (GC-97)."""
+    nothing = "There is no offset information to delete."
+    told = {topic: nothing if topic not in found else _said(found[topic]) for topic in topics}
+    if failed := [topic for topic, text in told.items() if text is not None]:
+        with suppress(KafkaError):  # the outcome is known; this only makes its text better
+            known = list(admin.list_topics())
+            missing = [topic for topic in failed if topic not in known]
+            told |= {topic: f"This is an unknown topic.{did_you_mean(topic, known)}" for topic in missing}
+    return told
+
+
+def _said(error: KafkaError | None) -> str | None:
+    return None if error is None else error.message
+
+
+def _print(told: Outcomes, output: str) -> None:
+    if output == "json":
+        print_json([{"topic": topic, "deleted": text is None, "message": text} for topic, text in told.items()])
+    else:
+        rows = [(topic, "Successful" if text is None else f"Error: {text}") for topic, text in told.items()]
+        print_table(("TOPIC", "STATUS"), rows, (15, 0))
+        click.echo()

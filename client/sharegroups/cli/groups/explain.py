@@ -1,0 +1,191 @@
+"""`sharegroups groups explain`: why records are, or are not, delivered to a group now (CT-100 to CT-102)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import click
+
+from kip932.errors import GroupIdNotFoundError, UnknownTopicOrPartitionError
+from kip932.ids import EXPLAINED_OFFSETS_MAX, TopicPartition
+from kip932.printable import printable
+from sharegroups.admin import Admin
+from sharegroups.admin_values import RecordExplanation, RecordsExplained
+from sharegroups.cli.groups.asking import COMMAND, not_found, reached, refuse, timeout_option
+from sharegroups.cli.groups.named import NamedByOptions
+from sharegroups.cli.nearest import did_you_mean
+from sharegroups.cli.output import (
+    NAME,
+    UsageFailure,
+    connection_options,
+    failures,
+    output_option,
+    print_json,
+    tell,
+)
+
+#: How often --offset may be given; each is one question to the leader.
+RANGES_MAX: Final = 20
+_OFFSETS: Final = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?")
+_OFFSET_MAX: Final = 2**63 - 1
+
+
+class Span(NamedTuple):
+    """Offsets from the first to the last, inclusive."""
+
+    first: int
+    last: int
+
+
+@click.command(cls=NamedByOptions)
+@click.option("--group", required=True, type=NAME, help="The group.")
+@click.option("--topic", "place", required=True, help="Topic and partition, as in orders:0.")
+@click.option(
+    "--offset", "texts", required=True, multiple=True, metavar="N|N-M", help="Offset, or offsets N to M; repeatable."
+)
+@timeout_option
+@connection_options
+@output_option
+def explain(
+    *,
+    group: str,
+    place: str,
+    texts: tuple[str, ...],
+    timeout: int,
+    bootstrap_server: str,
+    command_config: Path | None,
+    output: str,
+) -> None:
+    """Why a record does not come: its state for a group, who holds it and until when, and what it waits for.
+
+    Asking changes nothing.
+    """
+    partition, spans = _partition(place), _spans(texts)
+    with failures(COMMAND), reached(bootstrap_server, command_config, timeout) as admin:
+        answers = _ask(admin, group, partition, spans)
+    if output == "json":
+        print_json([_document(answer) for answer in answers])
+    else:
+        _show(answers)
+
+
+def _ask(admin: Admin, group: str, partition: TopicPartition, spans: Sequence[Span]) -> list[RecordsExplained]:
+    try:
+        return [admin.explain_record(group, partition, span.first, span.last) for span in spans]
+    except GroupIdNotFoundError:
+        refuse(not_found(admin, [group])[group])
+    except UnknownTopicOrPartitionError:
+        refuse(_not_there(admin, partition))
+
+
+def _not_there(admin: Admin, partition: TopicPartition) -> str:
+    """What to say of a topic or partition that does not exist."""
+    topic, number = partition
+    known = admin.list_topics()
+    if topic in known:
+        return f"Topic {topic} has {len(known[topic].partitions)} partitions, from 0 on, and no partition {number}."
+    return f"Topic {topic} not found.{did_you_mean(topic, known)} All topics: sharegroups topics list"
+
+
+def _partition(text: str) -> TopicPartition:
+    """TOPIC:PARTITION. Raises UsageFailure."""
+    topic, colon, number = text.rpartition(":")
+    if not topic or not colon or not number.isascii() or not number.isdigit() or int(number) >= 2**31:
+        raise UsageFailure(f"--topic {text!r}: expected one partition of a topic, TOPIC:PARTITION, as in orders:0")
+    return TopicPartition(topic, int(number))
+
+
+def _spans(texts: Sequence[str]) -> list[Span]:
+    """The offsets that are asked for, in the order given. Raises UsageFailure."""
+    found = [_span(text) for text in texts]
+    count = sum(span.last - span.first + 1 for span in found)
+    if len(found) > RANGES_MAX or count > EXPLAINED_OFFSETS_MAX:
+        raise UsageFailure(
+            f"--offset names {count} offsets in {len(found)} ranges; at most {EXPLAINED_OFFSETS_MAX} in {RANGES_MAX} "
+            "are explained at a time"
+        )
+    return found
+
+
+def _span(text: str) -> Span:
+    match = _OFFSETS.fullmatch(text.strip())
+    if match is None:
+        raise UsageFailure(f"--offset {text!r}: expected an offset from 0 on, or a range of them, as in 17 or 17-20")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if last < first or last > _OFFSET_MAX:
+        raise UsageFailure(f"--offset {text!r}: the range must end at or after its begin, and at {_OFFSET_MAX} at most")
+    return Span(first, last)
+
+
+def _show(answers: Sequence[RecordsExplained]) -> None:
+    newest = answers[-1]
+    topic, partition = newest.partition
+    start = "not set" if newest.start_offset is None else newest.start_offset
+    log = (
+        f"the log has offsets {newest.log_start_offset} to {newest.high_watermark - 1}"
+        if newest.high_watermark > newest.log_start_offset
+        else f"the log is empty, its next offset is {newest.high_watermark}"
+    )
+    click.echo(f"Group {printable(newest.group_id)}, {printable(topic)}-{partition}: start offset {start}; {log}.")
+    click.echo(_members(newest))
+    if newest.loaded:
+        click.echo(_window(newest))
+    for answer in answers:
+        for record in answer.records:
+            _show_record(record)
+    if newest.group_error is not None:
+        tell(f"Note: the group's members are not told: {newest.group_error.message}")
+
+
+def _members(told: RecordsExplained) -> str:
+    fetching = f"{told.fetching_members} fetch this partition now"
+    if told.group_state is None:
+        return f"Members: {fetching}."
+    return f"{told.group_state}; members: {told.members}, {told.assigned_members} have this partition, {fetching}."
+
+
+def _window(told: RecordsExplained) -> str:
+    """What members hold, as IN-FLIGHT of `groups describe` has it, and what the limit of locks bounds."""
+    held = "" if told.in_flight is None else f"In flight: {told.in_flight}. "
+    many = f"{told.in_flight_offsets} of at most {told.max_record_locks} offsets"
+    return f"{held}Window from the start offset to the last one fetched, finished ones included: {many}."
+
+
+def _show_record(record: RecordExplanation) -> None:
+    first, last = record.first_offset, record.last_offset
+    span = str(first) if first == last else f"{first}-{last} ({last - first + 1} offsets)"
+    click.echo(f"\n{span}: {record.state.replace('_', ' ')}")
+    click.echo(f"  {printable(record.explanation)}")
+    if record.client_id is not None:
+        host = f" at {printable(record.client_host.lstrip('/'))}" if record.client_host else ""
+        click.echo(
+            f"  Member {printable(record.member_id or '')} is {printable(record.client_id) or '(no name)'}{host}."
+        )
+    if record.append_time_ms is not None:
+        which = "It was" if first == last else "The first was"
+        click.echo(f"  {which} written {_time(record.append_time_ms)}.")
+
+
+def _time(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _document(told: RecordsExplained) -> dict[str, Any]:
+    document = asdict(told)
+    topic, partition = told.partition
+    del document["partition"]
+    error = told.group_error
+    leader = {"node_id": told.leader.node_id, "host": told.leader.host, "port": told.leader.port}
+    return {
+        "group": document.pop("group_id"),
+        "topic": topic,
+        "partition": partition,
+        **document,
+        "leader": leader,
+        "group_error": None if error is None else error.message,
+    }

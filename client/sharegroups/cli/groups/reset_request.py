@@ -1,0 +1,132 @@
+"""What a line of `groups reset-offsets` asks for: which partitions, to where, and whether it is done (CT-18, CT-25)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from kip932.ids import TopicPartition
+from sharegroups.cli.groups.reset_file import plan_for
+from sharegroups.cli.output import UsageFailure
+
+SCOPES: Final = ("all-topics", "from-file", "topic")
+TARGETS: Final = ("from-file", "to-current", "to-datetime", "to-earliest", "to-latest", "to-offset")
+_DATETIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d(:\d\d)?)?", re.ASCII)
+_DATETIME_FORM: Final = (
+    "expected YYYY-MM-DDThh:mm:ss.sss, as in 2025-07-20T01:20:38.198; UTC, or with Z, +hh or +hh:mm at its end"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`topics`: partitions by topic name, None for all of the topic; empty for every topic that the group has.
+
+    `target`: one of TARGETS. `offset`: that of to-offset. `timestamp_ms`: that of to-datetime. `plan`: that of
+    from-file. `create`: whether the group need not be there yet.
+    """
+
+    group: str
+    execute: bool
+    create: bool
+    target: str
+    topics: Mapping[str, tuple[int, ...] | None]
+    offset: int | None = None
+    timestamp_ms: int | None = None
+    plan: Mapping[TopicPartition, int] | None = None
+
+
+def request_of(names: Sequence[str], given: Mapping[str, Any]) -> Request:
+    """The request of these options; `given` has them by name. Raises UsageFailure, click.ClickException for a file."""
+    used = {name.replace("_", "-") for name, value in given.items() if _is_given(value)}
+    _check_mode(used)
+    if len(set(names)) != 1:
+        found = f", found {', '.join(names)}" if names else ""
+        raise UsageFailure(f"Option [reset-offsets] takes the option [group] once{found}")
+    _only_one([name for name in SCOPES if name in used], SCOPES)
+    target = _only_one([name for name in TARGETS if name in used], TARGETS)
+    if "from-file" in used and (others := used & {*SCOPES, *TARGETS} - {"from-file"}):
+        raise UsageFailure(_excluding("from-file", min(others)))
+    if "export" in used and given["output"] == "json":
+        raise UsageFailure('Option "[export]" can\'t be used with option "[output]" json')
+    file: Path | None = given["from_file"]
+    when: str | None = given["to_datetime"]
+    return Request(
+        group=names[0],
+        execute=given["execute"],
+        create=given["create"],
+        target=target,
+        topics=topics_of(given["topic"]),
+        offset=given["to_offset"],
+        timestamp_ms=None if when is None else timestamp_of(when),
+        plan=None if file is None else plan_for(file, names[0]),
+    )
+
+
+def _is_given(value: object) -> bool:
+    """Whether an option stands in the line: an offset of 0 does."""
+    return value is not None and value is not False and value != ()
+
+
+def _check_mode(used: set[str]) -> None:
+    modes = used & {"dry-run", "execute"}
+    if not modes:
+        raise UsageFailure("Option [reset-offsets] needs --dry-run, which shows what it would set, or --execute")
+    if len(modes) > 1:
+        raise UsageFailure(_excluding("dry-run", "execute"))
+
+
+def _only_one(found: Sequence[str], known: Sequence[str]) -> str:
+    if not found:
+        raise UsageFailure(f"Option [reset-offsets] takes one of [{'], ['.join(known)}]")
+    if len(found) > 1:
+        raise UsageFailure(_excluding(found[0], found[1]))
+    return found[0]
+
+
+def _excluding(one: str, other: str) -> str:
+    return f'Option "[{one}]" can\'t be used with option "[{other}]"'
+
+
+def topics_of(texts: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
+    """Partitions by topic of `name` and `name:0,1` texts (CT-6). A topic that is named alone means all its partitions.
+
+    Raises UsageFailure for what is no partition number.
+    """
+    found: dict[str, tuple[int, ...] | None] = {}
+    for text in texts:
+        name, colon, listed = text.partition(":")
+        numbers: tuple[int, ...] | None = None
+        if colon:
+            numbers = tuple(_partition(part.strip(), text) for part in listed.split(","))
+            earlier = found.get(name, ())
+            numbers = None if earlier is None else tuple(sorted({*earlier, *numbers}))
+        found[name] = numbers
+    return found
+
+
+def _partition(text: str, whole: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) < 2**31):
+        raise UsageFailure(
+            f"Invalid partition '{text}' specified in topic arg '{whole}'; expected orders or orders:0,1"
+        )
+    return int(text)
+
+
+def timestamp_of(text: str) -> int:
+    """Milliseconds since 1970 of a date and time (CT-25). Raises UsageFailure."""
+    if _DATETIME.fullmatch(text) is None:
+        raise UsageFailure(f"--to-datetime {text!r}: {_DATETIME_FORM}")
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageFailure(f"--to-datetime {text!r} is no date and time: {error}; {_DATETIME_FORM}") from error
+    at = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    since = at - datetime(1970, 1, 1, tzinfo=UTC)
+    milliseconds = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+    if milliseconds < 0:
+        raise UsageFailure(f"--to-datetime {text!r} lies before 1970, and so does no record; expected a later time")
+    return milliseconds

@@ -1,0 +1,73 @@
+"""Kafka's way to write an action: as an option among the others, instead of a sub-command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+from click.shell_completion import CompletionItem
+
+from sharegroups.cli.nearest import did_you_mean
+from sharegroups.cli.output import UsageFailure
+
+
+class KafkaLayout(click.Group):
+    """Takes `--describe`, wherever it stands, for the sub-command `describe`, and so on for each of `actions`.
+
+    Only when the line does not begin with a sub-command; then nothing is changed.
+    """
+
+    #: The sub-commands that may be written so, in the order in which an error names them.
+    actions: Sequence[str] = ()
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's. Raises UsageFailure for several actions, none, or an option that only another action has."""
+        if args and args[0] not in self.commands and args[0].startswith("-"):
+            args = self._with_command(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """As click's, and the actions as options."""
+        words = [word for word in self._words() if incomplete.startswith("-") and word.startswith(incomplete)]
+        return [*super().shell_complete(ctx, incomplete), *map(CompletionItem, words)]
+
+    def _with_command(self, ctx: click.Context, args: list[str]) -> list[str]:
+        found = [word.removeprefix("--") for word in dict.fromkeys(args) if word in self._words()]
+        alone = {*ctx.help_option_names, "--version"}
+        if not found and (ctx.resilient_parsing or set(args) & alone):
+            return args  # a line that is being completed may yet get its action
+        if len(found) != 1 and not ctx.resilient_parsing:
+            words = ", ".join(self._words())
+            hint = "" if found else self._meant(ctx, args)
+            raise UsageFailure(f"Command must include exactly one action: {words}.{hint}", ctx)
+        action = found[0]
+        rest = [word for word in args if word != f"--{action}"]
+        if not ctx.resilient_parsing:
+            self._check_options(ctx, action, rest)
+        return [action, *rest]
+
+    def _meant(self, ctx: click.Context, args: Sequence[str]) -> str:
+        """What a line without an action may have meant: a sub-command that stands too late, one that is written as an
+        option though it is none of Kafka's, or an action with a typo. Empty when none of these."""
+        commands = [word.removeprefix("--") for word in args if word.removeprefix("--") in self.commands]
+        if commands:
+            return f" The command comes first, then its options: {ctx.command_path} {commands[0]} --option …"
+        options = {option for name in self.actions for option in _options(self.commands[name])}
+        unknown = [word for word in args if word.startswith("--") and word.partition("=")[0] not in options]
+        return next(filter(None, (did_you_mean(word, self._words()) for word in unknown)), "")
+
+    def _words(self) -> list[str]:
+        return [f"--{action}" for action in self.actions]
+
+    def _check_options(self, ctx: click.Context, action: str, words: Sequence[str]) -> None:
+        """CT-19. Raises UsageFailure for an option that this action does not have, but another one has."""
+        own = _options(self.commands[action])
+        others = {option for name in self.actions for option in _options(self.commands[name])} - own
+        for word in words:
+            option = word.partition("=")[0]
+            if option in others:
+                raise UsageFailure(f'Option "[{option[2:]}]" can\'t be used with option "[{action}]"', ctx)
+
+
+def _options(command: click.Command) -> set[str]:
+    return {word for parameter in command.params for word in parameter.opts if word.startswith("--")}

@@ -1,0 +1,65 @@
+"""`sharegroups transactions abort`: ends what a producer has left open (CT-133)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kip932.errors import InvalidTxnStateError, KafkaError, KafkaStorageError, TransactionalIdNotFoundError
+from kip932.printable import printable
+from sharegroups.admin import Admin
+from sharegroups.admin_values import TransactionDescription
+from sharegroups.cli.groups.asking import undecided
+from sharegroups.cli.groups.tables import age
+from sharegroups.cli.output import connection_options, failures, finish, output_option, print_json, settings, tell
+from sharegroups.cli.reaching import reached_admin
+from sharegroups.cli.transactions.naming import COMMAND, TRANSACTIONAL_ID, document, error_text, partitions_text
+from sharegroups.core.shell_word import quote
+
+#: What is said of the id by its name; any other error is one of the whole command.
+_OF_THE_ID = (InvalidTxnStateError, KafkaStorageError, TransactionalIdNotFoundError)
+
+
+@click.command()
+@click.option("--transactional-id", "name", required=True, type=TRANSACTIONAL_ID, help="The id.")
+@connection_options
+@output_option
+def abort(name: str, bootstrap_server: str, command_config: Path | None, output: str) -> None:
+    """Abort the transaction that a producer has left open.
+
+    Its records are never delivered to groups with share.isolation.level=read_committed. The producer is fenced: if it
+    still lives, it is told so; a new one with the same transactional.id may begin.
+    """
+    given = settings(bootstrap_server, command_config)
+    look = f"sharegroups transactions describe --transactional-id {quote(name)}"
+    problem: str | None = None
+    with failures(COMMAND), reached_admin(given) as admin:
+        try:
+            with undecided(f"The transaction of {name} may be aborted. See: {look}"):
+                known = admin.abort_transaction(name)
+        except _OF_THE_ID as error:
+            known, problem = None, error_text(admin, name, error)
+            tell(problem)
+        if known is not None and _left(admin, name):
+            tell(f"Some of its partitions have no marker yet; the cluster goes on writing them. See: {look}")
+    _print(name, known, problem, output)
+    finish(known is not None)
+
+
+def _left(admin: Admin, name: str) -> bool:
+    """Whether the decision stands and has not reached every partition."""
+    found = admin.describe_transactions([name])[name]
+    return not isinstance(found, KafkaError) and found.state == "PrepareAbort"
+
+
+def _print(name: str, known: TransactionDescription | None, problem: str | None, output: str) -> None:
+    if output == "json":
+        shown = None if known is None else document(known)
+        print_json({"transactional_id": name, "aborted": known is not None, "message": problem, "transaction": shown})
+    elif known is not None:
+        since = "" if known.open_ms is None else f", open for {age(known.open_ms)}"
+        click.echo(
+            f"Aborted the transaction of {printable(name)} (producer {known.producer_id}, epoch {known.producer_epoch}"
+            f"{since}) in {printable(partitions_text(known))}. Its producer is fenced."
+        )

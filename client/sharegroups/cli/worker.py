@@ -1,0 +1,144 @@
+"""`sharegroups worker module:attribute`: runs a Worker that a program defines (CL-129)."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import traceback
+from importlib import import_module
+from typing import Any, Final
+
+import click
+
+from sharegroups.cli.output import UsageFailure, failures, tell
+from sharegroups.worker import Worker, WorkerError
+from sharegroups.worker.core.policy import described
+
+_SEE: Final = "Name it as module:attribute, for example shop.mail:worker"
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:ATTRIBUTE")
+@click.option("--concurrency", type=click.IntRange(min=1), help="Handlers that run at once; else as the worker says.")
+@click.option("--processes", is_flag=True, help="Run all blocking handlers in processes.")
+@click.option("--grace", type=click.FloatRange(min=0), help="Seconds for running jobs after SIGTERM.")
+@click.option("--health-port", type=click.IntRange(0, 65535), help="Serve /healthz, /readyz and /metrics here.")
+@click.option("--health-host", default=None, help="Address of the health port; 127.0.0.1 when left out.")
+@click.option(
+    "--bootstrap-server", envvar="SHAREGROUPS_BOOTSTRAP", help="host:port of any nodes; else as the worker says."
+)
+@click.option("--group", help="The share group; else as the worker says.")
+@click.option("--reload", "reloads", is_flag=True, help="For development: start again when a source file changes.")
+@click.option("--quiet", is_flag=True, help="Log warnings only, and show no progress.")
+def worker(
+    *,
+    target: str,
+    concurrency: int | None,
+    processes: bool,
+    grace: float | None,
+    health_port: int | None,
+    health_host: str | None,
+    bootstrap_server: str | None,
+    group: str | None,
+    reloads: bool,
+    quiet: bool,
+) -> None:
+    """Run the jobs of a Worker: MODULE:ATTRIBUTE names it, as shop.mail:worker; the current folder is on the path.
+
+    After SIGTERM or Ctrl-C it takes no more records, lets running jobs end within --grace, acknowledges them, releases
+    the rest and leaves; a second signal ends it at once. Exit codes: 0 ended by itself, 1 an error, 130 after Ctrl-C,
+    143 after SIGTERM.
+    """
+    if reloads:
+        from sharegroups.cli.reloading import reloading  # noqa: PLC0415 - for development only
+
+        sys.exit(reloading([word for word in sys.argv[1:] if word != "--reload"]))
+    found = find_worker(target)
+    _adjust(found, concurrency, grace, health_port, health_host)
+    if bootstrap_server is not None:
+        found.settings["bootstrap.servers"] = bootstrap_server
+    if group is not None:
+        found.settings["group.id"] = group
+    if processes:
+        found.use_processes()
+    from sharegroups.cli.progress import logging_with_progress  # noqa: PLC0415
+
+    with logging_with_progress(found.progress, quiet), failures("Working"):
+        try:
+            found.run()
+        except WorkerError as error:
+            raise click.ClickException(str(error)) from error
+    if found.stopped_by is not None:
+        sys.exit(128 + found.stopped_by)
+
+
+def find_worker(target: str) -> Worker:
+    """The Worker that `module:attribute` names.
+
+    Raises UsageFailure with what was looked for and what is there, ClickException when the module fails.
+    """
+    module_name, colon, path = target.partition(":")
+    if not colon or not module_name or not path:
+        raise UsageFailure(f"{target!r} names no worker. {_SEE}")
+    if module_name.endswith(".py"):  # it would be imported, and then found to be no package
+        meant = os.path.normpath(module_name.removesuffix(".py")).replace(os.sep, ".")
+        is_name = all(part.isidentifier() for part in meant.split("."))
+        hint = f"; did you mean {meant}:{path}?" if is_name else f". {_SEE}"
+        raise UsageFailure(f"there is no module {module_name!r}{hint}")
+    sys.path.insert(0, os.getcwd())
+    module = _imported(target, module_name)
+    found: Any = module
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise UsageFailure(f"{target!r}: {module_name} has no {part!r}{_others(module, part)}")
+        found = getattr(found, part)
+    if not isinstance(found, Worker):
+        raise UsageFailure(f"{target!r} is a {type(found).__name__}, not a Worker{_others(module, path)}")
+    return found
+
+
+def _imported(target: str, module_name: str) -> Any:
+    """The module. Raises UsageFailure when there is none; what it raises itself is shown from its own frames on."""
+    try:
+        return import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            raise UsageFailure(
+                f"{target!r}: there is no module {error.name!r} in {os.getcwd()} or on PYTHONPATH. {_SEE}"
+            ) from error
+        failure: Exception = error
+    except Exception as error:
+        failure = error
+    trace = failure.__traceback__
+    while trace is not None and _is_importing(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    for line in "".join(traceback.format_exception(type(failure), failure, trace)).splitlines():
+        tell(line)
+    raise click.ClickException(f"{module_name} could not be imported: {described(failure)}")
+
+
+def _is_importing(file: str) -> bool:
+    """Whether code of this file stands between us and the user's module."""
+    return file in (__file__, import_module.__code__.co_filename) or file.startswith("<frozen importlib")
+
+
+def _others(module: Any, wanted: str) -> str:
+    workers = [name for name, value in vars(module).items() if isinstance(value, Worker)]
+    if workers:
+        near = difflib.get_close_matches(wanted, workers, 1) or workers[:1]
+        return f"; did you mean {module.__name__}:{near[0]}?"
+    return f"; {module.__name__} defines no Worker"
+
+
+def _adjust(
+    found: Worker, concurrency: int | None, grace: float | None, health_port: int | None, health_host: str | None
+) -> None:
+    if concurrency is not None:
+        found.concurrency = concurrency
+    if grace is not None:
+        found.grace = grace
+    if health_port is not None:
+        found.health_port = health_port
+    if health_host is not None:
+        found.health_host = health_host

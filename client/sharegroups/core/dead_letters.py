@@ -1,0 +1,176 @@
+"""What the headers of a dead letter say, and the headers of the fresh record that it is redriven as (CT-121, CT-125).
+
+Pure: headers in, values out. Whatever stands in a header is somebody's data and may be forged; nothing here raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+_ERRORS: Final = "__dlq.errors."
+#: The headers of a letter, in their order; the last two are there when they are known (PL-909).
+_REQUIRED: Final = tuple(_ERRORS + name for name in ("topic", "partition", "offset", "group"))
+_DELIVERY_COUNT: Final = _ERRORS + "delivery.count"
+_MESSAGE: Final = _ERRORS + "message"
+REDRIVE: Final = "__dlq.redrive."
+_REDRIVE_COUNT: Final = REDRIVE + "count"
+_PARTITION_MAX: Final = 2**31 - 1
+_NUMBER_MAX: Final = 2**63 - 1
+_DIGITS_MAX: Final = 19
+#: Bytes of the longest name that is believed; no topic or group has a longer one.
+_NAME_MAX: Final = 1_000
+#: Characters of a garbled header, or of a cause, that are kept.
+_SHOWN_MAX: Final = 1_000
+
+
+class Origin(NamedTuple):
+    """Where the record lies that the letter is about."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Letter(NamedTuple):
+    """What the headers of a letter say.
+
+    `origin` and `group` are None when a header that they need is garbled, `delivery_count` and `cause` also when it is
+    not there. `origin_text` and `group_text` are for people, whatever stands there: bytes that are no text are lone
+    surrogates (`surrogateescape`). `others`: the headers that the origin had. `redrives`: how often the record had been
+    redriven before it failed again; None when the letter has no copy, and so none of its headers.
+    """
+
+    origin: Origin | None
+    group: str | None
+    delivery_count: int | None
+    cause: str | None
+    origin_text: str
+    group_text: str
+    is_garbled: bool
+    is_headers_only: bool
+    redrives: int | None
+    others: Headers
+
+
+class Place(NamedTuple):
+    """The place of a letter: its DLQ topic by name and id text, partition, offset."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+
+
+class Redriven(NamedTuple):
+    """What a fresh record says about the letter that it was made from."""
+
+    topic_id: str
+    group: str
+    origin_offset: int
+
+
+def letter_of(headers: Headers, key: bytes | None, value: bytes | None) -> Letter | None:
+    """The letter that a record is; None when its last headers are not those of a letter."""
+    begin = _begin(headers)
+    if begin is None:
+        return None
+    others, own = headers[:begin], dict(headers[begin:])
+    topic, partition, offset, group = (own[name] for name in _REQUIRED)
+    origin_text = ":".join(map(_shown, (topic, partition, offset)))
+    where = _origin(topic, partition, offset)
+    who = _text(group)
+    count = _number(own.get(_DELIVERY_COUNT), _NUMBER_MAX)
+    cause = own.get(_MESSAGE)
+    wrong = (_DELIVERY_COUNT in own and count is None) or (_MESSAGE in own and _text(cause) is None)
+    keys = {None, origin_text, f"{_shown(group)}:{origin_text}"}
+    is_headers_only = value is None and not others and (None if key is None else _shown(key)) in keys
+    return Letter(
+        where,
+        who,
+        count,
+        _shown(cause) if _MESSAGE in own else None,
+        origin_text,
+        _shown(group),
+        is_garbled=where is None or who is None or wrong,
+        is_headers_only=is_headers_only,
+        redrives=None if is_headers_only else redrives_of(others),
+        others=others,
+    )
+
+
+def _begin(headers: Headers) -> int | None:
+    """Where the letter's headers begin; None when there are none at the end."""
+    at = len(headers)
+    for name in (_MESSAGE, _DELIVERY_COUNT):
+        if at and headers[at - 1][0] == name:
+            at -= 1
+    begin = at - len(_REQUIRED)
+    if begin < 0 or tuple(name for name, _ in headers[begin:at]) != _REQUIRED:
+        return None
+    return begin
+
+
+def _origin(topic: bytes | None, partition: bytes | None, offset: bytes | None) -> Origin | None:
+    name, number, at = _text(topic), _number(partition, _PARTITION_MAX), _number(offset, _NUMBER_MAX)
+    return None if not name or number is None or at is None else Origin(name, number, at)
+
+
+def redrives_of(headers: Headers) -> int:
+    """How often a record with these headers has been redriven; 0 when they do not say."""
+    return next((_number(value, _NUMBER_MAX) or 0 for name, value in reversed(headers) if name == _REDRIVE_COUNT), 0)
+
+
+def fresh_headers(origin_headers: Headers, letter: Letter, place: Place) -> list[tuple[str, bytes | None]]:
+    """The headers of the fresh record (CT-125). `origin_headers`: those of the copy, or of the origin record itself.
+
+    Call it for letters with `origin` and `group` only.
+    """
+    assert letter.origin is not None
+    assert letter.group is not None
+    said = {
+        "topic": place.topic,
+        "topic.id": place.topic_id,
+        "partition": place.partition,
+        "offset": place.offset,
+        "group": letter.group,
+        "origin.offset": letter.origin.offset,
+        "count": redrives_of(origin_headers) + 1,
+    }
+    kept = [(name, value) for name, value in origin_headers if not name.startswith((REDRIVE, _ERRORS))]
+    return kept + [(REDRIVE + name, str(value).encode()) for name, value in said.items()]
+
+
+def redriven_of(headers: Headers) -> Redriven | None:
+    """What a record says about the letter that it was redriven from; None when it was not."""
+    if not any(name == _REDRIVE_COUNT for name, _ in headers):
+        return None
+    own = dict(headers)
+    topic_id, group = _text(own.get(REDRIVE + "topic.id")), _text(own.get(REDRIVE + "group"))
+    offset = _number(own.get(REDRIVE + "origin.offset"), _NUMBER_MAX)
+    return None if topic_id is None or group is None or offset is None else Redriven(topic_id, group, offset)
+
+
+def _text(value: bytes | None) -> str | None:
+    if value is None or len(value) > _NAME_MAX:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _shown(value: bytes | None) -> str:
+    if value is None:
+        return "null"
+    return value[:_SHOWN_MAX].decode("utf-8", "surrogateescape") + ("…" if len(value) > _SHOWN_MAX else "")
+
+
+def _number(value: bytes | None, most: int) -> int | None:
+    text = _text(value)
+    if text is None or len(text) > _DIGITS_MAX or not (text.isascii() and text.isdecimal()):
+        return None
+    number = int(text)
+    return number if number <= most else None

@@ -1,0 +1,51 @@
+"""Counts dead letters by what they have in common, within bounded memory (CT-123, CT-128)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+#: How many rows are told apart; the headers of letters are others' data, and could name any number.
+ROWS_MAX: Final = 1_000
+
+
+@dataclass(slots=True)
+class Row:
+    """How many letters, how many of them are duplicates, and when the first and the last were stored, ms since 1970."""
+
+    letters: int = 0
+    duplicates: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+
+    def add(self, stored_ms: int, is_duplicate: bool) -> None:
+        """Count one letter."""
+        self.first_ms = stored_ms if not self.letters else min(self.first_ms, stored_ms)
+        self.last_ms = max(self.last_ms, stored_ms)
+        self.letters += 1
+        self.duplicates += is_duplicate
+
+
+class Tally:
+    """Rows by key, each key a tuple of texts; what has no room any more is counted in `others`."""
+
+    def __init__(self, rows_max: int = ROWS_MAX) -> None:
+        self.letters = 0
+        self.others = Row()
+        self._rows_max = rows_max
+        self._rows: dict[tuple[str, ...], Row] = {}
+
+    def add(self, key: tuple[str, ...], stored_ms: int, is_duplicate: bool = False) -> None:
+        """Count one letter."""
+        self.letters += 1
+        row = self._rows.get(key)
+        if row is None:
+            if len(self._rows) >= self._rows_max:
+                row = self.others
+            else:
+                row = self._rows[key] = Row()
+        row.add(stored_ms, is_duplicate)
+
+    def rows(self) -> list[tuple[tuple[str, ...], Row]]:
+        """The rows, the largest number first, then by key."""
+        return sorted(self._rows.items(), key=lambda item: (-item[1].letters, item[0]))

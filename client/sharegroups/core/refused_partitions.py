@@ -1,0 +1,67 @@
+"""Partitions whose leader refuses to fetch from them, and when a consumer says so (CL-91).
+
+Pure: answers are passed in with their times, and lines to log come out. At most one entry for each partition of one
+leader's session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kip932.ids import TopicIdPartition
+from sharegroups.core.shell_word import quote
+
+#: A refusal is logged when it has lasted this long, ms. A fail-over takes less.
+TOLD_AFTER_MS: Final = 5_000
+#: And again each time that this long has passed, ms.
+AGAIN_AFTER_MS: Final = 300_000
+
+
+class _Refusal:
+    __slots__ = ("due_ms", "since_ms", "told")
+
+    def __init__(self, now_ms: int) -> None:
+        self.since_ms = now_ms
+        self.due_ms = now_ms + TOLD_AFTER_MS
+        self.told = False
+
+
+class RefusedPartitions:
+    """What the leader of one session refuses, since when, and what of it was told."""
+
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+        self._refused: dict[TopicIdPartition, _Refusal] = {}
+
+    def answered(
+        self, refused: Mapping[TopicIdPartition, str], wanted: Mapping[TopicIdPartition, str], now_ms: int
+    ) -> list[str]:
+        """The leader answered a ShareFetch. Returns the lines to log now.
+
+        `refused`: the cause by partition; what is not in it was served. `wanted`: the topic of each partition that the
+        session holds; what has left it is forgotten without a word. `now_ms`: of one monotonic clock.
+        """
+        if not refused and not self._refused:
+            return []
+        lines = [
+            f"{wanted[partition]}-{partition.partition} serves group {self._group_id!r} again, after "
+            f"{(now_ms - before.since_ms) / 1000:.0f} s."
+            for partition, before in self._refused.items()
+            if before.told and partition in wanted and partition not in refused
+        ]
+        self._refused = {
+            partition: self._refused.get(partition) or _Refusal(now_ms) for partition in refused if partition in wanted
+        }
+        for partition, now in self._refused.items():
+            if now_ms >= now.due_ms:
+                now.told, now.due_ms = True, now_ms + AGAIN_AFTER_MS
+                lines.append(self._line(f"{wanted[partition]}-{partition.partition}", now, refused[partition], now_ms))
+        return lines
+
+    def _line(self, place: str, refusal: _Refusal, cause: str, now_ms: int) -> str:
+        return (
+            f"{place} has given group {self._group_id!r} no records for {(now_ms - refusal.since_ms) / 1000:.0f} s: "
+            f"{cause.rstrip('.')}. It is asked again and again, and the other partitions go on. The log of its leader "
+            f"says more; `sharegroups groups describe --group {quote(self._group_id)} --verbose` shows what waits."
+        )

@@ -1,0 +1,68 @@
+"""How a producer compresses its batches: `compression.type`, and the level that belongs to it (CL-112, CM-116)."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any, Final, NamedTuple, Protocol
+
+from kip932.compression.kinds import Compression, frames_of
+from kip932.errors import UnsupportedCompressionTypeError
+from sharegroups.errors import ConfigError
+
+TYPE: Final = "compression.type"
+#: The setting with the level, for compressions that have levels.
+LEVELS: Final = {
+    Compression.GZIP: "compression.gzip.level",
+    Compression.LZ4: "compression.lz4.level",
+    Compression.ZSTD: "compression.zstd.level",
+}
+
+
+class Settings(Protocol):
+    """A producer's checked settings."""
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of a setting."""
+        ...
+
+
+class Packing(NamedTuple):
+    """A compression, and its level; None where it has none."""
+
+    kind: Compression
+    level: int | None = None
+
+    def pack(self, data: bytes) -> bytes:
+        """One frame with `data`. Call it for no plain batch."""
+        return frames_of(self.kind).compress(data, self.level)
+
+
+PLAIN: Final = Packing(Compression.NONE)
+
+
+def packing_of(config: Settings) -> Packing:
+    """How a producer with these settings compresses."""
+    kind = Compression[config[TYPE].upper()]
+    return Packing(kind, config[LEVELS[kind]] if kind in LEVELS else None)
+
+
+def check_packing(config: Settings, given: Container[str]) -> None:
+    """Refuse what would fail at the first send, or count for nothing. `given`: the settings that were not left out.
+
+    Raises ConfigError for a compression whose library is not installed, a level of another compression, and gzip's
+    level 0.
+    """
+    kind = packing_of(config).kind
+    for other, name in LEVELS.items():
+        if name in given and other is not kind:
+            raise ConfigError(
+                f"{name} is set, and {TYPE} is {kind.label!r}, so it would count for nothing; leave it out, or set "
+                f"{TYPE}={other.label}"
+            )
+    if kind is Compression.GZIP and config[LEVELS[kind]] == 0:
+        raise ConfigError(f"{LEVELS[kind]} is 0; expected 1 to 9, or -1 for zlib's default, 6")
+    if kind is not Compression.NONE:
+        try:
+            frames_of(kind)
+        except UnsupportedCompressionTypeError as error:
+            raise ConfigError(f"{TYPE} is {kind.label!r}, and {error}") from None

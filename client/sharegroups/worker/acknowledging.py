@@ -1,0 +1,104 @@
+"""Carries out what was decided about a job: acknowledges its record, or has it wait before it comes again.
+
+Rule CL-123. This is the one place that asks for a release with a delay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from sharegroups.aio import ShareConsumer
+from sharegroups.errors import IllegalStateError, UnsupportedVersionError
+from sharegroups.messages import AcknowledgeType
+from sharegroups.worker.core.policy import Decision, Step
+from sharegroups.worker.core.tally import Tally
+from sharegroups.worker.job import Job
+
+log = logging.getLogger("sharegroups.worker")
+
+#: How many failed jobs' records are held here at most while their delay runs; more are released at once.
+HELD_MAX: Final = 1_000
+_TYPES: Final = {Step.ACCEPT: AcknowledgeType.ACCEPT, Step.REJECT: AcknowledgeType.REJECT}
+
+
+class Acknowledging:
+    """`due` is called when a held record's delay is over, so that its release is sent."""
+
+    def __init__(self, consumer: ShareConsumer, tally: Tally, due: Callable[[], None]) -> None:
+        self._consumer = consumer
+        self._tally = tally
+        self._due = due
+        self._held: dict[Job, asyncio.TimerHandle] = {}
+        self._over: list[Job] = []
+        self._told = False
+
+    @property
+    def held(self) -> int:
+        """How many records are held until their delay is over."""
+        return len(self._held)
+
+    def settle(self, job: Job, decision: Decision) -> None:
+        """Acknowledge the job's record as decided. Call it while no poll waits."""
+        if decision.step in (Step.RELEASE, Step.ARCHIVE):
+            self.release(job, decision.delay)
+        else:
+            self._acknowledge(job, _TYPES[decision.step])
+
+    def release(self, job: Job, delay_s: float | None) -> None:
+        """Let the group have the record again after `delay_s`; 0: at once; None: as the group's back-off says.
+
+        A leader that knows no delays cannot do that: then the record is held here, its lock kept alive, until the delay
+        is over.
+        """
+        try:
+            self._acknowledge(job, AcknowledgeType.RELEASE, delay_s)
+        except UnsupportedVersionError:
+            self._hold(job, delay_s or 0.0)
+
+    def send_due(self) -> None:
+        """Release the held records whose delay is over. Call it while no poll waits."""
+        over, self._over = self._over, []
+        for job in over:
+            self._acknowledge(job, AcknowledgeType.RELEASE, 0)
+
+    def release_held(self) -> int:
+        """Release all held records now: the worker stops. Returns how many."""
+        held, self._held = self._held, {}
+        for job, timer in held.items():
+            timer.cancel()
+            self._acknowledge(job, AcknowledgeType.RELEASE, 0)
+        self.send_due()
+        return len(held)
+
+    def forget_held(self) -> int:
+        """The consumer is about to be closed, which releases them. Returns how many."""
+        held, self._held, self._over = len(self._held) + len(self._over), {}, []
+        return held
+
+    def _hold(self, job: Job, delay_s: float) -> None:
+        if len(self._held) >= HELD_MAX:
+            if not self._told:
+                self._told = True
+                log.warning(
+                    "%d failed jobs wait for their delay in this worker, as many as it holds: more are released at "
+                    "once. A cluster that serves delays holds them itself",
+                    HELD_MAX,
+                )
+            self._acknowledge(job, AcknowledgeType.RELEASE, 0)
+            return
+        self._held[job] = asyncio.get_running_loop().call_later(delay_s, self._ripe, job)
+
+    def _ripe(self, job: Job) -> None:
+        if self._held.pop(job, None) is not None:
+            self._over.append(job)
+            self._due()
+
+    def _acknowledge(self, job: Job, kind: AcknowledgeType, delay_s: float | None = None) -> None:
+        """Raises UnsupportedVersionError for a delay that the leader does not know."""
+        try:
+            self._consumer.acknowledge(job.message, kind, delay=delay_s)
+        except IllegalStateError as error:  # only a defect of ours could bring this; it must not end the worker
+            log.warning("%s could not be acknowledged: %s", job.place, error)

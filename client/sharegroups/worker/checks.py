@@ -1,0 +1,111 @@
+"""What a worker looks at before it begins: the group's limits, and whether its topics exist (CL-125)."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from sharegroups.admin_values import ConfigResource
+from sharegroups.aio import Admin
+from sharegroups.config import ADMIN
+from sharegroups.errors import KafkaError, RequestTimedOutError, RetriableError, UnknownTopicOrPartitionError
+from sharegroups.worker.job import JobSpec
+from sharegroups.worker.pools import WorkerError
+
+log = logging.getLogger("sharegroups.worker")
+
+_LIMIT: Final = "share.delivery.count.limit"
+_LETTERS: Final = "errors.deadletterqueue.topic.name"
+#: How long one question may take, ms, and how long to wait before the next, s.
+_ASK_MS: Final = 3_000
+_AGAIN_S: Final = 1.0
+#: The group's limit where it cannot be learned: Kafka's default.
+USUAL_LIMIT: Final = 5
+
+
+class GroupLimits(NamedTuple):
+    """`deliveries`: after so many the leader archives a record. `letters_to`: the group's dead-letter topic, or ""."""
+
+    deliveries: int
+    letters_to: str = ""
+
+
+async def look(
+    settings: Mapping[str, Any], specs: Iterable[JobSpec], stopping: asyncio.Event
+) -> tuple[GroupLimits, frozenset[str]] | None:
+    """Ask the cluster, and wait while it is not there; None when `stopping` was set meanwhile.
+
+    Returns what the group allows, and the topics that do not exist, which it tells: they may come. Raises WorkerError
+    for a policy that the group does not allow.
+    """
+    known = {setting.name for setting in ADMIN}
+    own = {name: value for name, value in settings.items() if name in known} | {"default.api.timeout.ms": _ASK_MS}
+    where, told = settings.get("bootstrap.servers"), False
+    async with Admin(own) as admin:
+        while not stopping.is_set():
+            try:
+                limits = await _limits(admin, str(settings["group.id"]))
+                missing = await _topics(admin, [spec.topic for spec in specs])
+            except (RetriableError, RequestTimedOutError) as error:
+                if not told:
+                    log.warning("the cluster at %s does not answer yet, waiting for it: %s", where, error)
+                told = True
+                await _pause(stopping)
+                continue
+            check_limits(specs, limits, str(settings["group.id"]))
+            return limits, missing
+    return None
+
+
+def check_limits(specs: Iterable[JobSpec], limits: GroupLimits, group: str) -> None:
+    """Raise WorkerError for a Retry whose limit the group's delivery count limit would cut short."""
+    for spec in specs:
+        for retry in (spec.retry, *spec.outcomes.values()):
+            limit = getattr(retry, "limit", None)
+            if limit is not None and limit > limits.deliveries:
+                raise WorkerError(
+                    f"the job of topic {spec.topic!r} asks for Retry(limit={limit}), but group {group!r} archives a "
+                    f"record after {limits.deliveries} deliveries ({_LIMIT}), and the group's limit counts. Lower the "
+                    f"limit, leave it out, or raise the group's: sharegroups configs alter --group {group} "
+                    f"--add-config {_LIMIT}={limit}"
+                )
+
+
+async def _limits(admin: Admin, group: str) -> GroupLimits:
+    """Raises RetriableError. Who may not read configs is told, and the usual limit is taken."""
+    resource = ConfigResource.group(group)
+    found = (await admin.describe_configs([resource]))[resource]
+    if isinstance(found, RetriableError):
+        raise found
+    if isinstance(found, KafkaError) or _LIMIT not in found:
+        why = found if isinstance(found, KafkaError) else f"it has no {_LIMIT}"
+        log.warning("the configs of group %s cannot be read (%s); taking %s=%d", group, why, _LIMIT, USUAL_LIMIT)
+        return GroupLimits(USUAL_LIMIT)
+    letters_to = found[_LETTERS].value if _LETTERS in found else None
+    return GroupLimits(int(found[_LIMIT].value or USUAL_LIMIT), letters_to or "")
+
+
+async def _topics(admin: Admin, names: list[str]) -> frozenset[str]:
+    """The topics that do not exist, which are told."""
+    missing = set()
+    for name, described in (await admin.list_topics(names)).items():
+        error = described.error
+        if isinstance(error, UnknownTopicOrPartitionError):
+            missing.add(name)
+            near = difflib.get_close_matches(name, await admin.list_topics(), 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            log.warning("topic %r does not exist%s; waiting for it: sharegroups topics create %s", name, hint, name)
+        elif error is not None and not isinstance(error, RetriableError):
+            raise WorkerError(f"topic {name!r} cannot be read: {error}")
+    return frozenset(missing)
+
+
+async def _pause(stopping: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(_AGAIN_S):
+            await stopping.wait()
+    except TimeoutError:
+        pass

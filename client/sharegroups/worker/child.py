@@ -1,0 +1,53 @@
+"""The process that runs blocking handlers, one job at a time. It ends when its worker is gone.
+
+The worker sends (topic, info, value), this answers with a verdict and the seconds that the handler ran.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+from sharegroups.worker.job import JobInfo, JobSpec, enter, run_blocking
+
+
+def serve(work: Connection, alive: Connection, packed: bytes) -> None:
+    """Run jobs until the worker closes `work`. `alive` is closed when the worker's process is gone, however it ended.
+
+    `packed`: the job of each topic, pickled.
+    """
+    signal.signal(signal.SIGINT, _ignore)  # a Ctrl-C reaches the whole foreground group; the worker decides
+    signal.signal(signal.SIGTERM, _ignore)
+    threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
+    specs: Mapping[str, JobSpec] = pickle.loads(packed)
+    work.send("ready")
+    while True:
+        try:
+            topic, info, value = work.recv()
+        except (EOFError, OSError):
+            return
+        enter(_maker(info))
+        began = time.perf_counter()
+        verdict = run_blocking(specs[topic], value)
+        work.send((verdict, time.perf_counter() - began))
+
+
+def _maker(info: tuple[Any, ...]) -> Any:
+    return lambda: JobInfo(*info)
+
+
+def _ignore(*_: object) -> None:
+    """A handler that does nothing. SIG_IGN would be inherited by what a job starts."""
+
+
+def _end_with(alive: Connection) -> None:
+    try:
+        alive.recv_bytes()
+    except (EOFError, OSError):
+        os._exit(1)

@@ -1,0 +1,186 @@
+"""What becomes of a job: the end of its handler makes a verdict, the verdict and the delivery count make a step.
+
+Rules CL-120 to CL-123. Pure: chance is passed in as a number from 0 to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+_WHY_MAX: Final = 500
+
+
+class Accept(Exception):  # noqa: N818 - a word of the user's code: raise Accept
+    """Raised by a handler, or in `outcomes`: the job counts as done."""
+
+
+class Reject(Exception):  # noqa: N818 - as Accept
+    """Raised by a handler, or in `outcomes`: the job can never be done. The group does not get its record again.
+
+    The text is logged; the record goes to the dead-letter topic where the group has one.
+    """
+
+
+class Release(Exception):  # noqa: N818 - as Accept
+    """Raised by a handler, or in `outcomes`: not now. The group gets the record again after `delay` seconds, None: at
+    once.
+
+    It counts as a delivery, as every other one.
+    """
+
+    def __init__(self, why: str = "", *, delay: float | None = None) -> None:
+        super().__init__(why)
+        if isinstance(delay, bool) or not isinstance(delay, int | float | None) or (delay is not None and delay < 0):
+            raise ValueError(f"Release: delay is {delay!r}; expected seconds of at least 0, or None")
+        self.delay = delay
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How a failed job is tried again. Times in seconds.
+
+    `limit`: deliveries after which a failure rejects the record; None: as many as the group allows,
+    `share.delivery.count.limit`. The first retry waits for `backoff`, each later one `multiplier` times as long, at
+    most `maximum`; of each delay, chance takes off up to `jitter` of it.
+    """
+
+    limit: int | None = None
+    backoff: float = 1.0
+    maximum: float = 60.0
+    multiplier: float = 2.0
+    jitter: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Raise ValueError with the argument, what was found and what was expected."""
+        if self.limit is not None and (isinstance(self.limit, bool) or not isinstance(self.limit, int)):
+            raise ValueError(f"Retry: limit is {self.limit!r}; expected a whole number of deliveries, or None")
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"Retry: limit is {self.limit}; expected at least 1, the first delivery")
+        for name, low, high in (("backoff", 0, None), ("maximum", 0, None), ("multiplier", 1, None), ("jitter", 0, 1)):
+            value = getattr(self, name)
+            fits = isinstance(value, int | float) and not isinstance(value, bool) and value >= low
+            if not fits or (high is not None and value > high):
+                bound = f"at least {low}" if high is None else f"from {low} to {high}"
+                raise ValueError(f"Retry: {name} is {value!r}; expected a number {bound}")
+
+    def delay_of(self, delivery_count: int, chance: float) -> float:
+        """How long the record waits after its delivery number `delivery_count` failed. `chance` is from 0 to 1."""
+        steps = min(max(0, delivery_count - 1), 1_000)
+        try:
+            delay = self.backoff * self.multiplier**steps
+        except OverflowError:
+            delay = self.maximum
+        return min(delay, self.maximum) * (1 - self.jitter * chance)
+
+
+class Kind(Enum):
+    """What a handler's end says about its job."""
+
+    DONE = "done"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The end of one run of a handler, without the exception itself, so that a process can send it.
+
+    `why`: one line about the failure. `trace`: its traceback. `delay`: of a release that names one. `retry`: another
+    policy than the job's, from `outcomes`.
+    """
+
+    kind: Kind
+    why: str = ""
+    trace: str = ""
+    delay: float | None = None
+    retry: Retry | None = None
+
+
+DONE: Final = Verdict(Kind.DONE)
+
+#: What `outcomes` may give an exception: one of the three classes, an instance of it, or another policy.
+Outcome = type[Accept] | type[Reject] | type[Release] | Accept | Reject | Release | Retry
+
+
+class Step(Enum):
+    """How the record is acknowledged."""
+
+    ACCEPT = "accepted"
+    RELEASE = "released"
+    REJECT = "rejected"
+    #: By a release at the group's last delivery (PL-1002): it does not come again either.
+    ARCHIVE = "archived"
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether the record does not come again though its job was not done."""
+        return self in (Step.REJECT, Step.ARCHIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`delay`: s until the record comes again, None for at once. `told`: what happens next, for the log."""
+
+    step: Step
+    delay: float | None = None
+    told: str = ""
+
+
+def check_outcomes(outcomes: Mapping[type[BaseException], Outcome]) -> None:
+    """Raise ValueError for an entry that means nothing."""
+    for error, outcome in outcomes.items():
+        if not isinstance(error, type) or not issubclass(error, BaseException):
+            raise ValueError(f"outcomes: {error!r} is not an exception class; write outcomes={{SomeError: Reject}}")
+        known = (Accept, Reject, Release)
+        if not isinstance(outcome, (*known, Retry)) and outcome not in known:
+            raise ValueError(
+                f"outcomes: {error.__name__} is given {outcome!r}; expected Accept, Reject, Release, "
+                "Release(delay=30) or a Retry(…)"
+            )
+
+
+def verdict_of(error: BaseException, outcomes: Mapping[type[BaseException], Outcome], trace: str = "") -> Verdict:
+    """The verdict on a handler that raised. The entry of the nearest class in the exception's order of bases counts."""
+    outcome: Any = error
+    if not isinstance(error, Accept | Reject | Release):
+        outcome = next((outcomes[kind] for kind in type(error).__mro__ if kind in outcomes), None)
+    why = described(error)
+    if outcome is Accept or isinstance(outcome, Accept):
+        return Verdict(Kind.DONE, why)
+    if outcome is Reject or isinstance(outcome, Reject):
+        return Verdict(Kind.REJECTED, why, "" if outcome is error else trace)
+    if outcome is Release or isinstance(outcome, Release):
+        return Verdict(Kind.RELEASED, why, "", outcome.delay if isinstance(outcome, Release) else None)
+    return Verdict(Kind.FAILED, why, trace, retry=outcome)
+
+
+def described(error: BaseException) -> str:
+    """An exception in one line."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception as problem:
+        text = f"(its text cannot be made: {type(problem).__name__})"
+    text = text if len(text) <= _WHY_MAX else text[: _WHY_MAX - 1] + "…"
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name
+
+
+def decide(verdict: Verdict, delivery_count: int, retry: Retry, group_limit: int, chance: float) -> Decision:
+    """What to do with the record. `group_limit`: deliveries after which the leader archives it (PL-1002)."""
+    policy = verdict.retry or retry
+    if verdict.kind is Kind.DONE:
+        return Decision(Step.ACCEPT)
+    if verdict.kind is Kind.REJECTED:
+        return Decision(Step.REJECT, told="it is rejected, and not delivered again")
+    failed = verdict.kind is Kind.FAILED
+    if failed and policy.limit is not None and delivery_count >= policy.limit:
+        return Decision(Step.REJECT, told=f"that was the last of {policy.limit} tries; it is rejected")
+    if delivery_count >= group_limit:  # a delay would only keep it here
+        told = f"that was the last of {group_limit} deliveries that the group allows; it is archived"
+        return Decision(Step.ARCHIVE, 0.0, told)
+    delay = policy.delay_of(delivery_count, chance) if failed else verdict.delay
+    return Decision(Step.RELEASE, delay, f"it comes again in {delay:.1f} s" if delay else "it comes again at once")

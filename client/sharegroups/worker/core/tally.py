@@ -1,0 +1,91 @@
+"""What a worker counts: jobs by topic and outcome, their durations, what is in progress; its text for Prometheus.
+
+Pure. The bounds of the histogram are fixed, so its size does not depend on the work.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from typing import Final
+
+#: Upper bounds of the histogram of durations, s.
+BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+#: How a job can end. "archived": it failed at the group's last delivery, so its record does not come again.
+OUTCOMES: Final = ("accepted", "released", "rejected", "archived")
+
+
+class Tally:
+    """Counts of one worker. `topics` are those of its jobs, so that each has its series from the start."""
+
+    def __init__(self, topics: list[str]) -> None:
+        self.outcomes: Counter[tuple[str, str]] = Counter(
+            {(topic, outcome): 0 for topic in topics for outcome in OUTCOMES}
+        )
+        self.events: Counter[str] = Counter({"lost_locks": 0, "refused_acknowledgements": 0, "given_back": 0})
+        self.running = 0
+        self.waiting = 0
+        self.held = 0
+        self._durations: dict[str, list[int]] = {topic: [0] * (len(BOUNDS) + 1) for topic in topics}
+        self._seconds: dict[str, float] = dict.fromkeys(topics, 0.0)
+
+    @property
+    def finished(self) -> int:
+        """How many jobs have ended."""
+        return self.outcomes.total()
+
+    def job(self, topic: str, outcome: str, seconds: float) -> None:
+        """A job ended."""
+        self.outcomes[topic, outcome] += 1
+        self._durations[topic][bisect_left(BOUNDS, seconds)] += 1
+        self._seconds[topic] += seconds
+
+    def line(self) -> str:
+        """The progress line of a terminal."""
+        by_outcome: Counter[str] = Counter()
+        for (_, outcome), count in self.outcomes.items():
+            by_outcome[outcome] += count
+        done, again, rejected, archived = (by_outcome[name] for name in OUTCOMES)
+        ended = f"{done} done, {again} released, {rejected} rejected, {archived} archived at the delivery limit"
+        return f"{ended}; {self.running} running, {self.waiting} waiting"
+
+    def text(self) -> str:
+        """All of it in Prometheus' text format."""
+        lines = _head("sharegroups_worker_jobs_total", "counter", "Jobs by outcome.")
+        for (topic, outcome), count in sorted(self.outcomes.items()):
+            lines.append(f'sharegroups_worker_jobs_total{{topic="{topic}",outcome="{outcome}"}} {count}')
+        for event, count in sorted(self.events.items()):
+            name = f"sharegroups_worker_{event}_total"
+            lines += [*_head(name, "counter", _EVENTS.get(event, event)), f"{name} {count}"]
+        for state, count in (("running", self.running), ("waiting", self.waiting), ("held", self.held)):
+            name = f"sharegroups_worker_jobs_{state}"
+            lines += [*_head(name, "gauge", _STATES[state]), f"{name} {count}"]
+        name = "sharegroups_worker_job_seconds"
+        lines += _head(name, "histogram", "How long handlers ran.")
+        for topic, counts in sorted(self._durations.items()):
+            total = 0
+            for bound, count in zip([*map(str, BOUNDS), "+Inf"], counts, strict=True):
+                total += count
+                lines.append(f'{name}_bucket{{topic="{topic}",le="{bound}"}} {total}')
+            lines += [
+                f'{name}_sum{{topic="{topic}"}} {self._seconds[topic]:.6f}',
+                f'{name}_count{{topic="{topic}"}} {total}',
+            ]
+        return "\n".join(lines) + "\n"
+
+
+_EVENTS: Final = {
+    "lost_locks": "Locks that ended while their job waited or ran.",
+    "refused_acknowledgements": "Outcomes that the cluster did not take; those jobs run again.",
+    "given_back": "Records released without a run: the worker stopped, or was too busy.",
+}
+_STATES: Final = {
+    "running": "Jobs that handlers work on.",
+    "waiting": "Records that wait for a handler.",
+    "held": "Failed jobs whose records are held here until their delay is over.",
+}
+
+
+def _head(name: str, kind: str, text: str) -> list[str]:
+    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]

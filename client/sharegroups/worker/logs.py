@@ -1,0 +1,53 @@
+"""The log of `Worker.run()` in a program that has set up none; and what a worker tells only once (CL-125, CL-128)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sharegroups.core.stall_diagnosis import UNKNOWN, Trouble
+
+#: How each line begins, in `sharegroups worker` too.
+FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
+#: The consumer looks for its topics 2 s after its start, and asks for 2 s at most.
+_FIRST_LOOK_S: Final = 10.0
+_WATCH: Final = logging.getLogger("sharegroups.aio.stall_watch")
+
+
+@contextmanager
+def logging_to_stderr() -> Iterator[None]:
+    """Inside, the log goes to standard error with time and level; unless the program has set up logging of its own."""
+    ours = logging.getLogger("sharegroups")
+    if logging.getLogger("sharegroups.worker").hasHandlers():
+        yield
+        return
+    root, level = logging.getLogger(), ours.level
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(FORMAT))
+    root.addHandler(handler)
+    if level == logging.NOTSET:
+        ours.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        ours.setLevel(level)
+
+
+@contextmanager
+def missing_told(topics: frozenset[str], clock_s: Callable[[], float]) -> Iterator[None]:
+    """Inside, the consumer's first look at its topics does not tell again that these do not exist. Later ones do."""
+    until_s = clock_s() + _FIRST_LOOK_S
+
+    def is_new(record: logging.LogRecord) -> bool:
+        trouble = getattr(record, "trouble", None)
+        known = isinstance(trouble, Trouble) and trouble.kind == UNKNOWN and topics == frozenset(trouble.topics)
+        return not known or clock_s() > until_s
+
+    _WATCH.addFilter(is_new)
+    try:
+        yield
+    finally:
+        _WATCH.removeFilter(is_new)

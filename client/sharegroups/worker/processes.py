@@ -1,0 +1,245 @@
+"""Blocking handlers in processes of their own: a time-out ends the process, and a crash fails only its job.
+
+A process runs one job at a time. One that ended is replaced. They are started afresh (spawn), never forked from this
+one: gRPC's threads do not survive a fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import pickle
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any, Final
+
+from sharegroups.worker import child
+from sharegroups.worker.core.policy import Kind, Verdict, described
+from sharegroups.worker.job import Job, JobSpec
+from sharegroups.worker.pools import Finished, Report, WorkerError
+
+log = logging.getLogger("sharegroups.worker")
+
+#: After so many processes in a row that ended before they were ready the worker gives up.
+_STILLBORN_MAX: Final = 3
+_START_S: Final = 60.0
+
+
+class ProcessPool:
+    """`size` processes. `give_up` is called with the error when no process can be started any more."""
+
+    def __init__(
+        self, size: int, specs: Mapping[str, JobSpec], report: Report, give_up: Callable[[WorkerError], None]
+    ) -> None:
+        self.size = size
+        self._report = report
+        self._give_up = give_up
+        self._loop = asyncio.get_running_loop()
+        self._packed = _packed(specs)
+        self._ready: deque[Job] = deque()
+        self._slots: list[_Slot] = []
+        self._stillborn = 0
+        self._started = asyncio.Event()
+        self._error: WorkerError | None = None
+        self._stopped = False
+
+    @property
+    def running(self) -> int:
+        """How many jobs are being worked on."""
+        return sum(slot.job is not None for slot in self._slots)
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait for a process."""
+        return len(self._ready)
+
+    async def start(self) -> None:
+        """Start the processes, and wait until one of them is ready. Raises WorkerError when they cannot."""
+        for _ in range(self.size):
+            self._add()
+        try:
+            await asyncio.wait_for(self._started.wait(), _START_S)
+        except TimeoutError:
+            raise WorkerError(f"no process for handlers was ready within {_START_S:g} s") from None
+        if self._error is not None:
+            raise self._error
+
+    def submit(self, jobs: Iterable[Job]) -> None:
+        """Queue these, and give each idle process one."""
+        self._ready.extend(jobs)
+        for slot in self._slots:
+            self._next(slot)
+
+    def take_back(self, which: Callable[[Job], bool]) -> list[Job]:
+        """Take away the waiting jobs of which this is true."""
+        taken = [job for job in self._ready if which(job)]
+        if taken:
+            gone = set(taken)
+            self._ready = deque(job for job in self._ready if job not in gone)
+        return taken
+
+    def abandon(self) -> list[Job]:
+        """Kill the processes that work. Returns their jobs."""
+        self._stopped = True
+        left = []
+        for slot in self._slots:
+            if slot.job is not None:
+                left.append(slot.job)
+                slot.process.kill()
+        return left
+
+    async def stop(self) -> None:
+        """End all processes: an idle one ends by itself when its pipe is closed."""
+        self._stopped = True
+        for slot in self._slots:
+            slot.close(self._loop)
+        await self._loop.run_in_executor(None, self._join)
+
+    def _join(self) -> None:
+        for slot in self._slots:
+            slot.process.join(2.0)
+            if slot.process.is_alive():
+                slot.process.kill()
+                slot.process.join(2.0)
+
+    # One process.
+
+    def _add(self) -> None:
+        slot = _Slot(self._packed)
+        self._slots.append(slot)
+        self._loop.add_reader(slot.work.fileno(), self._heard, slot)
+
+    def _next(self, slot: _Slot) -> None:
+        if slot.job is not None or not slot.is_ready or not self._ready or self._stopped:
+            return
+        job = slot.job = self._ready.popleft()
+        slot.began = self._loop.time()
+        message = job.message
+        info = (message.topic(), message.partition(), message.offset(), message.delivery_count())
+        try:
+            slot.work.send((job.spec.topic, (*info, message.key(), message.headers()), message.value()))
+        except OSError:  # it has just ended: `_heard` is told by its reader
+            return
+        if job.spec.timeout is not None:
+            slot.timer = self._loop.call_later(job.spec.timeout, self._expire, slot)
+
+    def _heard(self, slot: _Slot) -> None:
+        """The process has sent something, or it has ended."""
+        try:
+            heard = slot.work.recv()
+        except (EOFError, OSError):
+            self._ended(slot)
+            return
+        if heard == "ready":
+            self._stillborn = 0
+            slot.is_ready = True
+            self._started.set()
+        else:
+            job = slot.done()
+            assert job is not None
+            self._finished(Finished(job, *heard))
+        self._next(slot)
+
+    def _expire(self, slot: _Slot) -> None:
+        slot.is_late = True
+        slot.process.kill()
+
+    def _ended(self, slot: _Slot) -> None:
+        """The process is gone: its job has failed, and another process takes its place."""
+        slot.close(self._loop)
+        self._slots.remove(slot)
+        slot.process.join(1.0)
+        how, job, seconds = _how(slot.process.exitcode), slot.done(), self._loop.time() - slot.began
+        if job is not None:
+            why = f"its process {how}"
+            if slot.is_late:
+                why = f"it did not return within its timeout of {job.spec.timeout:g} s, and its process was ended"
+            self._finished(Finished(job, Verdict(Kind.FAILED, why), seconds))
+        if self._stopped:
+            return
+        if not slot.is_ready:
+            self._stillborn += 1
+            if self._stillborn >= _STILLBORN_MAX:
+                self._fail(
+                    WorkerError(f"processes for handlers end before they are ready: the last one {how}; see above")
+                )
+                return
+        elif job is None:
+            log.error("an idle process for handlers %s; another one takes its place", how)
+        self._add()
+
+    def _fail(self, error: WorkerError) -> None:
+        self._stopped = True
+        if self._started.is_set():
+            self._give_up(error)
+        else:
+            self._error = error
+            self._started.set()
+
+    def _finished(self, finished: Finished) -> None:
+        if not self._stopped:
+            self._report([finished])
+
+
+class _Slot:
+    """One process and what it works on."""
+
+    def __init__(self, packed: bytes) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.work, theirs = context.Pipe()
+        self.alive: Connection[Any, Any]
+        their_alive, self.alive = context.Pipe(duplex=False)
+        self.process: SpawnProcess = context.Process(
+            target=child.serve, args=(theirs, their_alive, packed), daemon=False, name="sharegroups-jobs"
+        )
+        self.process.start()
+        theirs.close()
+        their_alive.close()
+        self.is_ready = False
+        self.is_late = False
+        self.job: Job | None = None
+        self.began = 0.0
+        self.timer: asyncio.TimerHandle | None = None
+
+    def done(self) -> Job | None:
+        """Its job has ended; returns it."""
+        job, self.job = self.job, None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        return job
+
+    def close(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let it know that no job comes any more."""
+        if not self.work.closed:
+            loop.remove_reader(self.work.fileno())
+            self.work.close()
+            self.alive.close()
+
+
+def _packed(specs: Mapping[str, JobSpec]) -> bytes:
+    for spec in specs.values():
+        try:
+            pickle.dumps(spec)
+        except Exception as error:
+            raise WorkerError(
+                f"the job of topic {spec.topic!r} cannot be sent to a process: {described(error)}. Its handler, its "
+                "value function and its outcomes must be defined at the top level of a module, under their own names"
+            ) from error
+    return pickle.dumps(dict(specs))
+
+
+def _how(code: int | None) -> str:
+    """How a process ended, in words."""
+    if code is None:
+        return "closed its connection"
+    if code < 0:
+        try:
+            return f"was killed by signal {-code} ({signal.Signals(-code).name})"
+        except ValueError:
+            return f"was killed by signal {-code}"
+    return f"ended with exit status {code}"

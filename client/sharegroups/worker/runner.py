@@ -1,0 +1,325 @@
+"""The loop of a worker: fetches what its handlers can do, hands it to them, acknowledges what became of it.
+
+Rules CL-120 to CL-128. One task uses the consumer; a finished job wakes it from its poll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from sharegroups.aio import ShareConsumer
+from sharegroups.errors import KafkaError, WakeupError
+from sharegroups.messages import Message, Messages, TopicIdPartition
+from sharegroups.worker.acknowledging import Acknowledging
+from sharegroups.worker.checks import GroupLimits
+from sharegroups.worker.core.policy import Decision, Kind, Verdict, decide
+from sharegroups.worker.core.prefetch import Prefetch
+from sharegroups.worker.core.tally import Tally
+from sharegroups.worker.job import Job, JobSpec
+from sharegroups.worker.pools import Finished, Pool, WorkerError
+from sharegroups.worker.processes import ProcessPool
+from sharegroups.worker.tasks import TaskPool
+from sharegroups.worker.threads import ThreadPool
+
+log = logging.getLogger("sharegroups.worker")
+
+#: A poll lasts so long at most, s: held jobs and waiting records are looked at in between.
+_POLL_S: Final = 1.0
+#: While other records wait for a handler, acknowledgements are gathered for so long, s.
+_GATHER_S: Final = 0.002
+#: A record that waits for a handler for so long, s, or for this part of its lock if that is less, is given back, so
+#: that another member gets it: it was asked for as one that would be begun within 0.1 s.
+_WAIT_S: Final = 2.0
+_WAIT_OF_LOCK: Final = 3
+#: How long acknowledging and leaving may take at the end, s.
+_CLOSE_S: Final = 5.0
+_LOCK_S: Final = 30.0
+#: By then no fetch of ours is parked at a leader any more, s; fetch.max.wait.ms is half of it.
+_PARKED_S: Final = 1.0
+
+
+class Runner:
+    """One run of a worker. `limits`: what the group allows; `grace`: s for running jobs at the end."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        specs: Mapping[str, JobSpec],
+        *,
+        concurrency: int,
+        prefetch: int,
+        grace: float,
+        limits: GroupLimits,
+        tally: Tally,
+    ) -> None:
+        self._specs = specs
+        self._group_limit = limits.deliveries
+        self._letters_to = limits.letters_to
+        self._grace = grace
+        self._tally = tally
+        self._loop = asyncio.get_running_loop()
+        self._consumer = ShareConsumer(
+            {
+                **settings,
+                "share.acknowledgement.mode": "explicit",
+                "share.acquire.mode": "record_limit",
+                "max.poll.records": concurrency * 3 + prefetch,
+                "fetch.max.wait.ms": 500,
+            }
+        )
+        self._pools = self._pools_for(concurrency)
+        self._prefetch = Prefetch(sum(pool.size for pool in set(self._pools.values())), prefetch)
+        self._acknowledging = Acknowledging(self._consumer, tally, self._wake)
+        self._finished: list[Finished] = []
+        #: Once the worker stops: records that no handler has begun with.
+        self._back: list[Job] = []
+        self._gathering: asyncio.TimerHandle | None = None
+        self._polling = False
+        self._stopping = asyncio.Event()
+        self._failure: WorkerError | KafkaError | None = None
+        self.is_ready = False
+        self._turned_s = self._loop.time()
+
+    async def run(self) -> None:
+        """Work until `stop` is called. Raises WorkerError, or the KafkaError that ended the membership."""
+        for pool in set(self._pools.values()):
+            await pool.start()
+        self._consumer.subscribe(list(self._specs))
+        self._consumer.set_acknowledgement_commit_callback(self._acknowledged)
+        try:
+            try:
+                while not self._stopping.is_set():
+                    await self._turn()
+            except KafkaError as error:
+                self._failure = error
+            self.is_ready = False
+            await self._finish()
+        finally:
+            for pool in set(self._pools.values()):
+                await pool.stop()
+            await self._consumer.close(_CLOSE_S)
+        if self._failure is not None:
+            raise self._failure
+
+    @property
+    def turned_s_ago(self) -> float:
+        """For how long the loop has not turned, s."""
+        return self._loop.time() - self._turned_s
+
+    def stop(self) -> None:
+        """Fetch nothing more, let running jobs end, release the rest, leave. `run` then returns."""
+        self._stopping.set()
+        self._wake()
+
+    def give_up(self, error: WorkerError) -> None:
+        """The worker cannot go on: it stops, and `run` raises the error."""
+        self._failure = self._failure or error
+        self.stop()
+
+    # One turn.
+
+    async def _turn(self, fetch: bool = True) -> None:
+        """Acknowledge what has ended, then wait for records or for the next job to end."""
+        self._turned_s = self._loop.time()
+        self._settle()
+        self._give_back()
+        wanted = self._prefetch.wanted(self._in_hand, self._lock_s) if fetch else 0
+        self._polling = True
+        try:
+            messages = await self._consumer.poll(_POLL_S, max_records=wanted)
+        except WakeupError:
+            return
+        finally:
+            self._polling = False
+        self.is_ready = True
+        self._take(messages)
+        self._count()
+
+    @property
+    def _in_hand(self) -> int:
+        return sum(pool.running + pool.waiting for pool in set(self._pools.values()))
+
+    @property
+    def _lock_s(self) -> float:
+        known = self._consumer.acquisition_lock_timeout_ms()
+        return known / 1000 if known else _LOCK_S
+
+    def _take(self, messages: Messages) -> None:
+        """Keep the records' locks alive, and hand each to those who run its topic's handler."""
+        if messages.is_empty():
+            return
+        kept = self._consumer.keep_alive(messages, self._lost).begin()
+        now = self._loop.time()
+        by_pool: dict[Pool, list[Job]] = {}
+        for message in kept.messages:
+            topic = message.topic()
+            spec = self._specs[topic]
+            job = Job(spec, message, kept, now)
+            if (error := message.error()) is not None:
+                why = f"the record cannot be read: {error.name}: {error.message}"
+                self._finished.append(Finished(job, Verdict(Kind.REJECTED, why), 0.0))
+            else:
+                by_pool.setdefault(self._pools[topic], []).append(job)
+        for pool, jobs in by_pool.items():
+            if self._stopping.is_set():
+                self._back += jobs
+            else:
+                pool.submit(jobs)
+
+    def _report(self, finished: list[Finished]) -> None:
+        """Jobs have ended. While others wait for a handler there is time to gather more of them for one request."""
+        self._finished += finished
+        if not self._polling:
+            return
+        if sum(pool.waiting for pool in set(self._pools.values())):
+            if self._gathering is None:
+                self._gathering = self._loop.call_later(_GATHER_S, self._wake)
+        else:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+        if self._polling:
+            self._polling = False
+            self._consumer.wakeup()
+
+    def _settle(self) -> None:
+        """Acknowledge the records of jobs that have ended; poll sends it."""
+        self._acknowledging.send_due()
+        finished, self._finished = self._finished, []
+        for job, verdict, seconds in finished:
+            self._prefetch.finished(seconds)
+            count = job.message.delivery_count()
+            decision = decide(verdict, count, job.spec.retry, self._group_limit, random.random())
+            if verdict.kind is not Kind.DONE or verdict.why:
+                self._log(job, verdict, decision, count)
+            self._tally.job(job.spec.topic, decision.step.value, seconds)
+            self._acknowledging.settle(job, decision)
+
+    def _log(self, job: Job, verdict: Verdict, decision: Decision, count: int) -> None:
+        """Every job that did not simply return is told, with what happens next."""
+        level = logging.ERROR if decision.step.gives_up else logging.WARNING
+        if verdict.kind is Kind.DONE:
+            level = logging.INFO
+        what = {
+            Kind.DONE: "counts as done",
+            Kind.FAILED: "failed",
+            Kind.REJECTED: "was rejected",
+            Kind.RELEASED: "was released",
+        }[verdict.kind]
+        tail = f"; {decision.told}" if decision.told else ""
+        if decision.step.gives_up and self._letters_to:
+            tail += f"; it becomes a letter in {self._letters_to}"
+        trace = f"\n{verdict.trace}" if verdict.trace else ""
+        text = "%s: %s, delivery %d of %d, %s: %s%s%s"
+        log.log(level, text, job.place, job.spec.name, count, self._group_limit, what, verdict.why, tail, trace)
+
+    def _give_back(self) -> None:
+        """Release records that have waited too long for a handler: these jobs are slower than those before."""
+        wait_s = min(_WAIT_S, self._lock_s / _WAIT_OF_LOCK)
+        before = self._loop.time() - wait_s
+        for pool in set(self._pools.values()):
+            if pool.waiting and (jobs := pool.take_back(lambda job: job.waits_since < before and self._may_go(job))):
+                self._tally.events["given_back"] += len(jobs)
+                log.warning(
+                    "%d records waited for a handler for more than %g s and are given back to the group: all %d "
+                    "handlers are busy with longer jobs than before",
+                    len(jobs), wait_s, pool.size,
+                )  # fmt: skip
+                for job in jobs:
+                    self._acknowledging.release(job, 0)
+                self._prefetch.stalled()
+
+    def _count(self) -> None:
+        pools = set(self._pools.values())
+        self._tally.running = sum(pool.running for pool in pools)
+        self._tally.waiting = sum(pool.waiting for pool in pools)
+        self._tally.held = self._acknowledging.held
+
+    def _lost(self, messages: list[Message]) -> None:
+        self._tally.events["lost_locks"] += len(messages)
+
+    def _acknowledged(self, offsets: Mapping[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
+        """The outcome of acknowledgements; a refused one means that its job runs again."""
+        if error is None:
+            return
+        for partition, found in offsets.items():
+            self._tally.events["refused_acknowledgements"] += len(found)
+            some = ", ".join(map(str, sorted(found)[:10])) + (", …" if len(found) > 10 else "")
+            log.warning(
+                "%s-%d@%s: the outcome was not taken (%s: %s). Unless it took effect all the same, the job runs again",
+                partition.topic, partition.partition, some, error.name, error.message,
+            )  # fmt: skip
+
+    # The end.
+
+    async def _finish(self) -> None:
+        """Let running jobs end within the grace, and acknowledge them.
+
+        The other records go back to the group: the end of the session releases them, or, while jobs still run, a
+        release of their own. That waits until no fetch of ours is parked at a leader, which would take them again.
+        """
+        back = self._back = self._take_back_all()
+        deadline, release_at = self._loop.time() + self._grace, self._loop.time() + _PARKED_S
+        running = self._in_hand
+        if running or back or self._acknowledging.held:
+            text = "stopping: %d running jobs may take up to %g s more; %d records go back to the group"
+            log.info(text, running, self._grace, len(back) + self._acknowledging.held)
+        while self._in_hand and (left := deadline - self._loop.time()) > 0:
+            timer = self._loop.call_later(min(left, max(0.0, release_at - self._loop.time()) or left), self._wake)
+            await self._turn(fetch=False)
+            timer.cancel()
+            if self._loop.time() >= release_at:
+                self._release_back()
+        for pool in set(self._pools.values()):
+            for job in pool.abandon():
+                name, grace = job.spec.name, self._grace
+                log.warning(
+                    "%s: %s did not end within %g s and is given up; its job is done again", job.place, name, grace
+                )
+        self._settle()
+        self._tally.events["given_back"] += len(back) + self._acknowledging.forget_held()
+        self._count()
+
+    def _release_back(self) -> None:
+        self._tally.events["given_back"] += len(self._back) + self._acknowledging.release_held()
+        for job in self._back:
+            self._acknowledging.release(job, 0)
+        self._back.clear()
+
+    def _take_back_all(self) -> list[Job]:
+        return [job for pool in set(self._pools.values()) for job in pool.take_back(self._may_go)]
+
+    def _may_go(self, job: Job) -> bool:
+        """Whether the record may be given back unseen: at its last delivery that would archive it."""
+        return job.message.delivery_count() < self._group_limit
+
+    def _pools_for(self, concurrency: int) -> dict[str, Pool]:
+        """The pool of each topic; handlers of one kind share one."""
+        made: dict[str, Pool] = {}
+        pools: dict[str, Pool] = {}
+        for topic, spec in self._specs.items():
+            kind = "task" if spec.is_async else "process" if spec.in_process else "thread"
+            if kind not in made:
+                made[kind] = self._pool(kind, concurrency)
+            pools[topic] = made[kind]
+        return pools
+
+    def _pool(self, kind: str, size: int) -> Pool:
+        if kind == "task":
+            return TaskPool(size, self._report, self.give_up)
+        if kind == "process":
+            specs = {topic: spec for topic, spec in self._specs.items() if spec.in_process}
+            return ProcessPool(size, specs, self._report, self.give_up)
+        return ThreadPool(size, self._report)
+
+
+def topics_of(specs: Iterable[JobSpec]) -> list[str]:
+    """The topics of these jobs."""
+    return [spec.topic for spec in specs]

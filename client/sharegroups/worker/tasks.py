@@ -1,0 +1,141 @@
+"""asyncio handlers, one task for each job; a time-out cancels the task.
+
+A handler that swallows its cancellation is told; its task is left alone after a while, and its place is given to
+another job. When as many are left alone as may run at once, the worker gives up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from sharegroups.worker.core.policy import Kind, Verdict
+from sharegroups.worker.job import Job, JobInfo, enter, run_async
+from sharegroups.worker.pools import Finished, Report, WorkerError
+
+log = logging.getLogger("sharegroups.worker")
+
+#: How long a cancelled handler may take to end, s.
+SWALLOW_S: Final = 5.0
+
+
+class TaskPool:
+    """At most `size` tasks. `give_up` is called with the error when too many handlers cannot be stopped."""
+
+    def __init__(self, size: int, report: Report, give_up: Callable[[WorkerError], None]) -> None:
+        self.size = size
+        self._report = report
+        self._give_up = give_up
+        self._loop = asyncio.get_running_loop()
+        self._ready: deque[Job] = deque()
+        self._at_work: dict[asyncio.Task[None], Job] = {}
+        self._timed_out: set[Job] = set()
+        self._left_alone: set[asyncio.Task[None]] = set()
+        self._stopped = False
+        self._finished: list[Finished] = []
+
+    @property
+    def running(self) -> int:
+        """How many jobs are being worked on."""
+        return len(self._at_work)
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait for their turn."""
+        return len(self._ready)
+
+    async def start(self) -> None:
+        """Nothing to start."""
+
+    def submit(self, jobs: Iterable[Job]) -> None:
+        """Queue these, and begin as many as may run."""
+        self._ready.extend(jobs)
+        self._begin()
+
+    def take_back(self, which: Callable[[Job], bool]) -> list[Job]:
+        """Take away the waiting jobs of which this is true."""
+        taken = [job for job in self._ready if which(job)]
+        if taken:
+            gone = set(taken)
+            self._ready = deque(job for job in self._ready if job not in gone)
+        return taken
+
+    def abandon(self) -> list[Job]:
+        """Cancel what runs. Returns those jobs; their end is not reported."""
+        self._stopped = True
+        for task in self._at_work:
+            task.cancel()
+        return list(self._at_work.values())
+
+    async def stop(self) -> None:
+        """Give cancelled tasks a moment."""
+        if self._at_work:
+            await asyncio.wait(self._at_work, timeout=0.5)
+
+    def _begin(self) -> None:
+        while self._ready and len(self._at_work) < self.size:
+            job = self._ready.popleft()
+            task = self._loop.create_task(self._run(job), name=job.place)
+            self._at_work[task] = job
+
+    async def _run(self, job: Job) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        timeout = job.spec.timeout
+        timer = None if timeout is None else self._loop.call_later(timeout, self._expire, task, job)
+        enter(partial(JobInfo.of, job.message, job.kept))
+        began = self._loop.time()
+        verdict = await run_async(job.spec, job.message.value())
+        if timer is not None:
+            timer.cancel()
+        if job in self._timed_out:
+            self._timed_out.discard(job)
+            # If the handler ended well all the same, in the moment of its time-out, its end counts.
+            verdict = verdict if verdict.kind is Kind.DONE else _timed_out(job)
+        self._ended(task, Finished(job, verdict, self._loop.time() - began))
+
+    def _expire(self, task: asyncio.Task[None], job: Job) -> None:
+        self._timed_out.add(job)
+        task.cancel()
+        self._loop.call_later(SWALLOW_S, self._leave_alone, task, job)
+
+    def _leave_alone(self, task: asyncio.Task[None], job: Job) -> None:
+        """The handler did not end after its cancellation."""
+        if task not in self._at_work or self._stopped:
+            return
+        self._left_alone.add(task)
+        task.add_done_callback(self._left_alone.discard)
+        log.error(
+            "%s: %s was cancelled after %g s and did not end within %g s more: it swallows asyncio.CancelledError. Its "
+            "job counts as failed, and it runs on beside the others; let it raise CancelledError on",
+            job.place, job.spec.name, job.spec.timeout or 0, SWALLOW_S,
+        )  # fmt: skip
+        self._ended(task, Finished(job, _timed_out(job), (job.spec.timeout or 0) + SWALLOW_S))
+        if len(self._left_alone) >= self.size:
+            self._give_up(
+                WorkerError(
+                    f"{len(self._left_alone)} handlers run on after their cancellation, as many as may run at once: "
+                    "the worker ends, since only that stops them"
+                )
+            )
+
+    def _ended(self, task: asyncio.Task[None], finished: Finished) -> None:
+        """Report a job once, together with those that end in the same turn of the loop."""
+        if self._at_work.pop(task, None) is None or self._stopped:
+            return
+        if not self._finished:
+            self._loop.call_soon(self._tell)
+        self._finished.append(finished)
+
+    def _tell(self) -> None:
+        finished, self._finished = self._finished, []
+        self._begin()
+        self._report(finished)
+
+
+def _timed_out(job: Job) -> Verdict:
+    return Verdict(Kind.FAILED, f"it did not return within its timeout of {job.spec.timeout:g} s, and was cancelled")

@@ -1,0 +1,278 @@
+"""`Worker`: registers handlers of topics, and runs them for the records of a share group (CL-120 to CL-128)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from sharegroups.worker.core.policy import Outcome, Retry, check_outcomes
+from sharegroups.worker.core.tally import Tally
+from sharegroups.worker.job import JobSpec
+from sharegroups.worker.pools import WorkerError
+
+if TYPE_CHECKING:
+    from sharegroups.worker.runner import Runner
+
+log = logging.getLogger("sharegroups.worker")
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+_CONCURRENCY: Final = 8
+_PREFETCH: Final = 500
+_GRACE_S: Final = 20.0
+#: Settings of the consumer that the worker decides.
+_OWN: Final = (
+    "share.acknowledgement.mode",
+    "share.acquire.mode",
+    "max.poll.records",
+    "fetch.max.wait.ms",
+    "value.deserializer",
+)
+#: /healthz says 503 when the loop has not turned for so long, s.
+_STUCK_S: Final = 30.0
+
+
+class Worker:
+    """Runs handlers for the records of a share group.
+
+    Settings are those of the consumer, as a dict or as keywords with `_` for `.`; `bootstrap_servers` and `group_id`
+    are needed. `concurrency`: how many handlers run at once. `prefetch`: how many records may wait beside those at
+    most. `grace`: s that running jobs are given after SIGTERM. `health_port`: of /healthz, /readyz and /metrics.
+    Raises ConfigError and ValueError.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        concurrency: int = _CONCURRENCY,
+        processes: bool | None = None,
+        prefetch: int = _PREFETCH,
+        grace: float = _GRACE_S,
+        health_port: int | None = None,
+        health_host: str = "127.0.0.1",
+        **keywords: Any,
+    ) -> None:
+        self.concurrency = _at_least("concurrency", concurrency, 1)
+        self.prefetch = _at_least("prefetch", prefetch, 0)
+        self.processes = processes
+        self.grace = float(grace)
+        self.health_port = health_port
+        self.health_host = health_host
+        self.settings = _checked(settings, keywords)
+        self.tally = Tally([])
+        #: The signal that ended `run`, or None.
+        self.stopped_by: int | None = None
+        self._specs: dict[str, JobSpec] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._runner: Runner | None = None
+        self._turned_s = 0.0
+
+    @property
+    def jobs(self) -> dict[str, JobSpec]:
+        """What was registered, by topic."""
+        return dict(self._specs)
+
+    def job(
+        self,
+        topic: str,
+        *,
+        value: Callable[[bytes], Any] | None = None,
+        timeout: float | None = None,
+        retry: Retry = Retry(),  # noqa: B008 - it is frozen
+        outcomes: Mapping[type[BaseException], Outcome] | None = None,
+        processes: bool | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """Register the function below for the records of `topic`; it is called with the decoded value.
+
+        `value`: function from bytes to the handler's argument; bytes without one. `timeout`: s after which an asyncio
+        handler is cancelled, or the process of a blocking one is ended. `processes`: whether a blocking handler runs in
+        processes; None: when it has a timeout, for a thread cannot be stopped. `outcomes`: what an exception means,
+        `{NotFound: Reject}`; every other one is tried again as `retry` says (CL-121). Raises ValueError.
+        """
+        if not isinstance(topic, str) or not topic.strip():
+            raise ValueError(f'@worker.job: topic is {topic!r}; expected the name of a topic, as @worker.job("orders")')
+        if value is not None and not callable(value):
+            raise ValueError(
+                f"@worker.job({topic!r}): value is {value!r}; expected a function of bytes, as value=json.loads"
+            )
+        if not isinstance(retry, Retry):
+            raise ValueError(f"@worker.job({topic!r}): retry is {retry!r}; expected a Retry, as retry=Retry(limit=3)")
+        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0):
+            raise ValueError(f"@worker.job({topic!r}): timeout is {timeout!r}; expected seconds above 0, or None")
+        given = dict(outcomes or {})
+        check_outcomes(given)
+
+        def register(handler: Handler) -> Handler:
+            is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+            spec = JobSpec(topic, handler, value, timeout, retry, given, is_async, in_process=False)
+            self._register(spec, processes)
+            return handler
+
+        return register
+
+    def _register(self, spec: JobSpec, processes: bool | None) -> None:
+        topic, name, timeout = spec.topic, spec.name, spec.timeout
+        if not callable(spec.handler):
+            raise ValueError(f"@worker.job({topic!r}) stands above {spec.handler!r}; expected a function")
+        if topic in self._specs:
+            before = self._specs[topic].name
+            raise ValueError(f"@worker.job({topic!r}): {before} has that topic already, so {name} cannot")
+        wants = processes if processes is not None else self.processes
+        if spec.is_async and processes:
+            raise ValueError(f"@worker.job({topic!r}): {name} is async, and runs on the loop; leave out processes=True")
+        if not spec.is_async and timeout is not None and wants is False:
+            raise ValueError(
+                f"@worker.job({topic!r}): {name} has a timeout of {timeout:g} s and processes=False, but a thread "
+                "cannot be stopped. Leave out processes=False, so that it runs in processes, which can be ended, or "
+                "make it async"
+            )
+        in_process = not spec.is_async and (bool(wants) or timeout is not None)
+        self._specs[topic] = replace(spec, in_process=in_process)
+
+    def use_processes(self) -> None:
+        """Let all blocking handlers run in processes, as `--processes` does."""
+        for topic, spec in self._specs.items():
+            if not spec.is_async:
+                self._specs[topic] = replace(spec, in_process=True)
+
+    def run(self) -> None:
+        """Work until SIGTERM or Ctrl-C: then running jobs may end within `grace`, the others' records are released.
+
+        A second signal ends the process at once. Where the program has set up no logging, the log goes to standard
+        error, with time and level. Raises WorkerError when the worker cannot start or go on, KafkaError
+        when the cluster refuses it.
+        """
+        if multiprocessing.current_process().name == "sharegroups-jobs":
+            raise WorkerError(
+                "worker.run() was called while a process for handlers imported this module; put it under "
+                'if __name__ == "__main__":'
+            )
+        from sharegroups.loop_thread import ignore_poller_noise, new_loop  # noqa: PLC0415 - see sharegroups.__init__
+        from sharegroups.worker.logs import logging_to_stderr  # noqa: PLC0415
+
+        with logging_to_stderr(), asyncio.Runner(loop_factory=new_loop) as runner:
+            loop = runner.get_loop()
+            loop.set_exception_handler(ignore_poller_noise)
+            with self._signals(loop):
+                runner.run(self.serve())
+
+    async def serve(self) -> None:
+        """As `run`, inside a loop of yours and without signals; `stop` ends it."""
+        if not self._specs:
+            raise WorkerError('this worker has no jobs: register one with @worker.job("topic") above a function')
+        from sharegroups.worker.checks import look  # noqa: PLC0415 - gRPC is imported here, not for a process of handlers
+        from sharegroups.worker.health import Health  # noqa: PLC0415
+        from sharegroups.worker.logs import missing_told  # noqa: PLC0415
+        from sharegroups.worker.runner import Runner  # noqa: PLC0415
+
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self.tally = Tally(list(self._specs))
+        self._turned_s = self._loop.time()
+        async with AsyncExitStack() as stack:
+            if self.health_port is not None:
+                health = Health(self.health_host, self.health_port, self._healthy, self._ready, self.tally.text)
+                await stack.enter_async_context(health)
+            found = await look(self.settings, list(self._specs.values()), self._stopping)
+            if found is None:
+                return
+            limits, missing = found
+            stack.enter_context(missing_told(missing, self._loop.time))
+            self._runner = Runner(
+                self.settings,
+                self._specs,
+                concurrency=self.concurrency,
+                prefetch=self.prefetch,
+                grace=self.grace,
+                limits=limits,
+                tally=self.tally,
+            )
+            if self._stopping.is_set():
+                self._runner.stop()
+            self._tell_start()
+            try:
+                await self._runner.run()
+            finally:
+                self._runner = None
+                log.info("stopped: %s", self.tally.line())
+
+    def progress(self) -> str:
+        """What has been done so far, in one line."""
+        return self.tally.line()
+
+    def stop(self) -> None:
+        """End `run` or `serve` in good order, as SIGTERM does. May be called from any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop)
+
+    def _stop(self) -> None:
+        if self._stopping is not None:
+            self._stopping.set()
+        if self._runner is not None:
+            self._runner.stop()
+
+    def _tell_start(self) -> None:
+        for spec in self._specs.values():
+            where = "on the loop" if spec.is_async else "in processes" if spec.in_process else "on threads"
+            log.info(
+                "group %s, topic %s: %s runs %s, %d at once",
+                self.settings["group.id"], spec.topic, spec.name, where, self.concurrency,
+            )  # fmt: skip
+
+    def _healthy(self) -> bool:
+        return self._runner is None or self._runner.turned_s_ago < _STUCK_S
+
+    def _ready(self) -> bool:
+        return self._runner is not None and self._runner.is_ready
+
+    @contextmanager
+    def _signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """Inside, the first SIGTERM or SIGINT stops the worker, the next ends the process at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(number: int, _frame: FrameType | None) -> None:
+            if self.stopped_by is not None:
+                os.write(2, b"a second signal: ending at once; running jobs are done again\n")
+                os._exit(128 + number)
+            self.stopped_by = number
+            loop.call_soon_threadsafe(self._stop)
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _checked(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The consumer's settings. Raises ConfigError, also for those that the worker decides."""
+    from sharegroups.config import consumer_config, given_settings  # noqa: PLC0415 - light, but not needed to import us
+    from sharegroups.errors import ConfigError  # noqa: PLC0415
+
+    given = given_settings(settings, keywords, "Worker")
+    for name in _OWN:
+        if name in given:
+            instead = "; use value= of @worker.job" if name == "value.deserializer" else ": the worker decides it"
+            raise ConfigError(f"{name} cannot be set for a Worker{instead}")
+    consumer_config(given, {}).check_bootstrap()
+    return given
+
+
+def _at_least(name: str, given: object, low: int) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or given < low:
+        raise ValueError(f"Worker: {name} is {given!r}; expected a whole number of at least {low}")
+    return given

@@ -1,0 +1,91 @@
+"""What the frames of all compressions have in common: decompression in pieces that ends at a bound (CM-112).
+
+A frame of a few bytes can hold gigabytes, so nothing is decompressed that its caller has no room for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from kip932.errors import CorruptMessageError
+from kip932.ids import BATCH_PLAIN_BYTES_MAX
+
+#: The largest piece that a stream gives, in bytes.
+PIECE_BYTES: Final = 1 << 18
+#: How many bytes of a frame its library is given at once: it copies those that it does not use yet.
+_STEP_BYTES: Final = 1 << 16
+
+
+class MoreBytesError(Exception):
+    """The batch needs more room than there is. Whether it is valid is unknown."""
+
+    def __init__(self) -> None:
+        super().__init__(f"it has more than {BATCH_PLAIN_BYTES_MAX} bytes when decompressed")
+
+
+class Frames(Protocol):
+    """What one compression does; its module has these two functions."""
+
+    def compress(self, data: bytes, level: int | None) -> bytes:
+        """One frame with `data`. `level` None: the compression's default."""
+        ...
+
+    def unpacked(self, packed: bytes, room_bytes: int) -> Iterator[bytes]:
+        """The content of one frame, in pieces.
+
+        Raises CorruptMessageError for anything but one whole frame, MoreBytesError beyond `room_bytes`.
+        """
+        ...
+
+
+class Stream(Protocol):
+    """A decompressor of one frame, as those of `bz2`, `lzma` and `compression.zstd` are."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the frame has ended."""
+        ...
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether `decompress` needs more of the frame to go on."""
+        ...
+
+    @property
+    def unused_data(self) -> bytes | None:
+        """What follows the frame."""
+        ...
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        """Take `data`, and give at most `max_length` bytes."""
+        ...
+
+
+def pieces(name: str, stream: Stream, failure: type[Exception], packed: bytes, room_bytes: int) -> Iterator[bytes]:
+    """The content of one frame of compression `name`, in pieces; `failure` is what the stream raises for a bad one.
+
+    Raises as `Frames.unpacked` does.
+    """
+    at = 0
+    while not stream.eof:
+        data = packed[at : at + _STEP_BYTES] if stream.needs_input else b""
+        at += len(data)
+        try:
+            piece = stream.decompress(data, min(PIECE_BYTES, room_bytes + 1))
+        except failure as error:
+            raise undecodable(name, error) from error
+        if not piece and not data and not stream.eof:
+            raise CorruptMessageError(f"the compressed records end inside their {name} frame")
+        room_bytes -= len(piece)
+        if room_bytes < 0:
+            raise MoreBytesError
+        if piece:
+            yield piece
+    if left := len(packed) - at + len(stream.unused_data or b""):
+        raise CorruptMessageError(f"{left} bytes follow the {name} frame of the compressed records")
+
+
+def undecodable(name: str, why: object) -> CorruptMessageError:
+    """The error for bytes that are no frame of compression `name`."""
+    return CorruptMessageError(f"the compressed records cannot be decompressed as {name}: {why}")

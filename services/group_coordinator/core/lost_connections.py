@@ -1,0 +1,136 @@
+"""Members that a partition leader has lost: each must heartbeat soon, or it is expelled (GC-36 to GC-39).
+
+A killed process sends nothing, but its connections end at once. So a leader that loses the stream of a member's session
+tells the coordinator, which from then on expects the member's next heartbeat within a grace of a little more than a
+heartbeat interval. A member that lives sends it, whatever happened to its connection; of one that does not, the session
+ends then, not after the session time-out.
+
+Soft state, like the session clocks: after a load, or when the shard could not work for a while, nothing is expected,
+and the session time-outs count alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from group_coordinator.core.sessions import MemberKey, Sessions
+
+#: What is added to the heartbeat interval: for a heartbeat's way, and a process that is slow at times.
+SLACK_MS: Final = 1_000
+#: A heartbeat that comes so soon after the loss may have been sent before it.
+UNDER_WAY_MS: Final = 1_000
+#: How long after an expected expulsion the other members come back for what it frees, and their shortest interval.
+AFTER_MS: Final = 50
+SHORTEST_MS: Final = 250
+#: Expulsions within this time of the first are awaited together.
+TOGETHER_MS: Final = 1_000
+
+
+class Expelled(NamedTuple):
+    """Why a member is removed. `leader`: which one had lost it; None: its session time-out has passed. `waited_ms`: for
+    how long its heartbeat was awaited."""
+
+    leader: str | None
+    waited_ms: int
+
+
+@dataclass(slots=True)
+class _Expected:
+    """`lost_ms`: when the leader lost it; `since_ms`: when that was reported; `session_ms`: when the session would end
+    without the report."""
+
+    leader: str
+    lost_ms: int
+    since_ms: int
+    grace_ms: int
+    deadline_ms: int
+    session_ms: int
+
+
+class _Heard(NamedTuple):
+    at_ms: int
+    interval_ms: int
+
+
+class LostConnections:
+    """What is expected of the members of a shard. It moves the deadlines of `sessions`."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._expected: dict[str, dict[str, _Expected]] = {}
+        self._heard: dict[MemberKey, _Heard] = {}
+
+    def lost(self, key: MemberKey, leader: str, now_ms: int, ago_ms: int, grace_ms: int) -> bool:
+        """A leader lost the member's session `ago_ms` ago. Returns whether its heartbeat is expected now (GC-36).
+
+        `grace_ms`: the setting; the member has at least the interval it was told last, and a second. A report of a loss
+        from before the member's last heartbeat says nothing, and a second one changes nothing.
+        """
+        heard = self._heard.get(key)
+        session_ms = self._sessions.deadline(key)
+        if session_ms is None or (heard is not None and now_ms - ago_ms + UNDER_WAY_MS < heard.at_ms):
+            return False
+        group = self._expected.setdefault(key[0], {})
+        if key[1] not in group:
+            grace_ms = max(grace_ms, heard.interval_ms + SLACK_MS if heard is not None else 0)
+            deadline_ms = min(session_ms, now_ms + grace_ms)
+            group[key[1]] = _Expected(leader, now_ms - ago_ms, now_ms, grace_ms, deadline_ms, session_ms)
+            self._sessions.restart(key, deadline_ms)
+        return True
+
+    def back(self, key: MemberKey) -> bool:
+        """The member has a session again: nothing is expected but what always was. Returns whether it was (GC-37)."""
+        found = self._forgotten(key)
+        if found is None:
+            return False
+        self._sessions.restart(key, found.session_ms)
+        return True
+
+    def heard(self, key: MemberKey, now_ms: int, session_ms: int, interval_ms: int) -> None:
+        """The member has heartbeaten, and is told this interval: its session lasts until `session_ms` (GC-37).
+
+        A heartbeat that may have been under way when the connection was lost proves nothing: the next one is expected.
+        """
+        self._heard[key] = _Heard(now_ms, interval_ms)
+        found = self._expected.get(key[0], {}).get(key[1])
+        if found is not None and now_ms - found.lost_ms < UNDER_WAY_MS:
+            found.session_ms = session_ms
+            found.deadline_ms = session_ms = min(session_ms, now_ms + found.grace_ms)
+        else:
+            self._forgotten(key)
+        self._sessions.restart(key, session_ms)
+
+    def expelled(self, key: MemberKey, now_ms: int) -> Expelled | None:
+        """Why the member's session has ended; None: by its time-out. Forgets what was expected."""
+        found = self._forgotten(key)
+        if found is None or found.session_ms <= now_ms:
+            return None
+        return Expelled(found.leader, now_ms - found.since_ms)
+
+    def interval_ms(self, group_id: str, now_ms: int, interval_ms: int) -> int:
+        """The heartbeat interval to tell a member: shorter while the end of another one is awaited, so that it comes
+        back when there is something to take over (GC-38)."""
+        group = self._expected.get(group_id)
+        if not group:
+            return interval_ms
+        first_ms = min(each.deadline_ms for each in group.values())
+        last_ms = max(each.deadline_ms for each in group.values() if each.deadline_ms - first_ms <= TOGETHER_MS)
+        return min(interval_ms, max(last_ms + AFTER_MS - now_ms, SHORTEST_MS))
+
+    def forget(self, key: MemberKey) -> None:
+        """The member is gone."""
+        self._heard.pop(key, None)
+        self._forgotten(key)
+
+    def clear(self) -> None:
+        """Expect nothing of anyone: all session clocks begin anew."""
+        self._heard.clear()
+        self._expected.clear()
+
+    def _forgotten(self, key: MemberKey) -> _Expected | None:
+        group = self._expected.get(key[0])
+        found = None if group is None else group.pop(key[1], None)
+        if group is not None and not group:
+            del self._expected[key[0]]
+        return found

@@ -1,0 +1,176 @@
+"""Deletes what every share group has finished, in topics with `sharegroups.retention=consumed` (CM-160).
+
+Each round asks all share coordinators once for up to 100 topics, then moves log starts. What a round was told it uses
+for ten seconds at most. A round that did not hear of every group deletes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Final, Protocol
+
+import structlog
+
+from kip932.errors import KafkaError
+from kip932.ids import STARTS_TOPICS_MAX, TopicIdPartition
+from partition_leader.consumed_metrics import ConsumedMetrics
+from partition_leader.led_partitions import LedPartitions, TopicFacts
+from partition_leader.share.core.share_partition import SharePartition
+from partition_leader.share.core.status import Status
+from partition_leader.share.leader_parts import LedPartition
+from partition_leader.share.partitions import SharePartitions
+from partition_leader.topic_log.core.consumed import Kept, Needed, needed_from
+from partition_leader.topic_log.topic_log import TopicLog
+from shard_runtime.clock import Clock
+from shard_runtime.rate_limited_log import RateLimitedLog
+from shard_runtime.record_log.protocol import LogError
+from shard_runtime.rpc.bounds import Turns
+
+log = structlog.get_logger(__name__)
+
+#: How long a round may use what it was told, counted from before it asked.
+TOLD_MS: Final = 10_000
+#: Log starts that are moved at a time.
+SIDE_BY_SIDE: Final = 32
+#: How often a person is told, for each topic, that a group without a start offset keeps its records.
+KEPT_EVERY_S: Final = 600.0
+#: Partitions that are looked at before others have their turn (CM-96).
+_SLICE: Final = 200
+
+#: topic id → group id → partition → durable start offset; −1: not chosen yet.
+GroupStarts = Mapping[bytes, Mapping[str, Mapping[int, int]]]
+
+
+class StartOffsets(Protocol):
+    """The share coordinators."""
+
+    async def ask(self, topic_ids: Collection[bytes]) -> GroupStarts:
+        """Every group with state for any partition of these topics, and how far it durably is. Raises KafkaError unless
+        every coordinator answered."""
+        ...
+
+
+class ConsumedRetention:
+    """The rounds of one process."""
+
+    def __init__(
+        self,
+        led: LedPartitions,
+        facts: TopicFacts,
+        share_partitions: SharePartitions,
+        starts: StartOffsets,
+        *,
+        clock: Clock,
+        metrics: ConsumedMetrics,
+    ) -> None:
+        self._led = led
+        self._facts = facts
+        self._share_partitions = share_partitions
+        self._starts = starts
+        self._clock = clock
+        self._metrics = metrics
+        self._lines = RateLimitedLog(log)
+        self._kept_lines = RateLimitedLog(log, every_s=KEPT_EVERY_S)
+
+    async def round(self) -> None:
+        """Look at every led partition of such topics; failures are logged and left to the next round."""
+        topics = await self._topics()
+        for first in range(0, len(topics), STARTS_TOPICS_MAX):
+            await self._retain(topics[first : first + STARTS_TOPICS_MAX])
+
+    def close(self) -> None:
+        """Log at once what log lines are held back."""
+        self._lines.close()
+        self._kept_lines.close()
+
+    async def _topics(self) -> list[bytes]:
+        turns, found = Turns(_SLICE), dict[bytes, bool]()
+        for partition, led in list(self._led.led().items()):
+            await turns.step()
+            topic_id = partition.topic_id
+            if topic_id not in found and led.log.log_start_offset < led.log.high_watermark:
+                found[topic_id] = self._facts.consumed(topic_id)
+        return [topic_id for topic_id, consumed in found.items() if consumed]
+
+    async def _retain(self, topic_ids: list[bytes]) -> None:
+        until_ms = self._clock.now_ms() + TOLD_MS
+        wanted = frozenset(topic_ids)
+        # The partitions are looked up before the question: of one that is led anew meanwhile, others may know more.
+        partitions = [each for each in self._led.led().items() if each[0].topic_id in wanted]
+        try:
+            groups = await self._starts.ask(topic_ids)
+        except KafkaError as error:
+            self._metrics.unknown()
+            self._lines.warning(
+                "finished records stay for now: not every share coordinator told how far the groups are",
+                key="unknown",
+                topics=len(topic_ids),
+                first=self._facts.name(topic_ids[0]),
+                why=f"{error.name}: {error.message}",
+            )
+            return
+        left, turns = iter(partitions), Turns(_SLICE // SIDE_BY_SIDE)
+
+        async def some() -> None:
+            for partition, led in left:
+                await turns.step()
+                if self._clock.now_ms() < until_ms:
+                    await self._trim(partition, led, groups.get(partition.topic_id, {}))
+
+        await asyncio.gather(*(some() for _ in range(min(SIDE_BY_SIDE, len(partitions)))))
+
+    async def _trim(
+        self, partition: TopicIdPartition, led: LedPartition, groups: Mapping[str, Mapping[int, int]]
+    ) -> None:
+        if self._led.led().get(partition) is not led or not self._facts.consumed(partition.topic_id):
+            return
+        topic_log, log_start = led.log, led.log.log_start_offset
+        if log_start >= topic_log.high_watermark:
+            return
+        needed = needed_from(
+            partition.partition,
+            groups,
+            {host.key.group_id: _start(host.core) for host in self._share_partitions.of_partition(partition)},
+            log_start=log_start,
+            last_stable=topic_log.last_stable,
+        )
+        self._tell_kept(partition, needed)
+        if needed.start <= log_start:
+            return
+        await self._move(partition, topic_log, needed.start, len(groups))
+
+    async def _move(self, partition: TopicIdPartition, topic_log: TopicLog, start: int, groups: int) -> None:
+        log_start = topic_log.log_start_offset
+        try:
+            start = await topic_log.move_log_start(start)
+        except (KafkaError, LogError) as error:
+            log.info("finished records are left to the next round", partition=partition.text, reason=str(error))
+            return
+        self._metrics.deleted(max(start - log_start, 0))
+        self._lines.info(
+            "records that every group has finished are deleted (sharegroups.retention=consumed)",
+            key=partition,
+            sums={"offsets": start - log_start},
+            topic=self._facts.name(partition.topic_id),
+            partition=partition.partition,
+            log_start=start,
+            groups=groups,
+        )
+
+    def _tell_kept(self, partition: TopicIdPartition, needed: Needed) -> None:
+        if needed.why not in {Kept.NO_STATE, Kept.NOT_BEGUN}:
+            return
+        self._kept_lines.info(
+            "finished records stay (sharegroups.retention=consumed)",
+            key=partition.topic_id,
+            topic=self._facts.name(partition.topic_id),
+            partition=partition.partition,
+            why=needed.why.value,
+            group=needed.group_id,
+            end_it_by="let the group's members fetch from the partition, or delete its offsets or the group",
+        )
+
+
+def _start(core: SharePartition) -> int | None:
+    return core.start_offset if core.status is Status.ACTIVE else None

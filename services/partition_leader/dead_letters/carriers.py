@@ -1,0 +1,135 @@
+"""Takes packed letters to the leaders of their partitions: one request in flight for each node (PL-912).
+
+A partition that this process leads is appended to directly. What accumulates for another node while a request is in
+flight goes into the next one. Nothing is retried here. A node that does not answer holds a bounded number of rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from kip932.errors import (
+    KafkaError,
+    LeaderNotAvailableError,
+    NetworkError,
+    NotLeaderOrFollowerError,
+    ThrottlingQuotaExceededError,
+)
+from kip932.ids import TopicIdPartition
+from kip932.rpc.transport import Transport
+from partition_leader.dead_letters.letter_codec import Packed
+from partition_leader.dead_letters.produce_codec import produce
+from partition_leader.led_partitions import LedPartitions
+
+TIMEOUT_MS: Final = 8_000
+#: Rounds that are on their way to one node, or wait for it; a round has about 1 MiB at most, or one large letter.
+ROUNDS_MAX: Final = 16
+REQUEST_BYTES: Final = 4 << 20
+_HERE: Final = ""
+
+
+class _Load(NamedTuple):
+    partition: TopicIdPartition
+    packed: Packed
+    answer: asyncio.Future[KafkaError | None]
+
+
+class Carriers:
+    """The ways to all nodes. `leader_of` gives the address between nodes of a partition's leader, None for none."""
+
+    def __init__(
+        self, led: LedPartitions, transport: Transport, leader_of: Callable[[TopicIdPartition], str | None]
+    ) -> None:
+        self._led = led
+        self._transport = transport
+        self._leader_of = leader_of
+        self._queues: dict[str, list[_Load]] = {}
+        self._on_the_way: dict[str, int] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def carry(self, partition: TopicIdPartition, packed: Packed) -> None:
+        """Append all batches, or none; returns once they are stored. Raises KafkaError; ThrottlingQuotaExceededError
+        when enough is on the way there."""
+        try:
+            log = self._led.log(partition)
+        except NotLeaderOrFollowerError:
+            await self._send(partition, packed)
+            return
+        with self._place(_HERE):
+            await log.append(packed.batches, TIMEOUT_MS)
+
+    async def _send(self, partition: TopicIdPartition, packed: Packed) -> None:
+        address = self._leader_of(partition)
+        if address is None:
+            raise LeaderNotAvailableError(f"no live leader is known of partition {partition.text}")
+        with self._place(address):
+            load = _Load(partition, packed, asyncio.get_running_loop().create_future())
+            self._queues.setdefault(address, []).append(load)
+            if address not in self._tasks:
+                task = asyncio.get_running_loop().create_task(self._work(address), name="dead-letters-to-node")
+                self._tasks[address] = task
+            error = await load.answer
+        if error is not None:
+            raise error
+
+    def _place(self, address: str) -> _Place:
+        if self._on_the_way.get(address, 0) >= ROUNDS_MAX:
+            where = f"the node at {address}" if address else "this node's own logs"
+            raise ThrottlingQuotaExceededError(f"{ROUNDS_MAX} rounds of letters are on their way to {where}")
+        return _Place(self._on_the_way, address)
+
+    async def _work(self, address: str) -> None:
+        loads: list[_Load] = []
+        try:
+            while loads := self._next(address):
+                parts = {load.partition: load.packed.batches for load in loads}
+                answers = await produce(self._transport, address, parts, TIMEOUT_MS)
+                for load in loads:
+                    if not load.answer.done():
+                        load.answer.set_result(answers[load.partition])
+        finally:
+            del self._tasks[address]
+            for load in (*loads, *self._queues.pop(address, ())):
+                if not load.answer.done():
+                    load.answer.set_result(NetworkError("the way to that node was closed"))
+
+    def _next(self, address: str) -> list[_Load]:
+        """What goes into the next request: each partition at most once, oldest first."""
+        taken: dict[TopicIdPartition, _Load] = {}
+        left: list[_Load] = []
+        size = 0
+        for load in self._queues.get(address, ()):
+            if load.answer.done():  # its sender has gone
+                continue
+            if load.partition in taken or (taken and size + load.packed.size > REQUEST_BYTES):
+                left.append(load)
+            else:
+                taken[load.partition] = load
+                size += load.packed.size
+        self._queues[address] = left
+        return list(taken.values())
+
+    async def close(self) -> None:
+        """End what is under way."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Place:
+    """One of the rounds on the way to a node."""
+
+    def __init__(self, taken: dict[str, int], address: str) -> None:
+        self._taken = taken
+        self._address = address
+
+    def __enter__(self) -> None:
+        self._taken[self._address] = self._taken.get(self._address, 0) + 1
+
+    def __exit__(self, *_: object) -> None:
+        self._taken[self._address] -= 1
+        if not self._taken[self._address]:
+            del self._taken[self._address]

@@ -1,0 +1,190 @@
+"""The letters of one share-partition that are not written yet: which are next, and when (PL-907, PL-912).
+
+Letters are kept as stretches of offsets, so that a rejected range costs one entry, however long it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from heapq import merge
+from typing import Final
+
+from partition_leader.dead_letters.core.destination import Failure, Reason
+
+ROUND_LETTERS_MAX: Final = 500
+BACKOFF_MS: Final = 1_000
+BACKOFF_MAX_MS: Final = 30_000
+#: Attempts under the policy `drop` (PL-907).
+DROP_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Neighbouring letters that are alike. `attempts`: how often they failed by themselves, while others of the
+    share-partition were written. `alone`: one letter that is written in a round of its own; `bare`: without its copy.
+    """
+
+    first: int
+    last: int
+    dead_letter_id: int
+    delivery_count: int
+    cause: str
+    since_ms: int
+    due_ms: int
+    attempts: int = 0
+    alone: bool = False
+    bare: bool = False
+
+    @property
+    def letters(self) -> int:
+        """How many letters these are."""
+        return self.last - self.first + 1
+
+    def cut(self, first: int, last: int) -> Stretch:
+        """A part of it."""
+        return replace(self, first=first, last=last)
+
+    def singles(self, bare: bool = False) -> list[Stretch]:
+        """Each letter in a round of its own; `bare`: without its copy."""
+        return [
+            replace(self, first=offset, last=offset, alone=True, bare=self.bare or bare)
+            for offset in range(self.first, self.last + 1)
+        ]
+
+    def failed(self, due_ms: int) -> Stretch:
+        """It failed by itself, and is due again then."""
+        return replace(self, due_ms=due_ms, attempts=self.attempts + 1)
+
+
+class WaitingLetters:
+    """What waits, and what is being written, of one share-partition. `failure`: why the last attempt failed;
+    `attempts`: how many failed in a row; `pace`: how many of them since topics or configs changed last, for the pause
+    before the next (PL-912)."""
+
+    __slots__ = ("_out", "_waiting", "attempts", "failure", "pace")
+
+    def __init__(self) -> None:
+        self._waiting: list[Stretch] = []
+        self._out: list[Stretch] = []
+        self.attempts = 0
+        self.pace = 0
+        self.failure: Failure | None = None
+
+    @property
+    def count(self) -> int:
+        """How many letters are not written yet."""
+        return sum(stretch.letters for stretch in self._waiting) + sum(stretch.letters for stretch in self._out)
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the oldest of them was ordered; None without any."""
+        return min((stretch.since_ms for stretch in (*self._waiting, *self._out)), default=None)
+
+    @property
+    def due_ms(self) -> int | None:
+        """When the next round may begin; None while one is under way, or nothing waits."""
+        return None if self._out else min((stretch.due_ms for stretch in self._waiting), default=None)
+
+    def spans(self) -> list[tuple[int, int]]:
+        """The offsets, ascending."""
+        return sorted((stretch.first, stretch.last) for stretch in (*self._waiting, *self._out))
+
+    def all(self) -> list[Stretch]:
+        """What is not written yet; it stays here."""
+        return [*self._waiting, *self._out]
+
+    def add(
+        self,
+        number: int,
+        cause: str,
+        ranges: Iterable[tuple[int, int, int]],
+        now_ms: int,
+        since_ms: int | None = None,
+    ) -> None:
+        """Take the letters of one `DeadLetter`: ascending (first, last, delivery count). While earlier ones wait to be
+        tried again, these wait with them. `since_ms`: since when they are known to wait, if not since now."""
+        due_ms = now_ms
+        if self.attempts and self._waiting:
+            due_ms = max(now_ms, min(stretch.due_ms for stretch in self._waiting))
+        since = now_ms if since_ms is None else since_ms
+        fresh = [Stretch(first, last, number, count, cause, since, due_ms) for first, last, count in ranges]
+        self._waiting = list(merge(self._waiting, fresh, key=_first))
+
+    def take(self, now_ms: int, letters_max: int = ROUND_LETTERS_MAX) -> list[Stretch]:
+        """The next round: letters that are due, in order of offsets. Nothing while a round is under way."""
+        if self._out:
+            return []
+        left: list[Stretch] = []
+        room = letters_max
+        for stretch in self._waiting:
+            if stretch.due_ms > now_ms or not room or (stretch.alone and self._out):
+                left.append(stretch)
+                continue
+            if stretch.alone:
+                room = 1
+            last = min(stretch.last, stretch.first + room - 1)
+            self._out.append(stretch.cut(stretch.first, last))
+            room -= last - stretch.first + 1
+            if last < stretch.last:
+                left.append(stretch.cut(last + 1, stretch.last))
+        self._waiting = left
+        return list(self._out)
+
+    def end(self, put_back: Iterable[Stretch]) -> None:
+        """The round is over; `put_back` are those of its letters that are still to be written."""
+        self._out = []
+        self._waiting = sorted([*self._waiting, *put_back], key=_first)
+
+    def failed(self, failure: Failure) -> None:
+        """An attempt failed, for all of them. That the metadata is incomplete counts as none."""
+        counts = failure.reason is not Reason.METADATA
+        self.attempts += counts
+        self.pace += counts
+        self.failure = failure
+
+    def succeeded(self) -> None:
+        """Letters were written."""
+        self.attempts = self.pace = 0
+        self.failure = None
+
+    def put_off(self, due_ms: int) -> None:
+        """No letter is due before this: what failed would fail for all of them."""
+        self._waiting = [replace(stretch, due_ms=max(due_ms, stretch.due_ms)) for stretch in self._waiting]
+
+    def hurry(self, now_ms: int) -> None:
+        """Every letter is due now: something changed that may let them be written. If not yet, as when a new topic has
+        no leader for a moment, they are tried again soon."""
+        self.pace = 0
+        self._waiting = [replace(stretch, due_ms=min(now_ms, stretch.due_ms)) for stretch in self._waiting]
+
+    def take_all(self) -> list[Stretch]:
+        """Take what waits, not what is being written: it is given up, or left to a successor."""
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def take_failed(self) -> list[Stretch]:
+        """Take what waits because it failed, not what was not tried yet."""
+        if self.attempts:
+            return self.take_all()
+        failed = [stretch for stretch in self._waiting if stretch.attempts]
+        self._waiting = [stretch for stretch in self._waiting if not stretch.attempts]
+        return failed
+
+
+def by_letter(stretches: Iterable[Stretch]) -> dict[int, list[tuple[int, int]]]:
+    """The offsets of each `DeadLetter`, ascending."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for stretch in sorted(stretches, key=_first):
+        found.setdefault(stretch.dead_letter_id, []).append((stretch.first, stretch.last))
+    return found
+
+
+def pause_ms(attempts: int, jitter: float) -> int:
+    """The pause after so many failures in a row; `jitter` from 0 to 1 makes it up to a fifth shorter or longer."""
+    base = min(BACKOFF_MAX_MS, BACKOFF_MS << min(max(attempts - 1, 0), 10))
+    return int(base * (0.8 + 0.4 * jitter))
+
+
+def _first(stretch: Stretch) -> int:
+    return stretch.first

@@ -1,0 +1,150 @@
+"""Letters that a share-partition left behind when it retired, since its group has no member here any more (PL-922).
+
+Remembers how many wait and since when, and has each such share-partition loaded again for its letters alone: when
+topics or configs change, and every half minute. What is stored decides then; what is remembered here is only told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from kip932.errors import (
+    FencedLeaderEpochError,
+    FencedStateEpochError,
+    GroupIdNotFoundError,
+    InvalidRequestError,
+    KafkaError,
+    NotLeaderOrFollowerError,
+    UnknownTopicOrPartitionError,
+)
+from kip932.ids import SharePartitionKey
+from partition_leader.dead_letters.core.waiting import Stretch
+from partition_leader.dead_letters.reports import AGAIN_MS as TOLD_AGAIN_MS
+from partition_leader.dead_letters.reports import Who, offsets_text
+from partition_leader.share.dead_letter_port import LettersWaiting
+from partition_leader.share.deadlines import Deadlines
+from shard_runtime.clock import Clock
+from shard_runtime.rate_limited_log import RateLimitedLog
+
+log = structlog.get_logger(__name__)
+
+#: How long after an attempt the next one is due, unless topics or configs change before.
+AGAIN_MS: Final = 30_000
+#: For how long after such a change it is due sooner, and how much: a new topic has no leader for a moment.
+SOON_MS: Final = 10_000
+SOON_AGAIN_MS: Final = 2_000
+#: How many share-partitions are loaded at a time, and the pause before the next ones are.
+SLICE: Final = 50
+SLICE_PAUSE_MS: Final = 200
+#: How many share-partitions are remembered; the letters of others wait until a member fetches.
+LEFT_MAX: Final = 10_000
+#: With these nothing waits here any more: the state or the partition is gone, or another process has it.
+_GONE: Final = (
+    FencedLeaderEpochError,
+    FencedStateEpochError,
+    GroupIdNotFoundError,
+    InvalidRequestError,
+    NotLeaderOrFollowerError,
+    UnknownTopicOrPartitionError,
+)
+
+
+@dataclass(slots=True)
+class Left:
+    """What one share-partition left behind. `reason`: why it could not be written, "" for not tried."""
+
+    letters: int
+    oldest_ms: int
+    reason: str
+    due_ms: int
+
+    def told(self, topic: str, now_ms: int) -> LettersWaiting:
+        """The same for people."""
+        due_ms = max(0, self.due_ms - now_ms)
+        return LettersWaiting(self.letters, max(0, now_ms - self.oldest_ms), 1, topic, self.reason, due_ms)
+
+
+class LeftLetters:
+    """Those of a process. `load` has a share-partition loaded for its letters; set it before the first one is left."""
+
+    def __init__(self, deadlines: Deadlines, clock: Clock) -> None:
+        self.load: Callable[[SharePartitionKey], None] = lambda _: None
+        self._deadlines = deadlines
+        self._clock = clock
+        self._left: dict[SharePartitionKey, Left] = {}
+        self._soon_until_ms = 0
+        self._lines = RateLimitedLog(log, every_s=TOLD_AGAIN_MS / 1000)
+
+    def note(self, who: Who, stretches: Sequence[Stretch], reason: str) -> None:
+        """These letters are left behind."""
+        key = who.key
+        if not stretches:
+            return
+        self._lines.warning(
+            "dead letters wait after their share-partition was let go",
+            key=key,
+            **who.names(),
+            offsets=offsets_text(sorted((stretch.first, stretch.last) for stretch in stretches)),
+            why=reason or "they were not tried yet",
+            meaning="its group has no member here any more, or another node takes it over; while this node leads it, "
+            "they are tried again when topics or configs change, and every half minute",
+        )
+        if key not in self._left and len(self._left) >= LEFT_MAX:
+            return
+        oldest_ms, now_ms = min(stretch.since_ms for stretch in stretches), self._clock.now_ms()
+        due_ms = now_ms + (SOON_AGAIN_MS if now_ms < self._soon_until_ms else AGAIN_MS)
+        found = self._left.setdefault(key, Left(0, oldest_ms, reason, due_ms))
+        found.letters += sum(stretch.letters for stretch in stretches)
+        found.oldest_ms = min(found.oldest_ms, oldest_ms)
+        self._arm()
+
+    def taken(self, key: SharePartitionKey) -> int | None:
+        """An object has its letters again: since when the oldest was known to wait; None for nothing left behind."""
+        left = self._left.pop(key, None)
+        return None if left is None else left.oldest_ms
+
+    def loaded(self, key: SharePartitionKey, error: KafkaError | None) -> None:
+        """The share-partition was loaded, and has taken what letters there are; or it could not be."""
+        if error is None or isinstance(error, _GONE):
+            self._left.pop(key, None)
+
+    def get(self, key: SharePartitionKey) -> Left | None:
+        """What a share-partition has left behind."""
+        return self._left.get(key)
+
+    def items(self) -> Iterable[tuple[SharePartitionKey, Left]]:
+        """All of it."""
+        return self._left.items()
+
+    def look_again(self) -> None:
+        """Topics or configs changed: what failed may be written now."""
+        now_ms = self._clock.now_ms()
+        self._soon_until_ms = now_ms + SOON_MS
+        for left in self._left.values():
+            left.due_ms = min(left.due_ms, now_ms)
+        self._arm()
+
+    def close(self) -> None:
+        """Log the lines that are still held back."""
+        self._lines.close()
+
+    def _arm(self) -> None:
+        self._deadlines.set(self._due, min((left.due_ms for left in self._left.values()), default=None))
+
+    def _due(self, now_ms: int) -> None:
+        due = [key for key, left in self._left.items() if left.due_ms <= now_ms]
+        for key in due[:SLICE]:
+            self._left[key].due_ms = now_ms + AGAIN_MS
+        for key in due[:SLICE]:
+            try:
+                self.load(key)
+            except KafkaError as error:
+                self.loaded(key, error)
+        for key in due[SLICE:]:
+            if key in self._left:
+                self._left[key].due_ms = now_ms + SLICE_PAUSE_MS
+        self._arm()

@@ -1,0 +1,126 @@
+"""Letters as record batches: headers, key, copy, and cuts at what the topic takes (PL-909, PL-911)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from kip932.api.v1.record_batch_pb2 import Header, Record, RecordBatch
+from kip932.errors import KafkaError
+from kip932.record_batches import open_batch
+from partition_leader.share.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
+from partition_leader.topic_log.core.batch import LogBatch, NewBatch
+
+#: Names of the server's headers; no header of a source record with this prefix is copied.
+PREFIX: Final = "__dlq.errors."
+MESSAGES: Final = {
+    DLQ_CLIENT_REJECT: "Offset rejected by client.",
+    DLQ_DELIVERY_COUNT_EXCEEDED: "Offset delivery count exceeded the threshold.",
+}
+#: A record's tag and length in its batch, and the batch's timestamp: an upper bound.
+_FRAME_BYTES: Final = 6
+_BATCH_BYTES: Final = 12
+#: Timestamps of copies are at least the first and below the second, ms: those of one batch are told by their
+#: differences, which must be numbers of 64 bits, as must each of them.
+_TIMES: Final = (-(2**62), 2**62)
+
+
+class Source(NamedTuple):
+    """A source record, as it is in the log."""
+
+    record: Record
+    timestamp_ms: int
+
+
+class Origin(NamedTuple):
+    """What all letters of a share-partition have in common."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+class Letter(NamedTuple):
+    """One letter, ready to be packed."""
+
+    offset: int
+    record: Record
+    timestamp_ms: int
+
+    @property
+    def size(self) -> int:
+        """Its bytes in a batch, at most."""
+        return self.record.ByteSize() + _FRAME_BYTES
+
+
+class Packed(NamedTuple):
+    """Batches that are to be appended as one."""
+
+    batches: tuple[NewBatch, ...]
+    size: int
+
+
+def decoded(batch: LogBatch) -> tuple[int, Sequence[Record]] | None:
+    """The base timestamp and the records of a source batch; None when it has none, or cannot be decoded."""
+    if batch.is_control or not batch.data:
+        return None
+    try:
+        return open_batch(batch.data, batch.record_count)
+    except KafkaError:
+        return None
+
+
+def letter(
+    origin: Origin, offset: int, delivery_count: int, cause: str, *, now_ms: int, source: Source | None = None
+) -> Letter:
+    """The letter for one offset: a copy of `source`, or without one the headers alone and a key that names it. A
+    timestamp that no letter may have is exchanged for the present one."""
+    record = Record()
+    if source is None:
+        record.key = f"{origin.group_id}:{origin.topic}:{origin.partition}:{offset}".encode()
+        timestamp_ms = now_ms
+    else:
+        timestamp_ms = source.timestamp_ms if _TIMES[0] <= source.timestamp_ms < _TIMES[1] else now_ms
+        if source.record.HasField("key"):
+            record.key = source.record.key
+        if source.record.HasField("value"):
+            record.value = source.record.value
+        record.headers.extend(header for header in source.record.headers if not header.key.startswith(PREFIX))
+    values = {
+        "topic": origin.topic,
+        "partition": str(origin.partition),
+        "offset": str(offset),
+        "group": origin.group_id,
+        "delivery.count": str(delivery_count),
+        "message": MESSAGES[cause],
+    }
+    record.headers.extend(Header(key=PREFIX + name, value=value.encode()) for name, value in values.items())
+    return Letter(offset, record, timestamp_ms)
+
+
+def fits(found: Letter, max_message_bytes: int) -> bool:
+    """Whether a batch of this letter alone is within the topic's limit."""
+    return found.size + _BATCH_BYTES <= max_message_bytes
+
+
+def packed(letters: Sequence[Letter], max_message_bytes: int) -> Packed:
+    """All letters, in order, in batches of at most `max_message_bytes`; each letter `fits`."""
+    groups: list[list[Letter]] = []
+    size = max_message_bytes
+    for found in letters:
+        if size + found.size > max_message_bytes:
+            groups.append([])
+            size = _BATCH_BYTES
+        groups[-1].append(found)
+        size += found.size
+    batches = tuple(_batch(group) for group in groups)
+    return Packed(batches, sum(len(batch.data) for batch in batches))
+
+
+def _batch(letters: Sequence[Letter]) -> NewBatch:
+    base_ms = min(found.timestamp_ms for found in letters)
+    batch = RecordBatch(base_timestamp_ms=base_ms)
+    for found in letters:
+        found.record.timestamp_delta_ms = found.timestamp_ms - base_ms
+        batch.records.append(found.record)
+    return NewBatch(batch.SerializeToString(), len(letters), max(found.timestamp_ms for found in letters))

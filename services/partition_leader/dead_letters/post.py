@@ -1,0 +1,400 @@
+"""Hosts the dead letters of a process: rounds of each share-partition, one at a time, until all are written (§9).
+
+The core says where letters go and when they are tried next; the post reads sources, packs, waits for the append, and
+tells the senders. A round that ends in any way but success leaves its letters waiting, or gives them up by PL-907,
+PL-917, PL-918. What a crash interrupts is stored as Archiving, and sent again by the next leader (PL-611).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Final, Protocol
+
+import structlog
+
+from kip932.errors import (
+    CorruptMessageError,
+    InvalidRecordError,
+    InvalidRequestError,
+    KafkaError,
+    MessageTooLargeError,
+    ThrottlingQuotaExceededError,
+)
+from kip932.ids import SharePartitionKey, TopicIdPartition, topic_id_text
+from partition_leader.dead_letters.carriers import Carriers
+from partition_leader.dead_letters.core.destination import (
+    ENABLE_CONFIG,
+    GIVEN_UP,
+    TRANSIENT,
+    Destination,
+    Failure,
+    QueueTopic,
+    Reason,
+    View,
+    destination,
+)
+from partition_leader.dead_letters.core.waiting import DROP_ATTEMPTS, Stretch, WaitingLetters, by_letter, pause_ms
+from partition_leader.dead_letters.left import LeftLetters
+from partition_leader.dead_letters.letter_codec import Origin, packed
+from partition_leader.dead_letters.preparing import Prepared, Preparing
+from partition_leader.dead_letters.reports import LetterReports, Told, Who
+from partition_leader.share.core.effects import DeadLetter
+from partition_leader.share.dead_letter_port import LetterSender, LettersWaiting
+from partition_leader.share.deadlines import Deadlines
+from shard_runtime.clock import Clock
+from shard_runtime.record_log.protocol import LogError
+
+log = structlog.get_logger(__name__)
+
+#: Rounds that are read and packed at a time; each may hold a decompressed source batch.
+ROUNDS_AT_ONCE: Final = 4
+_REFUSALS: Final = (MessageTooLargeError, InvalidRecordError, CorruptMessageError, InvalidRequestError)
+_SOURCE_ADVICE: Final = "see why the topic's log cannot be read; the letters wait"
+_TOO_LARGE_ADVICE: Final = "raise max.message.bytes of the dead-letter topic"
+_REFUSED_ADVICE: Final = "see why the dead-letter topic's leader refuses the record"
+_UNREACHABLE_ADVICE: Final = "see whether the leader of the dead-letter topic's partition and its store are up"
+
+
+class LetterFacts(Protocol):
+    """What the cluster's metadata says about dead-letter queues, as last seen."""
+
+    def view(self, group_id: str) -> View:
+        """A group's configs, and the topic they name."""
+        ...
+
+    def name(self, topic_id: bytes) -> str:
+        """A topic's name; "" when it is not known."""
+        ...
+
+    async def create(self, name: str) -> None:
+        """Create a dead-letter topic (PL-908); one that exists by now is as good. Raises KafkaError."""
+        ...
+
+
+class _Box:
+    """The letters of one share-partition object."""
+
+    __slots__ = ("gone", "leaving", "letters", "post", "sender", "task", "told")
+
+    def __init__(self, post: LetterPost, sender: LetterSender) -> None:
+        self.post = post
+        self.sender = sender
+        self.letters = WaitingLetters()
+        self.told = Told()
+        self.leaving = False
+        self.gone = False
+        self.task: asyncio.Task[None] | None = None
+
+    def due(self, _: int) -> None:
+        """Its next attempt is due."""
+        self.post.begin(self)
+
+
+class LetterPost:
+    """Writes the letters of all share-partitions of a process; a `DeadLetterPost`."""
+
+    def __init__(
+        self,
+        facts: LetterFacts,
+        carriers: Carriers,
+        reports: LetterReports,
+        deadlines: Deadlines,
+        *,
+        clock: Clock,
+        rng: Random,
+    ) -> None:
+        self._facts = facts
+        self._carriers = carriers
+        self._reports = reports
+        self._deadlines = deadlines
+        self._clock = clock
+        self._rng = rng
+        self.left: Final = LeftLetters(deadlines, clock)
+        self._boxes: dict[LetterSender, _Box] = {}  # not by key: a key may have a successor already
+        self._by_key: dict[SharePartitionKey, _Box] = {}
+        self._places = asyncio.Semaphore(ROUNDS_AT_ONCE)
+        self._creating: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- what senders and metrics call
+
+    def send(self, sender: LetterSender, letter: DeadLetter) -> None:
+        """Write these letters."""
+        box = self._boxes.get(sender)
+        if box is None:
+            box = self._boxes[sender] = self._by_key[sender.key] = _Box(self, sender)
+        since_ms, now_ms = self.left.taken(sender.key), self._clock.now_ms()
+        box.letters.add(letter.dead_letter_id, letter.cause, letter.ranges, now_ms, since_ms)
+        self._look_at_bound(box)
+        self._arm(box)
+
+    def leave(self, sender: LetterSender) -> None:
+        """The sender retires (PL-921)."""
+        box = self._boxes.get(sender)
+        if box is not None:
+            box.leaving = True
+            self._postpone(box, box.letters.take_failed())
+
+    def forget(self, sender: LetterSender) -> None:
+        """The sender is gone."""
+        box = self._boxes.pop(sender, None)
+        if box is not None:
+            box.gone = True
+            if box.leaving:  # its time was over before all were tried
+                self._note_left(box, box.letters.all())
+            self._deadlines.set(box.due, None)
+            if self._by_key.get(sender.key) is box:
+                del self._by_key[sender.key]
+            if box.task is not None:
+                box.task.cancel()
+
+    def loaded(self, key: SharePartitionKey, error: KafkaError | None) -> None:
+        """A share-partition was loaded, or could not be."""
+        self.left.loaded(key, error)
+
+    def waiting(self, key: SharePartitionKey) -> LettersWaiting | None:
+        """What is not written yet of a share-partition."""
+        box, left, now_ms = self._by_key.get(key), self.left.get(key), self._clock.now_ms()
+        topic = self._facts.view(key.group_id).queue.topic
+        if box is not None and (oldest := box.letters.oldest_ms) is not None:
+            found = box.letters
+            due_ms = None if found.due_ms is None else max(0, found.due_ms - now_ms)
+            reason = "" if found.failure is None else found.failure.told
+            return LettersWaiting(found.count, max(0, now_ms - oldest), found.attempts, topic, reason, due_ms)
+        return None if left is None else left.told(topic, now_ms)
+
+    def all_waiting(self) -> Iterable[tuple[str, int, int, bool]]:
+        """For each share-partition with letters: its group, how many, the age of the oldest (ms), whether at the
+        bound."""
+        now_ms = self._clock.now_ms()
+        for box in self._boxes.values():
+            oldest = box.letters.oldest_ms
+            if oldest is not None:
+                yield box.sender.key.group_id, box.letters.count, now_ms - oldest, box.sender.letters_full()
+        for key, left in self.left.items():
+            yield key.group_id, left.letters, now_ms - left.oldest_ms, False
+
+    def look_again(self) -> None:
+        """Topics or configs changed: what failed may be written now (PL-912)."""
+        now_ms = self._clock.now_ms()
+        for box in list(self._boxes.values()):
+            box.letters.hurry(now_ms)
+            self._look_at_bound(box)
+            self._arm(box)
+        self.left.look_again()
+
+    async def close(self) -> None:
+        """End every round; the senders were told to drop before."""
+        tasks = [*self._tasks, *self._creating.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._carriers.close()
+        self._reports.close()
+
+    # --- rounds
+
+    def _arm(self, box: _Box) -> None:
+        due_ms = box.letters.due_ms
+        if box.gone or box.task is not None or due_ms is None:
+            return
+        if due_ms <= self._clock.now_ms():
+            self.begin(box)
+        else:
+            self._deadlines.set(box.due, due_ms)
+
+    def begin(self, box: _Box) -> None:
+        """Begin the next round of this share-partition, unless one is under way."""
+        if box.gone or box.task is not None:
+            return
+        self._deadlines.set(box.due, None)
+        box.task = asyncio.get_running_loop().create_task(self._rounds(box), name="dead-letters")
+        self._tasks.add(box.task)
+        box.task.add_done_callback(self._tasks.discard)
+
+    async def _rounds(self, box: _Box) -> None:
+        try:
+            while not box.gone and (stretches := box.letters.take(self._clock.now_ms())):
+                await self._round(box, stretches)
+                self._look_at_bound(box)
+        finally:
+            box.task = None
+            self._arm(box)
+
+    async def _round(self, box: _Box, stretches: list[Stretch]) -> None:
+        """One round, to whatever end. On a failure no one foresaw its letters wait as on any other."""
+        try:
+            where = await self._destination(box)
+            if isinstance(where, Failure):
+                self._failed(box, stretches, where)
+            else:
+                await self._write(box, stretches, *where)
+        except asyncio.CancelledError:
+            box.letters.end(stretches)
+            raise
+        except Exception as error:
+            log.exception("a round of dead letters failed in an unforeseen way", share_partition=box.sender.key.text)
+            self._failed(box, stretches, Failure(Reason.REFUSED, repr(error), "report this; the letters wait"))
+
+    async def _destination(self, box: _Box) -> tuple[Destination, QueueTopic] | Failure:
+        """Where the letters go, created if need be."""
+        key = box.sender.key
+        name = ""
+        for _ in range(2):
+            found = destination(self._facts.view(key.group_id), self._name(key), box.letters.oldest_ms or 0)
+            if isinstance(found, Failure):
+                return found
+            if found.topic is not None:
+                return found, found.topic
+            name = found.name
+            try:
+                await self._create(name)
+            except KafkaError as error:
+                text = f"topic {name!r} could not be created: {error.message}"
+                return Failure(Reason.NOT_CREATED, text, f"create it by hand, with {ENABLE_CONFIG}=true")
+        return Failure(Reason.NOT_CREATED, f"topic {name!r} was created, and is not seen here yet", "nothing")
+
+    async def _create(self, name: str) -> None:
+        """One creation of a name at a time, for all who wait for it."""
+        task = self._creating.get(name)
+        if task is None:
+            task = self._creating[name] = asyncio.get_running_loop().create_task(self._facts.create(name))
+            task.add_done_callback(lambda _: self._creating.pop(name, None))
+        await asyncio.shield(task)
+
+    async def _write(self, box: _Box, stretches: list[Stretch], where: Destination, topic: QueueTopic) -> None:
+        log_ = box.sender.log if where.copies else None
+        making = Preparing(self._origin(box), log_, topic.max_message_bytes, self._clock.wall_ms())
+        async with self._places:
+            try:
+                prepared = await making.prepare(stretches)
+            except (KafkaError, LogError) as error:
+                text = f"the source records cannot be read at present: {error}"
+                self._failed(box, stretches, Failure(Reason.SOURCE_UNREADABLE, text, _SOURCE_ADVICE))
+                return
+        failure = await self._carry(box, prepared, topic) if prepared.letters else None
+        if failure is None:
+            self._written(box, prepared, topic, self._who(box, where.name))
+        elif failure.reason is Reason.REFUSED:
+            self._refused(box, prepared, where, failure)
+        else:
+            self._failed(box, stretches, failure)
+
+    async def _carry(self, box: _Box, prepared: Prepared, topic: QueueTopic) -> Failure | None:
+        partition = TopicIdPartition(topic.topic_id, box.sender.key.partition % topic.partitions)
+        failure: Failure | None = None
+        try:
+            await self._carriers.carry(partition, packed(prepared.letters, topic.max_message_bytes))
+        except ThrottlingQuotaExceededError as error:
+            return Failure(Reason.BUSY, error.message, "nothing: it goes on when they are answered")
+        except _REFUSALS as error:
+            failure = Failure(Reason.REFUSED, error.message, _REFUSED_ADVICE)
+        except (KafkaError, LogError) as error:
+            failure = Failure(Reason.UNREACHABLE, str(error), _UNREACHABLE_ADVICE)
+        self._reports.meter.letter_request(box.sender.key.group_id, failure is not None)
+        return failure
+
+    def _written(self, box: _Box, prepared: Prepared, topic: QueueTopic, who: Who) -> None:
+        """The letters are in their topic. Those that were too large wait by themselves; those beyond the round's bytes
+        are due at once."""
+        letters = box.letters
+        if prepared.letters:
+            letters.succeeded()
+            self._reports.written(who, len(prepared.letters), box.told)
+        if prepared.without_copy:
+            self._reports.without_copy(who, prepared.without_copy, topic.max_message_bytes)
+        letters.end(prepared.left)
+        self._tell_done(box, prepared.taken)
+        if prepared.too_large:
+            text = f"even without a copy it is larger than max.message.bytes ({topic.max_message_bytes})"
+            self._alone(box, prepared.too_large, Failure(Reason.TOO_LARGE, text, _TOO_LARGE_ADVICE))
+
+    def _refused(self, box: _Box, prepared: Prepared, where: Destination, failure: Failure) -> None:
+        """One record may be at fault: try letter by letter, then that one without its copy, then let it wait."""
+        taken, rest = prepared.taken, [*prepared.left, *prepared.too_large]
+        if len(prepared.letters) > 1:
+            box.letters.end([*rest, *(single for found in taken for single in found.singles())])
+        elif where.copies and not taken[0].bare:
+            box.letters.end([*rest, *taken[0].singles(bare=True)])
+        else:
+            box.letters.end(rest)
+            self._alone(box, taken, failure)
+
+    # --- failures
+
+    def _failed(self, box: _Box, stretches: list[Stretch], failure: Failure) -> None:
+        """No letter of the round was written, and none of this share-partition could be: they wait, or are given up."""
+        letters, now_ms = box.letters, self._clock.now_ms()
+        letters.failed(failure)
+        if failure.reason in GIVEN_UP or self._drops(box, failure, letters.attempts):
+            letters.end(())
+            self._give_up(box, [*stretches, *letters.take_all()], failure)
+        elif box.leaving:
+            letters.end(())
+            self._postpone(box, [*stretches, *letters.take_all()])
+        else:
+            pause = pause_ms(letters.pace, self._rng.random())
+            letters.end(stretches)
+            letters.put_off(now_ms + pause)
+            if failure.reason is not Reason.METADATA:  # of that the metadata's own lines tell
+                who = self._who(box)
+                self._reports.failed(who, letters, failure, told=box.told, now_ms=now_ms, pause_ms=pause)
+
+    def _alone(self, box: _Box, stretches: Sequence[Stretch], failure: Failure) -> None:
+        """These letters failed, and no other has to wait for them."""
+        if self._drops(box, failure, DROP_ATTEMPTS):
+            self._give_up(box, stretches, failure)
+        elif box.leaving:
+            self._postpone(box, stretches)
+        else:
+            now_ms = self._clock.now_ms()
+            again = [found.failed(now_ms + pause_ms(found.attempts + 1, self._rng.random())) for found in stretches]
+            box.letters.failure = failure
+            box.letters.end(again)
+            pause = again[0].due_ms - now_ms
+            self._reports.failed(self._who(box), box.letters, failure, told=box.told, now_ms=now_ms, pause_ms=pause)
+
+    def _drops(self, box: _Box, failure: Failure, attempts: int) -> bool:
+        """Whether the group's policy gives letters up now (PL-907)."""
+        if failure.reason is Reason.METADATA or not self._facts.view(box.sender.key.group_id).queue.drops:
+            return False
+        return failure.reason not in TRANSIENT or attempts >= DROP_ATTEMPTS
+
+    def _give_up(self, box: _Box, stretches: Sequence[Stretch], failure: Failure) -> None:
+        spans = sorted((found.first, found.last) for found in stretches)
+        self._reports.given_up(self._who(box), spans, failure)
+        self._tell_done(box, stretches)
+
+    def _postpone(self, box: _Box, stretches: Sequence[Stretch]) -> None:
+        self._note_left(box, stretches)
+        for number, spans in by_letter(stretches).items():
+            box.sender.letters_postponed(number, spans)
+
+    def _note_left(self, box: _Box, stretches: Sequence[Stretch]) -> None:
+        self.left.note(self._who(box), stretches, "" if box.letters.failure is None else box.letters.failure.told)
+
+    def _tell_done(self, box: _Box, stretches: Iterable[Stretch]) -> None:
+        if not box.gone:
+            for number, spans in by_letter(stretches).items():
+                box.sender.letters_done(number, spans)
+
+    # --- small things
+
+    def _look_at_bound(self, box: _Box) -> None:
+        full = not box.gone and box.sender.letters_full()
+        if full != box.told.full:
+            box.told.full = full
+            self._reports.full(self._who(box), full, box.letters.count)
+
+    def _name(self, key: SharePartitionKey) -> str:
+        return self._facts.name(key.topic_id) or topic_id_text(key.topic_id)
+
+    def _origin(self, box: _Box) -> Origin:
+        key = box.sender.key
+        return Origin(key.group_id, self._name(key), key.partition)
+
+    def _who(self, box: _Box, queue: str | None = None) -> Who:
+        key = box.sender.key
+        return Who(key, self._name(key), self._facts.view(key.group_id).queue.topic if queue is None else queue)

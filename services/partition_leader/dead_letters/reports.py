@@ -1,0 +1,159 @@
+"""What people and metrics are told of dead letters (PL-920): a trouble once, then every ten minutes while it lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import structlog
+
+from kip932.ids import SharePartitionKey
+from partition_leader.dead_letters.core.destination import Failure, Reason
+from partition_leader.dead_letters.core.waiting import WaitingLetters
+from partition_leader.share.dead_letter_port import Spans
+from shard_runtime.rate_limited_log import RateLimitedLog
+
+log = structlog.get_logger(__name__)
+
+AGAIN_MS: Final = 600_000
+_SPANS_SHOWN: Final = 20
+
+
+class LetterMeter(Protocol):
+    """The metrics of dead letters."""
+
+    def letters_written(self, group_id: str, letters: int) -> None:
+        """Letters are in their topic."""
+        ...
+
+    def letters_dropped(self, group_id: str, reason: str, letters: int) -> None:
+        """Records were archived without a letter."""
+        ...
+
+    def letter_request(self, group_id: str, failed: bool) -> None:
+        """A round of letters was sent to a leader, or written here."""
+        ...
+
+
+class Told:
+    """What was told of one share-partition's letters."""
+
+    __slots__ = ("at_ms", "full", "reason")
+
+    def __init__(self) -> None:
+        self.reason: Reason | None = None
+        self.at_ms = 0
+        self.full = False
+
+
+class LetterReports:
+    """The log lines and metrics of all letters of a process."""
+
+    def __init__(self, meter: LetterMeter) -> None:
+        self.meter: Final = meter
+        self._lines = RateLimitedLog(log)
+
+    def failed(
+        self, who: Who, waiting: WaitingLetters, failure: Failure, *, told: Told, now_ms: int, pause_ms: int
+    ) -> None:
+        """Letters could not be written, and are tried again."""
+        if told.reason is failure.reason and now_ms < told.at_ms + AGAIN_MS:
+            return
+        told.reason, told.at_ms = failure.reason, now_ms
+        self._lines.warning(
+            "dead letters wait: they cannot be written at present",
+            key=(who.key, failure.reason),
+            **who.names(),
+            offsets=offsets_text(waiting.spans()),
+            letters=waiting.count,
+            reason=failure.reason.value,
+            why=failure.text,
+            what_to_do=failure.advice,
+            next_try_in_s=round(pause_ms / 1000, 1),
+            meaning="the records are kept as Archiving and tried again; other records are delivered meanwhile",
+        )
+
+    def given_up(self, who: Who, spans: Spans, failure: Failure) -> None:
+        """Records are archived without a letter."""
+        letters = sum(last - first + 1 for first, last in spans)
+        self.meter.letters_dropped(who.key.group_id, failure.reason.value, letters)
+        self._lines.error(
+            "records archived without a dead letter",
+            key=(who.key, "given up", failure.reason),
+            sums={"records": letters},
+            **who.names(),
+            offsets=offsets_text(spans),
+            reason=failure.reason.value,
+            why=failure.text,
+            what_to_do=failure.advice,
+        )
+
+    def without_copy(self, who: Who, offsets: Sequence[int], max_message_bytes: int) -> None:
+        """Letters were written without the copy that the group asks for."""
+        self._lines.warning(
+            "dead letters written without key and value",
+            key=(who.key, "without copy"),
+            sums={"letters": len(offsets)},
+            **who.names(),
+            offsets=offsets_text([(offset, offset) for offset in offsets]),
+            why="the source record is gone, is no record, cannot be decoded, or is larger with its headers than "
+            f"max.message.bytes of the dead-letter topic ({max_message_bytes})",
+        )
+
+    def written(self, who: Who, letters: int, told: Told) -> None:
+        """Letters are in their topic; says so when trouble was told before."""
+        self.meter.letters_written(who.key.group_id, letters)
+        if told.reason is not None:
+            told.reason = None
+            self._lines.info(
+                "dead letters are written again", key=(who.key, "again"), sums={"letters": letters}, **who.names()
+            )
+
+    def full(self, who: Who, full: bool, letters: int) -> None:
+        """The bound of PL-916 was reached, or left."""
+        if full:
+            self._lines.error(
+                "dead letters hold a share-partition up: no new records are delivered until some are written",
+                key=(who.key, "full"),
+                **who.names(),
+                letters=letters,
+                what_to_do="see the reason in the line before; sharegroups.errors.deadletterqueue.waiting.max is the "
+                "bound, and sharegroups.errors.deadletterqueue.failure=drop gives letters up instead",
+            )
+        else:
+            self._lines.info("dead letters hold nothing up any more", key=(who.key, "not full"), **who.names())
+
+    def close(self) -> None:
+        """Log the lines that are still held back."""
+        self._lines.close()
+
+
+class Who:
+    """Whose letters these are, for people."""
+
+    def __init__(self, key: SharePartitionKey, topic: str, queue: str) -> None:
+        self.key = key
+        self.topic = topic
+        self.queue = queue
+
+    def names(self) -> dict[str, Any]:
+        """The fields that name them in a log line."""
+        return {
+            "group": self.key.group_id,
+            "topic": self.topic,
+            "partition": self.key.partition,
+            "dead_letter_topic": self.queue,
+        }
+
+
+def offsets_text(spans: Spans) -> str:
+    """Ascending offsets as ranges, touching ones joined, the first twenty of them."""
+    joined: list[tuple[int, int]] = []
+    for first, last in spans:
+        if joined and joined[-1][1] + 1 == first:
+            joined[-1] = (joined[-1][0], last)
+        else:
+            joined.append((first, last))
+    shown = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in joined[:_SPANS_SHOWN])
+    more = len(joined) - _SPANS_SHOWN
+    return f"{shown} and {more} more ranges" if more > 0 else shown

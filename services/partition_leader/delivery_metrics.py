@@ -1,0 +1,131 @@
+"""Metrics of delivery: acknowledgements, lock time-outs, loads, sessions, share requests by topic (Kafka's names).
+
+Nothing is counted for Prometheus on the way of a record: what share-partitions, sessions and `DeliveryCounts` hold is
+read when it is asked for. A load is observed once per object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kip932.ids import topic_id_text
+from partition_leader.share.core.session import SessionCache
+from partition_leader.share.delivery_counts import ACK_TYPES, DeliveryCounts, TopicCounts
+from partition_leader.share.partitions import SharePartitions
+
+_MILLISECONDS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
+_SHARE_PARTITION: Final = ("group", "topic_id", "partition")
+
+
+class DeliveryMetrics:
+    """What one leader delivers, as Prometheus reads it."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._load_time = Histogram(
+            "share_group_partition_load_time_ms",
+            "Time from a share-partition's creation here until it was initialised, or failed.",
+            buckets=_MILLISECONDS,
+            registry=registry,
+        )
+
+    def loaded(self, elapsed_ms: int) -> None:
+        """A share-partition became ACTIVE, or failed to, after this time (PL-601)."""
+        self._load_time.observe(elapsed_ms)
+
+    def watch(self, sessions: SessionCache, partitions: SharePartitions, counts: DeliveryCounts) -> None:
+        """Compute everything else when it is asked for."""
+        self._registry.register(_Delivery(sessions, partitions, counts))
+
+
+class _Delivery(Collector):
+    def __init__(self, sessions: SessionCache, partitions: SharePartitions, counts: DeliveryCounts) -> None:
+        self._sessions = sessions
+        self._partitions = partitions
+        self._counts = counts
+
+    def collect(self) -> Iterable[Metric]:
+        """All families, each once."""
+        yield self._acknowledged()
+        yield CounterMetricFamily(
+            "share_session_cache_share_session_evictions",
+            "Sessions removed because their connection was lost.",
+            self._sessions.evictions,
+        )
+        yield from self._requests("share_fetch_requests", "share fetches", self._counts.fetches)
+        yield from self._requests(
+            "share_acknowledgement_requests", "requests with acknowledgements", self._counts.acknowledgements
+        )
+        yield from self._share_partitions()
+        yield from self._delays()
+
+    def _delays(self) -> Iterable[Metric]:
+        """Records that wait for the end of a delay, by group (PL-938)."""
+        waiting = GaugeMetricFamily(
+            "share_group_delayed_records", "Records that wait for the end of a delay.", labels=["group"]
+        )
+        full = GaugeMetricFamily(
+            "share_group_delayed_full", "Share-partitions that delayed records hold up (PL-935).", labels=["group"]
+        )
+        found: dict[str, tuple[int, int]] = {}
+        for host in self._partitions.hosts():
+            records, bound = found.get(host.key.group_id, (0, 0))
+            is_full = host.core.delayed_full(host.group.settings)
+            found[host.key.group_id] = (records + host.core.delayed, bound + is_full)
+        for group, (records, bound) in found.items():
+            waiting.add_metric([group], records)
+            full.add_metric([group], bound)
+        return waiting, full
+
+    def _acknowledged(self) -> Metric:
+        family = CounterMetricFamily(
+            "share_group_record_acknowledgements",
+            "Records acknowledged, by type, once that took effect.",
+            labels=["ack_type"],
+        )
+        for name, ack_type in ACK_TYPES.items():
+            family.add_metric([name], self._counts.acknowledged[ack_type])
+        return family
+
+    def _requests(self, name: str, what: str, counts: TopicCounts) -> Iterator[Metric]:
+        for kind, text, counter in (
+            ("total", f"The {what} that named the topic.", counts.total),
+            ("failed", f"The {what} in which a partition of the topic failed.", counts.failed),
+        ):
+            family = CounterMetricFamily(f"broker_topic_{kind}_{name}", text, labels=["topic"])
+            by_name: dict[str, int] = {}
+            for topic_id in counts.total.keys() | counter.keys():  # failures from 0 on: a rate misses a first value
+                topic = self._counts.topic_name(topic_id)
+                by_name[topic] = by_name.get(topic, 0) + counter[topic_id]
+            for topic, number in sorted(by_name.items()):
+                family.add_metric([topic], number)
+            yield family
+
+    def _share_partitions(self) -> Iterable[Metric]:
+        messages = GaugeMetricFamily(
+            "share_partition_in_flight_message_count",
+            "Offsets between start and end of the window.",
+            labels=_SHARE_PARTITION,
+        )
+        batches = GaugeMetricFamily(
+            "share_partition_in_flight_batch_count",
+            "Batches of acquired offsets in the window.",
+            labels=_SHARE_PARTITION,
+        )
+        expired = CounterMetricFamily(
+            "share_partition_acquisition_lock_timeout",
+            "Offsets whose lock has run out since the share-partition was opened here.",
+            labels=_SHARE_PARTITION,
+        )
+        for host in self._partitions.hosts():
+            names = [host.key.group_id, topic_id_text(host.key.topic_id), str(host.key.partition)]
+            numbers = host.core.numbers()
+            messages.add_metric(names, numbers.in_flight)
+            batches.add_metric(names, numbers.batch_count)
+            expired.add_metric(names, numbers.locks_expired)
+        return messages, batches, expired

@@ -1,0 +1,62 @@
+"""What a group has still to do in a share-partition, counted from its window: held records, and waiting ones (PL-827).
+
+It only looks. Its cost grows with the cached batches, and a little with their records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kip932.ids import STATE_ACQUIRED, STATE_AVAILABLE
+from partition_leader.share.core.batch import InFlightBatch
+from partition_leader.share.core.in_flight import Window
+from partition_leader.share.core.transitions import PENDING_CODES
+
+
+class Backlog(NamedTuple):
+    """`held`: acquired, or with an acknowledgement or release that is being written. `waiting`: Available, or not
+    fetched yet. `start_offset`: everything before it is finished."""
+
+    held: int
+    waiting: int
+    start_offset: int
+
+
+def backlog(window: Window, high_watermark: int, holes_from: Callable[[int], int]) -> Backlog:
+    """Count. `holes_from`: how many offsets from one to the high watermark are known to have no record (CM-105)."""
+    waiting = _counted(window, _AVAILABLE) + _unsaid(window, holes_from)
+    beyond = window.next_offset
+    if beyond < high_watermark:
+        waiting += max(0, high_watermark - beyond - holes_from(beyond))
+    return Backlog(held_records(window), waiting, window.start_offset)
+
+
+def held_records(window: Window) -> int:
+    """The records in flight: those that members hold."""
+    return _counted(window, _HELD)
+
+
+def _counted(window: Window, wanted: bytes) -> int:
+    return sum(_count(batch, max(batch.first, window.start_offset), wanted) for batch in window.walk())
+
+
+def _count(batch: InFlightBatch, first: int, wanted: bytes) -> int:
+    if batch.codes is None:
+        return batch.last - first + 1 if batch.code in wanted else 0
+    codes = batch.codes[first - batch.first :] if first > batch.first else batch.codes
+    return sum(codes.count(code) for code in wanted)
+
+
+def _unsaid(window: Window, holes_from: Callable[[int], int]) -> int:
+    """Offsets that the store said nothing about (PL-606): they are delivered if the log has them."""
+    gap = window.open_gap
+    if gap is None:
+        return 0
+    low, end = gap[0], gap[1] + 1
+    cached = sum(batch.last - max(batch.first, low) + 1 for batch in window.overlapping(low, gap[1]))
+    return max(0, end - low - cached - (holes_from(low) - holes_from(end)))
+
+
+_AVAILABLE = bytes([STATE_AVAILABLE])
+_HELD = bytes([STATE_ACQUIRED]) + PENDING_CODES

@@ -1,0 +1,55 @@
+"""Which records below the start offset nobody accepted: a late acknowledgement of one must not be confirmed (PL-418).
+
+The window forgets what lies below the start offset. This remembers, of the newest ranges that were archived at the
+delivery limit or rejected, who archived them. It is memory only, like every lock: a successor knows nothing of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from kip932.errors import InvalidRecordStateError
+from partition_leader.share.core.batch import NOBODY
+
+#: How many ranges a share-partition remembers; the oldest is forgotten first.
+RANGES_MAX: Final = 128
+
+
+class _Range(NamedTuple):
+    first: int
+    last: int
+    by: str
+
+
+class GivenUp:
+    """The newest ranges of one share-partition object. Neighbours that came one after the other are one range."""
+
+    __slots__ = ("_ranges",)
+
+    def __init__(self) -> None:
+        self._ranges: list[_Range] = []
+
+    def note(self, first: int, last: int, by: str = NOBODY) -> None:
+        """These records were archived for good, by an acknowledgement of `by`, or because a lock or session ended."""
+        ranges = self._ranges
+        if ranges and ranges[-1].last + 1 == first and ranges[-1].by == by:
+            ranges[-1] = ranges[-1]._replace(last=last)
+            return
+        ranges.append(_Range(first, last, by))
+        if len(ranges) > RANGES_MAX:
+            del ranges[0]
+
+    def check(self, first: int, last: int, caller: str) -> None:
+        """Raise InvalidRecordStateError if one of these offsets, all below the start offset, was given up, and not by
+        the caller's own acknowledgement."""
+        for known in self._ranges:
+            if known.first <= last and first <= known.last and known.by != caller:
+                why = (
+                    "its last delivery (share.delivery.count.limit) ended without an acknowledgement"
+                    if known.by == NOBODY
+                    else "another member rejected it, or released it on its last delivery"
+                )
+                raise InvalidRecordStateError(
+                    f"offset {max(first, known.first)} cannot be acknowledged by member {caller}: {why}, so it is "
+                    "archived and not delivered again; produce it again if it is still to be done"
+                )

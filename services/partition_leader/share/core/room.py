@@ -1,0 +1,47 @@
+"""How many new offsets may be acquired: the in-flight limit, and what holds while records wait (PL-131, PL-935).
+
+Without dead letters and delayed records the limit counts offsets, as Kafka does. It never changes a record.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip932.ids import SHARE_PARTITION_BATCHES_MAX
+from partition_leader.share.core.dead_letters import DeadLetters
+from partition_leader.share.core.events import GroupSettings
+from partition_leader.share.core.in_flight import Window
+from partition_leader.share.core.pieces import settled_stretches
+
+#: Batches more, or records finished, since settled batches were last joined.
+_JOIN_AT: Final = 128
+
+
+def room_for_new(window: Window, letters: DeadLetters, settings: GroupSettings) -> int:
+    """How many new offsets may be acquired; 0 or less for none."""
+    if not window.counts_records:
+        return letters.room(window, settings)
+    if delayed_full(window, settings) or letters.is_full(window, settings):
+        return 0
+    return settings.max_record_locks - window.counting
+
+
+def delayed_full(window: Window, settings: GroupSettings) -> bool:
+    """Whether delayed records keep new offsets from being acquired: they are too many, or the window is in too many
+    pieces because of them (PL-935)."""
+    if not window.counts_records:
+        return False
+    return window.delayed >= settings.delayed_max or window.batch_count >= SHARE_PARTITION_BATCHES_MAX
+
+
+def join_settled(window: Window) -> None:
+    """While records wait, keep what is settled in as few pieces as can be, wherever in the window it lies. It looks
+    only when enough has changed since it last did, so its cost is spread over that."""
+    count, closing = window.joined_at
+    changed = abs(window.batch_count - count) + abs(window.closing - closing)
+    if not window.counts_records or changed < _JOIN_AT:
+        return
+    batches = list(window.walk())
+    for begin, end in list(settled_stretches(batches)):
+        window.squeeze(batches[begin].first, batches[end - 1].last + 1)
+    window.joined_at = window.batch_count, window.closing

@@ -1,0 +1,26 @@
+"""Ends of delays between the leader's monotonic clock, on which its core counts, and the wall clock, in which they are
+stored (PL-934)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kip932.state_batches import StateBatch
+from shard_runtime.clock import Clock
+
+
+def on_the_wall(batches: Iterable[StateBatch], clock: Clock) -> tuple[StateBatch, ...]:
+    """The batches with the instants at which their delays end, ms since 1970."""
+    ahead_ms = clock.wall_ms() - clock.now_ms()
+    return tuple(_moved(batch, batch.not_before_ms + ahead_ms) for batch in batches)
+
+
+def on_the_leader(batches: Iterable[StateBatch], clock: Clock, delay_max_ms: int) -> tuple[StateBatch, ...]:
+    """The same on this process's own clock. None ends later than `delay_max_ms` from now: another node's clock, or this
+    one's, may have been wrong. One that is over ends now."""
+    now_ms, wall_ms = clock.now_ms(), clock.wall_ms()
+    return tuple(_moved(batch, now_ms + min(max(0, batch.not_before_ms - wall_ms), delay_max_ms)) for batch in batches)
+
+
+def _moved(batch: StateBatch, end_ms: int) -> StateBatch:
+    return batch._replace(not_before_ms=end_ms) if batch.not_before_ms else batch

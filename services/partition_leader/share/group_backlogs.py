@@ -1,0 +1,54 @@
+"""How far a share group is in a led partition, for ListOffsets: looks at what is loaded, and loads nothing (PL-827)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip932.ids import SharePartitionKey, TopicIdPartition
+from partition_leader.share.dead_letter_port import DeadLetterPost
+from partition_leader.share.partitions import SharePartitions
+from partition_leader.topic_log.topic_log import TopicLog
+from partition_leader.topic_rpc.log_directory import GroupBacklog, ReadAllowance
+from shard_runtime.clock import Clock
+
+_UNSET: Final = -1
+
+
+class GroupBacklogs:
+    """The `GroupProgress` of a process's share-partitions."""
+
+    def __init__(self, partitions: SharePartitions, letters: DeadLetterPost, clock: Clock) -> None:
+        self._partitions = partitions
+        self._letters = letters
+        self._clock = clock
+
+    async def of(
+        self,
+        group_id: str,
+        partition: TopicIdPartition,
+        topic_log: TopicLog,
+        *,
+        stored_start: int,
+        allowance: ReadAllowance,
+    ) -> GroupBacklog:
+        """What a group holds, what waits, and since when. Where nothing is loaded nobody holds anything, and how much
+        waits follows from what is stored, which the asker has. Raises KafkaError when the log cannot be read."""
+        host = self._partitions.peek(SharePartitionKey(group_id, *partition))
+        found = None if host is None else host.core.backlog(topic_log.high_watermark, topic_log.holes_from)
+        start = stored_start if found is None else found.start_offset
+        held, waiting = (0, None) if found is None else (found.held, found.waiting)
+        letters = self._letters.waiting(SharePartitionKey(group_id, *partition))
+        count = letters.letters if letters is not None else None if found is None else 0
+        age_ms = None if letters is None else letters.oldest_ms
+        return GroupBacklog(held, waiting, await self._age_ms(topic_log, start, allowance), count, age_ms)
+
+    async def _age_ms(self, topic_log: TopicLog, start: int, allowance: ReadAllowance) -> int | None:
+        """The age of the first record from `start` on; None when there is none, or reading it is not allowed any
+        more."""
+        if start <= _UNSET or start >= topic_log.high_watermark:
+            return None
+        offset = max(start, topic_log.log_start_offset)
+        appended_ms = await topic_log.append_time(offset, cold=False)
+        if appended_ms is None and allowance.take():
+            appended_ms = await topic_log.append_time(offset, cold=True)
+        return None if appended_ms is None else max(0, self._clock.wall_ms() - appended_ms)

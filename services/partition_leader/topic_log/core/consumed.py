@@ -1,0 +1,61 @@
+"""Where a log may begin that keeps only what some group still needs (`sharegroups.retention=consumed`, CM-160).
+
+Whatever is not known for certain keeps records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Kept(StrEnum):
+    """Why records stay. A person must be told of NO_STATE and NOT_BEGUN: no lag shows them."""
+
+    NO_GROUP = "no group has state for the topic"
+    NO_STATE = "a group has state for other partitions of the topic, and none for this one yet"
+    NOT_BEGUN = "a group has not begun here yet"
+    LOADING = "a group's state is being loaded"
+    UNFINISHED = "a group has not finished them"
+    READABLE = "they are at the end of the log, or behind the beginning of an open transaction"
+
+
+class Needed(NamedTuple):
+    """`start`: the first offset that may still be needed; `why` it stays, and whose doing that is, "" for nobody's."""
+
+    start: int
+    why: Kept
+    group_id: str = ""
+
+
+def needed_from(
+    partition: int,
+    groups: Mapping[str, Mapping[int, int]],
+    loaded: Mapping[str, int | None],
+    *,
+    log_start: int,
+    last_stable: int,
+) -> Needed:
+    """What may still be needed of a partition; never below `log_start`.
+
+    `groups`: for every group with state for the topic, the durable start offsets by partition; −1: not chosen yet.
+    `loaded`: the start offsets in this leader's memory; None: the state is being loaded.
+    """
+    if not groups:
+        return Needed(log_start, Kept.NO_GROUP)
+    found = Needed(last_stable, Kept.READABLE)
+    for group_id, starts in groups.items():
+        start = starts.get(partition)
+        if start is None:
+            return Needed(log_start, Kept.NO_STATE, group_id)
+        if start < 0:
+            return Needed(log_start, Kept.NOT_BEGUN, group_id)
+        if start < found.start:
+            found = Needed(start, Kept.UNFINISHED, group_id)
+    for group_id, start in loaded.items():
+        if start is None:
+            return Needed(log_start, Kept.LOADING, group_id)
+        if start < found.start:
+            found = Needed(start, Kept.UNFINISHED, group_id)
+    return found if found.start > log_start else found._replace(start=log_start)

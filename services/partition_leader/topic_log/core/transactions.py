@@ -1,0 +1,139 @@
+"""Transactions in the log of one partition: which are open, which were aborted (CM-44, PL-006, PL-008).
+
+Owns the last stable offset and the index of aborted transactions. It learns of them only by batches that the log holds,
+so a replay gives the same. It never decides how a transaction ends: markers say that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from partition_leader.topic_log.core.batch import LogBatch
+
+#: The most transactions of one partition that may be open, and the most aborted ones that its log may still hold.
+#: Beyond either, no further transaction begins in the partition; markers are always taken.
+OPEN_MAX: Final = 10_000
+ABORTED_MAX: Final = 100_000
+#: A transaction that is open for this long is told to operators, in ms.
+LATE_MS: Final = 30_000
+_last_offset = attrgetter("last_offset")
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction without a marker yet. `first_append_ms`, `last_append_ms`: when its first and its newest batch were
+    appended (ms since 1970); the first is 0 when a build before this field wrote the snapshot that it comes from."""
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    transactional_id: str
+    last_append_ms: int
+    first_append_ms: int = 0
+
+    def open_ms(self, wall_ms: int) -> int:
+        """For how long it is open here, at least."""
+        return max(wall_ms - (self.first_append_ms or self.last_append_ms), 0)
+
+
+class AbortedTransaction(NamedTuple):
+    """An aborted transaction: its producer, its first offset, and the offset of its ABORT marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(slots=True)
+class LogTransactions:
+    """The transactions of one log. `open` is by producer id, in the order of their first offsets: a producer has at
+    most one, and appends are in offset order. `aborted` is in the order of the markers."""
+
+    open: dict[int, OpenTransaction]
+    aborted: list[AbortedTransaction]
+    longest: int
+    """No aborted transaction spans more offsets than this."""
+
+    @classmethod
+    def none(cls) -> LogTransactions:
+        """Of a log without transactions."""
+        return cls({}, [], 0)
+
+    def copy(self) -> LogTransactions:
+        """An independent copy."""
+        return LogTransactions(dict(self.open), list(self.aborted), self.longest)
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to remember."""
+        return bool(self.open or self.aborted)
+
+    @property
+    def full(self) -> bool:
+        """Whether no further transaction may begin here."""
+        return len(self.open) >= OPEN_MAX or len(self.aborted) >= ABORTED_MAX
+
+    def note(self, batch: LogBatch) -> None:
+        """A batch was appended, or replayed."""
+        if batch.is_control:
+            self._ended(batch)
+        elif batch.is_transactional:
+            known = self.open.get(batch.producer_id)
+            if known is None:
+                self.open[batch.producer_id] = OpenTransaction(
+                    batch.producer_id,
+                    batch.producer_epoch,
+                    batch.base_offset,
+                    batch.transactional_id,
+                    batch.append_time_ms,
+                    batch.append_time_ms,
+                )
+            else:  # an earlier epoch only when its marker was lost: then the marker of the later one ends both
+                self.open[batch.producer_id] = known._replace(
+                    producer_epoch=batch.producer_epoch, last_append_ms=batch.append_time_ms
+                )
+
+    @property
+    def earliest(self) -> OpenTransaction | None:
+        """The open transaction that keeps the last stable offset; None without one."""
+        return next(iter(self.open.values()), None)
+
+    def last_stable(self, log_start: int, high_watermark: int) -> int:
+        """LAST_STABLE: the first offset of the earliest open transaction, else the high watermark (PL-008)."""
+        if not self.open:
+            return high_watermark
+        earliest = next(iter(self.open.values())).first_offset
+        return min(max(earliest, log_start), high_watermark)
+
+    def aborted_in(self, first: int, last: int) -> tuple[AbortedTransaction, ...]:
+        """The aborted transactions with offsets in `first`…`last`, in the order of their markers."""
+        aborted = self.aborted
+        if not aborted or aborted[-1].last_offset < first:
+            return ()
+        begin = bisect_left(aborted, first, key=_last_offset)
+        end = bisect_left(aborted, last + self.longest + 1, lo=begin, key=_last_offset)
+        return tuple(one for one in aborted[begin:end] if one.first_offset <= last)
+
+    def trim(self, log_start: int) -> None:
+        """Forget the aborted transactions that end below the log's start."""
+        if self.aborted and self.aborted[0].last_offset < log_start:
+            del self.aborted[: bisect_left(self.aborted, log_start, key=_last_offset)]
+
+    def restore(self, opened: Iterable[OpenTransaction], aborted: Iterable[AbortedTransaction], below: int) -> None:
+        """Begin with those of a snapshot; `below`: the surviving end of the log (CM-47)."""
+        kept = sorted((one for one in opened if one.first_offset < below), key=attrgetter("first_offset"))
+        self.open = {one.producer_id: one for one in kept}
+        self.aborted = sorted(aborted, key=_last_offset)
+        self.longest = max((one.last_offset - one.first_offset for one in self.aborted), default=0)
+
+    def _ended(self, marker: LogBatch) -> None:
+        ended = self.open.get(marker.producer_id)
+        if ended is None or ended.producer_epoch > marker.producer_epoch:
+            return  # it has no batch here; or comes late, long after its own transaction was forgotten
+        del self.open[marker.producer_id]
+        if marker.is_abort:
+            self.aborted.append(AbortedTransaction(marker.producer_id, ended.first_offset, marker.base_offset))
+            self.longest = max(self.longest, marker.base_offset - ended.first_offset)

@@ -1,0 +1,146 @@
+"""Looks after the transactions that stay open in the logs this node leads (CM-155, CM-156).
+
+An open transaction holds up every consumer of committed records behind it. So the leader, who is always there, asks the
+transaction's record: it aborts what is past its time-out, finishes what was decided and left, and waits for the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+
+from kip932.errors import KafkaError
+from kip932.ids import TopicIdPartition
+from partition_leader.led_partitions import SWEEP_SLICE, LedPartitions
+from partition_leader.topic_log.core.transactions import LATE_MS
+from shard_runtime.clock import Clock
+from shard_runtime.rpc.bounds import Turns
+from transaction_coordinator.core.transaction import Fate, Identity
+
+log = structlog.get_logger(__name__)
+
+#: How often the led logs are looked through, in seconds. What is seen open twice is asked for.
+SWEEP_S: Final = 1.0
+#: How long an open transaction is left alone after its record was asked, unless its time-out comes first, in ms.
+ASK_AGAIN_MS: Final = 5_000
+#: How many records one sweep asks for; the others have their turn in the next ones.
+ASKED_MAX: Final = 200
+#: How many of them at the same time.
+_TOGETHER: Final = 32
+#: How many of those open for long are told by name in one sweep, and how many of the partitions of each.
+TOLD_MAX: Final = 5
+_PARTITIONS_TOLD: Final = 5
+
+
+class OpenOnes(Protocol):
+    """The records of transactional ids, for those who look after open transactions."""
+
+    async def look_after(self, transactional_id: str, identity: Identity) -> tuple[Fate, int]:
+        """What becomes of it, and for how many ms it may still be open. Raises KafkaError."""
+        ...
+
+
+class _Key(NamedTuple):
+    transactional_id: str
+    identity: Identity
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One transaction in the logs led here. `ask_ms`: when its record is asked next. `open_ms`: for how long it is open
+    in one of them; `tell_ms`: how long it must be open to be told, which doubles each time it was."""
+
+    ask_ms: int
+    tell_ms: int = LATE_MS
+    open_ms: int = 0
+    partitions: list[TopicIdPartition] = field(default_factory=list)
+
+
+class TransactionSweep:
+    """One process's sweep; call `run` as a task."""
+
+    def __init__(self, led: LedPartitions, records: OpenOnes, clock: Clock) -> None:
+        self._led = led
+        self._records = records
+        self._clock = clock
+        self._watched: dict[_Key, _Watched] = {}
+
+    async def run(self) -> None:
+        """Sweep for ever."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            try:
+                await self.sweep()
+            except Exception:
+                log.exception("sweep of open transactions cut short")
+
+    async def sweep(self) -> None:
+        """One round."""
+        await self._look_through()
+        self._tell_long()
+        now_ms = self._clock.now_ms()
+        due = [(watched.ask_ms, key) for key, watched in self._watched.items() if watched.ask_ms <= now_ms]
+        keys = [key for _, key in sorted(due)[:ASKED_MAX]]
+        for at in range(0, len(keys), _TOGETHER):
+            await asyncio.gather(*(self._ask(key) for key in keys[at : at + _TOGETHER]))
+
+    async def _look_through(self) -> None:
+        """Note what is open now. It is asked for after this: a record read before could be older than the log."""
+        turns, now_ms, wall_ms = Turns(SWEEP_SLICE), self._clock.now_ms(), self._clock.wall_ms()
+        former, self._watched = self._watched, {}
+        for partition, led in list(self._led.led().items()):
+            await turns.step()
+            for one in led.log.transactions.open:
+                key = _Key(one.transactional_id, Identity(one.producer_id, one.producer_epoch))
+                watched = self._watched.get(key)
+                if watched is None:
+                    known = former.get(key)
+                    watched = _Watched(now_ms + 1) if known is None else _Watched(known.ask_ms, known.tell_ms)
+                    self._watched[key] = watched
+                watched.partitions.append(partition)
+                watched.open_ms = max(watched.open_ms, one.open_ms(wall_ms))
+
+    def _tell_long(self) -> None:
+        """Say which transactions hold up readers for long, the longest first."""
+        long = [(watched.open_ms, key) for key, watched in self._watched.items() if watched.open_ms >= watched.tell_ms]
+        long.sort(reverse=True)
+        for open_ms, key in long[:TOLD_MAX]:
+            partitions = self._watched[key].partitions
+            log.warning(
+                "a transaction is open for long; groups that read committed records wait for its end",
+                transactional_id=key.transactional_id,
+                producer_id=key.identity.producer_id,
+                producer_epoch=key.identity.epoch,
+                open_s=open_ms // 1_000,
+                partitions=len(partitions),
+                such_as=[partition.text for partition in partitions[:_PARTITIONS_TOLD]],
+                try_next="sharegroups transactions describe, or abort, --transactional-id",
+            )
+        if len(long) > TOLD_MAX:
+            log.warning("more transactions are open for long", transactions=len(long) - TOLD_MAX)
+        for open_ms, key in long:
+            watched = self._watched[key]
+            while watched.tell_ms <= open_ms:
+                watched.tell_ms *= 2
+
+    async def _ask(self, key: _Key) -> None:
+        watched = self._watched[key]
+        try:
+            fate, left_ms = await self._records.look_after(*key)
+        except KafkaError as error:
+            watched.ask_ms = self._clock.now_ms() + ASK_AGAIN_MS
+            log.info("open transaction not looked after for now", transactional_id=key[0], reason=error.message)
+            return
+        watched.ask_ms = self._clock.now_ms() + min(ASK_AGAIN_MS, max(left_ms, 1))
+        if fate is not Fate.WAITS:
+            for partition in watched.partitions:
+                await self._end(partition, key, commit=fate is Fate.COMMITTED)
+
+    async def _end(self, partition: TopicIdPartition, key: _Key, *, commit: bool) -> None:
+        try:
+            await self._led.log(partition).transactions.end(*key.identity, commit=commit)
+        except KafkaError as error:
+            log.info("marker left to the next sweep", partition=partition.text, reason=error.message)

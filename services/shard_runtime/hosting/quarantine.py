@@ -1,0 +1,73 @@
+"""Which keys of a shard are hurt by damaged entries of its log, and which are whole (CM-107). Pure.
+
+A replay puts each damaged entry here, in its place among the records, and notes each self-contained copy of a key. What
+stands before a copy does not matter to its key any more, damaged or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+from shard_runtime.hosting.shard import DamagedEntry
+
+
+class Healed(NamedTuple):
+    """What a copy of a key made irrelevant; `Quarantine.restore` takes it back."""
+
+    named: tuple[DamagedEntry, ...]
+    newly_whole: bool
+
+
+class Quarantine:
+    """The damaged entries of one shard that still matter.
+
+    An entry whose key is not known may have been of any key, also of one that the log does not name otherwise: then
+    every key is hurt but those with a self-contained copy behind it.
+    """
+
+    def __init__(self) -> None:
+        self._named: dict[Hashable, tuple[DamagedEntry, ...]] = {}
+        self._unknown: list[DamagedEntry] = []
+        self._whole: set[Hashable] = set()
+
+    def add(self, found: DamagedEntry) -> None:
+        """Note a damaged entry; call this in the order of the log."""
+        if found.key is None:
+            self._unknown.append(found)
+            self._whole.clear()
+        else:
+            self._named[found.key] = (*self._named.get(found.key, ()), found)
+
+    def copied(self, key: Hashable) -> Healed | None:
+        """Note a self-contained copy or the tombstone of a key. Returns what `restore` needs; None: nothing changed."""
+        if not self._named and not self._unknown:
+            return None
+        newly_whole = bool(self._unknown) and key not in self._whole
+        if newly_whole:
+            self._whole.add(key)
+        return Healed(self._named.pop(key, ()), newly_whole)
+
+    def restore(self, key: Hashable, healed: Healed | None) -> None:
+        """Take `copied` back: the copy was not stored."""
+        if healed is None:
+            return
+        if healed.named:
+            self._named[key] = healed.named
+        if healed.newly_whole:
+            self._whole.discard(key)
+
+    def hurts(self, key: Hashable) -> Sequence[DamagedEntry]:
+        """The damaged entries that may be of this key, behind its newest copy; empty: the key is whole."""
+        if not self._named and not self._unknown:
+            return ()
+        named = self._named.get(key, ())
+        return named if key in self._whole else (*self._unknown, *named)
+
+    def named(self) -> Sequence[Hashable]:
+        """The keys that damaged entries are known to be of."""
+        return tuple(self._named)
+
+    def entries(self) -> Sequence[DamagedEntry]:
+        """All damaged entries that still matter, those without a known key first."""
+        return (*self._unknown, *(found for each in self._named.values() for found in each))

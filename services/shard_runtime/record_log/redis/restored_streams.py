@@ -1,0 +1,190 @@
+"""Writes the streams of a backup into an empty store, and keeps nodes from it until all of them are there (CM-143).
+
+While a restore is not complete, the key of the cluster id is a hash. No node of any build starts on that, and none
+makes a cluster: to set a key that exists changes nothing, and to read a hash as text is an error. The last step
+replaces the hash by the cluster id.
+
+Every call may be repeated, also by a second run that stood still until the first one had ended and nodes worked on the
+store: ids are the backup's, and what is there already, an entry, a field or a string, stays as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from shard_runtime.record_log.protocol import LogError, StoreUnavailableError, StreamTip
+from shard_runtime.record_log.redis import scripts
+from shard_runtime.record_log.redis.codec import stream_tip
+from shard_runtime.record_log.redis.connection import (
+    TOO_SMALL,
+    Command,
+    ConnectionLostError,
+    ErrorReply,
+    Reply,
+    Store,
+    StoreSettings,
+)
+from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, WAKE_CHANNEL
+from shard_runtime.record_log.redis.query_connection import QueryConnections
+from shard_runtime.record_log.redis.stream_copies import RawEntry
+
+_OURS: Final = re.compile(rb"\{(gc|sgs|tp|meta|nodes|owners|txn)[:}]|(gc|sgs):config$")
+_SCAN: Final = 1_000
+_BACKUP: Final = "backup"
+_CLUSTER: Final = "cluster"
+_EMPTY: Final = "empty"
+
+
+class StoreNotEmptyError(LogError):
+    """The store holds keys of a cluster, or an incomplete restore of another backup; the message names which."""
+
+
+class RestoredStreams:
+    """Writes into one store. Raises LogError."""
+
+    def __init__(self, store: Store, settings: StoreSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._queries = QueryConnections(store, settings, None)
+        self.unreplicated = False
+        """Whether some replica did not have a write in time: the restore goes on without it."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._queries.close()
+
+    # -- the mark -----------------------------------------------------------------------------------------------------
+
+    async def begin(self, backup_id: str, cluster_id: str) -> str:
+        """Mark the store, if it is empty or marked by a restore of the same backup. Returns the cluster id that the
+        mark holds. Raises StoreNotEmptyError."""
+        await self.require_empty()
+        made = await self._mark(_BACKUP, backup_id)
+        await self._mark(_CLUSTER, cluster_id)
+        backup, cluster, empty = await self._marked()
+        if backup != backup_id:
+            raise StoreNotEmptyError(
+                f"the store holds an incomplete restore of another backup, {backup}; restore that one again, or empty "
+                "the store"
+            )
+        if not empty:  # nothing is written before this is noted; so whatever is there came from somebody else
+            try:
+                await self._require_only_the_mark()
+            except StoreNotEmptyError:
+                if made:
+                    await self._ask(META_CLUSTER_ID, ("DEL", META_CLUSTER_ID))
+                raise
+            await self._mark(_EMPTY, "1")
+        return cluster
+
+    async def require_empty(self) -> None:
+        """Raise StoreNotEmptyError for a store that holds a cluster, or keys of one without an incomplete restore."""
+        (kind,) = await self._ask(META_CLUSTER_ID, ("TYPE", META_CLUSTER_ID))
+        if kind == b"string":
+            (found,) = await self._ask(META_CLUSTER_ID, ("GET", META_CLUSTER_ID))
+            raise StoreNotEmptyError(
+                f"the store holds cluster {found.decode(errors='replace')} already, from a restore that has ended or "
+                "from nodes that were started on it; a backup is restored into an empty store. Give another --store or "
+                "--data; or empty this one, when nobody needs what it holds"
+            )
+        if kind != b"hash":
+            await self._require_only_the_mark()
+
+    async def require_marked(self, backup_id: str) -> None:
+        """Raise LogError when the mark of this restore is gone: whatever the store holds is another's by now."""
+        (kind,) = await self._ask(META_CLUSTER_ID, ("TYPE", META_CLUSTER_ID))
+        if kind != b"hash" or (await self._marked())[0] != backup_id:
+            raise LogError(
+                "the mark of this restore is gone from the store: another run of it has ended it, so that nodes may "
+                "work on the store by now, or somebody emptied the store meanwhile. Look before you change anything"
+            )
+
+    async def finish(self, backup_id: str, cluster_id: str) -> None:
+        """Replace the mark by the cluster id: nodes may start from here on. Raises LogError when the mark is gone."""
+        await self.require_marked(backup_id)
+        await self._write(META_CLUSTER_ID, ("SET", META_CLUSTER_ID, cluster_id))
+        with contextlib.suppress(LogError):  # nodes that wait look again by themselves
+            await self._ask(WAKE_CHANNEL, ("PUBLISH", WAKE_CHANNEL, "restored"))
+
+    async def _mark(self, field: str, value: str) -> bool:
+        (reply,) = await self._ask(META_CLUSTER_ID, ("HSETNX", META_CLUSTER_ID, field, value))
+        return bool(reply)
+
+    async def _marked(self) -> tuple[str, str, bool]:
+        (found,) = await self._ask(META_CLUSTER_ID, ("HMGET", META_CLUSTER_ID, _BACKUP, _CLUSTER, _EMPTY))
+        backup, cluster, empty = (b"" if each is None else each for each in found)
+        return backup.decode(), cluster.decode(), bool(empty)
+
+    async def _require_only_the_mark(self) -> None:
+        """Raise StoreNotEmptyError for any key of a cluster but the mark."""
+        try:
+            await self._store.refresh()
+            for node in self._store.nodes:
+                found = await self._key_of_ours(node)
+                if found:
+                    raise StoreNotEmptyError(
+                        f"the store is not empty: it holds {found}; a backup is restored into an empty store"
+                    )
+        except ConnectionLostError as error:
+            raise StoreUnavailableError(str(error)) from error
+
+    async def _key_of_ours(self, node: str) -> str:
+        """A key of a cluster on a node, besides the mark; "" when there is none. Other programs' keys do not count."""
+        connection = await self._store.connect(node)
+        try:
+            cursor: Reply = b"0"
+            while True:
+                (reply,) = await connection.run([("SCAN", cursor, "COUNT", _SCAN)], self._settings.reply_ms)
+                if isinstance(reply, ErrorReply):
+                    raise LogError(f"store node {node}: looking whether it is empty: it answered {reply}")
+                cursor, keys = reply
+                for key in keys:
+                    if key != META_CLUSTER_ID.encode() and _OURS.match(key):
+                        return str(key.decode(errors="replace"))
+                if cursor == b"0":
+                    return ""
+        finally:
+            await connection.close()
+
+    # -- content ------------------------------------------------------------------------------------------------------
+
+    async def append(self, stream: str, entries: Sequence[RawEntry]) -> None:
+        """Write entries under their own ids, all or none; those that are there already are left."""
+        adds: list[Command] = [("XADD", stream, str(entry.id), *entry.fields) for entry in entries]
+        *_, replies = await self._write(stream, ("MULTI",), *adds, ("EXEC",))
+        for reply in replies:
+            if isinstance(reply, ErrorReply) and TOO_SMALL not in reply.message:
+                raise LogError(f"writing {stream}: the store answered {reply}")
+
+    async def put_hash(self, key: str, fields: dict[bytes, bytes]) -> None:
+        """Write the fields of a hash that are not there yet."""
+        await self._write(key, *(("HSETNX", key, name, value) for name, value in fields.items()))
+
+    async def put_string(self, key: str, value: bytes) -> None:
+        """Write a string, unless there is one."""
+        await self._write(key, ("SET", key, value, "NX"))
+
+    async def tip(self, stream: str) -> StreamTip | None:
+        """The stream's last id, length and first id; None when it does not exist."""
+        (reply,) = await self._ask(stream, ("EVALSHA", scripts.STREAM_TIP.digest, 1, stream))
+        return None if reply is None else stream_tip(reply)
+
+    async def _write(self, key: str, *commands: Command) -> list[Reply]:
+        """Run commands, and wait for the replicas that are connected; once one was late, for none any more."""
+        replicas = 0 if self.unreplicated else self._queries.connected_replicas(key) or 0
+        answered = await self._queries.repeat(key, commands, replicas)
+        self.unreplicated = self.unreplicated or answered.acked < replicas
+        return _sound(key, answered.replies)
+
+    async def _ask(self, key: str, *commands: Command) -> list[Reply]:
+        return _sound(key, (await self._queries.repeat(key, commands)).replies)
+
+
+def _sound(key: str, replies: list[Reply]) -> list[Reply]:
+    for reply in replies:
+        if isinstance(reply, ErrorReply):
+            raise LogError(f"restoring {key}: the store answered {reply}")
+    return replies

@@ -1,0 +1,290 @@
+"""`sharegroups backup` and `sharegroups restore` (CM-140…CM-145)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+import click
+
+import share_node.grpc_library  # noqa: F401 - before anything imports grpc
+from shard_runtime.clock import SystemClock
+from shard_runtime.record_log.protocol import LogError
+from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
+from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.restored_streams import RestoredStreams
+from shard_runtime.record_log.redis.startup_checks import ALLOWABLE, StoreCheckError, check_store
+from shard_runtime.record_log.redis.stream_copies import StreamCopies
+from shard_runtime.record_log.redis.topology import open_store
+from shard_runtime.record_log.store_url import masked
+from share_node.backup.manifest import Manifest
+from share_node.backup.restoring import Checked, check, restore
+from share_node.backup.segments import BackupFilesError, SegmentWriter
+from share_node.backup.taking import BackupRun, Progress
+from share_node.data_directory import DataDirectory, DataDirectoryError
+from share_node.embedded_store import EmbeddedStore, EmbeddedStoreError
+from share_node.process_store import CLUSTER_MEMO
+from share_node.serve import StopSignal, run, unless_stopped
+from share_node.state_dump import which_store
+from share_node.store_option import url_with_password
+from share_node.stored_copy import readable
+from sharegroups.cli.interrupts import status_of
+
+_MIB: Final = 1024 * 1024
+_TOLD_EVERY_S: Final = 5.0
+#: A page of large batches may take long on a slow link; a store that does not answer is waited for this long.
+_SETTINGS: Final = StoreSettings(call_ms=60_000, reply_ms=30_000)
+_ERRORS: Final = (
+    LogError, StoreCheckError, BackupFilesError, EmbeddedStoreError, DataDirectoryError, ValueError,
+)  # fmt: skip
+
+_directory = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+_output = click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True,
+                       help="How the result is printed, on standard output.")  # fmt: skip
+_quiet = click.option("--quiet", is_flag=True, help="No progress on standard error.")
+
+
+@click.command()
+@_directory
+@which_store
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="MIB",
+              help="Read at most so many MiB a second from the store; default as fast as it goes.")  # fmt: skip
+@_output
+@_quiet
+def backup(
+    *, directory: Path, store: str | None, password_env: str, data: Path | None, rate: float | None, output: str,
+    quiet: bool,
+) -> None:  # fmt: skip
+    """Save all topics, groups and share state of a cluster, which may run, to the new directory DIR.
+
+    Everything confirmed before the start is in it. Exit status: 0 when DIR holds a backup now, else 1.
+    """
+
+    async def body() -> dict[str, object]:
+        began_s = time.monotonic()
+        writer = SegmentWriter(directory)  # before a store is copied or asked, for it may be refused
+        saved = False
+        try:
+            async with readable(store, password_env, data) as url:
+                manifest = await _take(url, writer, None if rate is None else rate * _MIB, _told(quiet))
+            saved = True
+        finally:
+            if not saved:
+                writer.discard()
+        return _summary(directory, manifest) | {"seconds": round(time.monotonic() - began_s, 3)}
+
+    _end(body, output, _saved, lambda: f"{directory} holds no backup")
+
+
+@click.command(name="restore")
+@_directory
+@which_store
+@click.option("--dry-run", is_flag=True, help="Check all of the backup, write nothing; needs no store.")
+@click.option("--keep-cluster-id", is_flag=True,
+              help="The cluster keeps its id; only when its former store is gone for good.")  # fmt: skip
+@click.option("--allow", multiple=True, type=click.Choice(ALLOWABLE), help="Accept what a check of the store found.")
+@_output
+@_quiet
+def restore_command(
+    *, directory: Path, store: str | None, password_env: str, data: Path | None, dry_run: bool, keep_cluster_id: bool,
+    allow: tuple[str, ...], output: str, quiet: bool,
+) -> None:  # fmt: skip
+    """Check the backup in DIR and write it into an empty store, on which nodes start then.
+
+    Exit status: 0 when all of it is restored (or, with --dry-run, whole), else 1. If it was interrupted, run it again.
+    """
+    if not dry_run and (store is None) == (data is None):
+        raise click.UsageError("give either --store URL or --data DIR; --dry-run needs neither")
+
+    writing = False
+
+    async def body() -> dict[str, object]:
+        nonlocal writing
+        began_s = time.monotonic()
+        told = _told(quiet)
+        progress = Progress()
+        try:
+            async with told(progress):
+                checked = await asyncio.to_thread(check, directory, progress)
+        finally:
+            progress.given_up = True  # after Ctrl-C: the thread would read on to the end
+        found = _summary(directory, checked.manifest)
+        if not dry_run:
+            writing = True
+            async with _writable(store, password_env, data) as (url, remember):
+                found |= await _restore(url, checked, keep_cluster_id=keep_cluster_id, allow=allow, told=told)
+                remember(str(found["cluster_id"]))
+        return found | {"restored": not dry_run, "seconds": round(time.monotonic() - began_s, 3)}
+
+    _end(body, output, _restored, lambda: "run the same restore again, it goes on" if writing else "nothing is changed")
+
+
+_Told = Callable[[Progress], contextlib.AbstractAsyncContextManager[None]]
+
+
+async def _take(url: str, writer: SegmentWriter, bytes_per_s: float | None, told: _Told) -> Manifest:
+    cluster = StoreClusterStore(open_store(url), StoreSettings())
+    try:
+        cluster_id = await cluster.cluster_id()
+    finally:
+        await cluster.close()
+    if cluster_id is None:
+        raise LogError("the store holds no cluster, so there is nothing to save; give the store that the nodes use")
+    copies = StreamCopies(open_store(url), _SETTINGS)
+    try:
+        work = BackupRun(copies, writer, SystemClock(), bytes_per_s=bytes_per_s, tell=_warn)
+        async with told(work.progress):
+            return await work.take(cluster_id, _made_by())
+    finally:
+        await copies.close()
+
+
+async def _restore(
+    url: str, checked: Checked, *, keep_cluster_id: bool, allow: tuple[str, ...], told: _Told
+) -> dict[str, object]:
+    store = open_store(url)
+    await check_store(store, None, 0, allow=allow)
+    streams = RestoredStreams(store, _SETTINGS)
+    progress = Progress()
+    wanted = checked.manifest.cluster_id if keep_cluster_id else secrets.token_urlsafe(16)
+    try:
+        async with told(progress):
+            cluster_id = await restore(checked, streams, wanted, progress)
+    finally:
+        await streams.close()
+    if keep_cluster_id and cluster_id != wanted:
+        _warn(f"the cluster id is {cluster_id}: a restore without --keep-cluster-id began this one")
+    if streams.unreplicated:
+        _warn("a replica of the store was late; the restore is complete on the masters")
+    return {"cluster_id": cluster_id}
+
+
+@contextlib.asynccontextmanager
+async def _writable(
+    store: str | None, password_env: str, data: Path | None
+) -> AsyncIterator[tuple[str, Callable[[str], None]]]:
+    """The URL of the chosen store, and what notes its cluster. A data directory's own store is started for it.
+
+    Raises EmbeddedStoreError, DataDirectoryError; the latter while `up` runs on the directory.
+    """
+    if data is None:
+        yield url_with_password(store, password_env), lambda _: None
+        return
+    directory = DataDirectory(data)
+    lock = directory.lock("up")
+    lock.acquire("sharegroups restore", 1.0)
+    try:
+        embedded = EmbeddedStore(directory)
+        await embedded.start()
+        try:
+            yield embedded.url, lambda cluster_id: directory.remember(CLUSTER_MEMO, cluster_id)
+        finally:
+            await embedded.stop()
+    finally:
+        lock.release()
+
+
+def _told(quiet: bool) -> _Told:
+    """Tells progress on standard error from time to time."""
+
+    @contextlib.asynccontextmanager
+    async def telling(progress: Progress) -> AsyncIterator[None]:
+        task = asyncio.create_task(_tell(progress)) if not quiet else None
+        try:
+            yield
+        finally:
+            if task is not None:
+                task.cancel()
+
+    return telling
+
+
+async def _tell(progress: Progress) -> None:
+    while True:
+        await asyncio.sleep(_TOLD_EVERY_S)
+        size = f", {progress.bytes / _MIB:.0f} MiB read" if progress.bytes else ""
+        click.echo(f"{progress.step}: {progress.done} of {progress.total}{size}", err=True)
+
+
+def _warn(words: str) -> None:
+    click.echo(f"Warning: {words}", err=True)
+
+
+def _made_by() -> str:
+    try:
+        return f"sharegroups {version('sharegroups')}"
+    except PackageNotFoundError:
+        return "sharegroups"
+
+
+def _summary(directory: Path, manifest: Manifest) -> dict[str, object]:
+    return {
+        "directory": str(directory),
+        "backup_id": manifest.backup_id,
+        "cluster_id": manifest.cluster_id,
+        "began_ms": manifest.began_ms,
+        "topics": manifest.topics,
+        "streams": manifest.streams,
+        "entries": manifest.entries,
+        "bytes": manifest.bytes,
+        "damaged": manifest.damaged,
+        "left_out": list(manifest.left_out),
+    }
+
+
+def _saved(found: dict[str, object]) -> str:
+    return (
+        f"Saved {found['topics']} topics, {found['entries']} entries of {found['streams']} streams in {found['bytes']} "
+        f"bytes to {found['directory']}, in {found['seconds']} s."
+    )
+
+
+def _restored(found: dict[str, object]) -> str:
+    what = f"{found['topics']} topics, {found['entries']} entries of {found['streams']} streams"
+    if not found["restored"]:
+        return f"The backup in {found['directory']} is whole: {what}."
+    return (
+        f"Restored {what} in {found['seconds']} s. The store holds cluster {found['cluster_id']} now; start the nodes."
+    )
+
+
+def _end(
+    body: Callable[[], Awaitable[dict[str, object]]],
+    output: str,
+    words: Callable[[dict[str, object]], str],
+    interrupted: Callable[[], str],
+) -> None:
+    """Run a command's body, print its result or its error, and end the process: with 1 after an error, after Ctrl-C and
+    SIGTERM with 130 and 143 (CT-80), when the body has cleaned up. `interrupted` says how things stand then."""
+    status, found, ended = 1, None, False
+
+    async def guarded() -> None:
+        nonlocal status, found, ended
+        stop = StopSignal()  # in the loop: an exception in the middle of a callback would be taken for one of the store
+        try:
+            found = await unless_stopped(stop.received, body())
+        except _ERRORS as error:
+            click.echo(f"Error: {masked(str(error))}", err=True)
+        else:
+            status = 0 if found is not None else 128 + stop.number
+            if found is None:
+                click.echo(f"Interrupted: {interrupted()}", err=True)
+        ended = True
+
+    try:
+        run(guarded)
+    except KeyboardInterrupt as interrupt:  # before the loop listened for signals, or when it had ended
+        if not ended:
+            status = status_of(interrupt)
+            click.echo(f"Interrupted: {interrupted()}", err=True)
+    if found is not None:
+        click.echo(json.dumps(found) if output == "json" else words(found))
+    sys.exit(status)

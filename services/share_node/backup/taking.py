@@ -1,0 +1,389 @@
+"""Takes a backup of a running system: reads the streams in the order of `cut`, page by page, and saves them (CM-141).
+
+One read is outstanding at a time, and one write to disk beside it: so the memory stays flat and the store is never busy
+with more than one page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, NamedTuple
+
+from shard_runtime.clock import Clock
+from shard_runtime.cluster.metadata import MetadataImage, image_of
+from shard_runtime.cluster.metadata_codec import decode
+from shard_runtime.cluster.node import SHARDS_FIXED
+from shard_runtime.record_log.protocol import STREAM_START, LogError, ShardId, ShardKind, StreamId, StreamTip
+from shard_runtime.record_log.redis.keys import META_LOG, META_SKIP, NODE_NAMES, NODE_NEXT_ID, transaction_key
+from shard_runtime.record_log.redis.stream_copies import RawEntry, RawPage, StreamCopies
+from shard_runtime.record_log.redis.transaction_store import record_fields
+from shard_runtime.record_log.transaction_store import StoredTransaction
+from share_node.backup.cut import (
+    ATTEMPTS_MAX,
+    ORDER,
+    PageSize,
+    Reading,
+    deleted_meanwhile,
+    pause_s,
+    topic_shards,
+)
+from share_node.backup.format import Item, StoredHash, StoredString, StreamPage
+from share_node.backup.manifest import Manifest
+from share_node.backup.segments import SegmentWriter
+from share_node.backup.transactions import Decided, after, saved_record, within
+from transaction_coordinator.codec import UnknownRecordError, read_record
+
+_Start = Callable[[StreamTip], Awaitable[Reading]]
+_Take = Callable[[str, RawPage], Awaitable[None]]
+_WHAT: Final = {ShardKind.SHARE_STATE: "share state", ShardKind.GROUP: "groups", ShardKind.TOPIC: "topic partitions"}
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a backup or a restore is: `done` of `total` parts of a step, and the bytes of all steps so far.
+    `given_up`: nobody waits for it any more."""
+
+    step: str = ""
+    done: int = 0
+    total: int = 0
+    bytes: int = 0
+    given_up: bool = False
+
+
+@dataclass(slots=True)
+class _Counts:
+    streams: int = 0
+    entries: int = 0
+    damaged: int = 0
+    stream: str = ""
+    """The stream that was counted last: one without a page in the backup does not count."""
+
+    def copy(self) -> _Counts:
+        return replace(self)
+
+
+class _End(NamedTuple):
+    """How far a topic log is saved: the last entry's id, and the log's end there, the highest next offset (CM-40)."""
+
+    last: StreamId
+    log_end: int
+
+
+class BackupRun:
+    """One backup. `bytes_per_s`: read no more than that from the store; None: as fast as it goes.
+
+    `tell`: called with each damaged entry found, in words. Raises LogError and BackupFilesError.
+    """
+
+    def __init__(
+        self,
+        copies: StreamCopies,
+        writer: SegmentWriter,
+        clock: Clock,
+        *,
+        bytes_per_s: float | None = None,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.progress = Progress()
+        self._copies = copies
+        self._writer = writer
+        self._clock = clock
+        self._bytes_per_s = bytes_per_s
+        self._tell = tell
+        self._counts = _Counts()
+        self._told: set[tuple[str, str]] = set()
+        self._decided = Decided()
+        self._ends: dict[str, _End] = {}
+        self._writing: asyncio.Task[None] | None = None
+        self._began_s = 0.0
+
+    async def take(self, cluster_id: str, made_by: str) -> Manifest:
+        """Read everything and write it; the manifest is returned, and published as the last step."""
+        began_ms = self._clock.wall_ms()
+        self._began_s = asyncio.get_running_loop().time()
+        try:
+            await self._copies.begin()
+            shards = await self._small_keys()
+            listed = MetadataImage()
+            vanished: list[ShardId] = []
+            for kind in ORDER:
+                if kind is ShardKind.TOPIC:
+                    listed = await self._metadata(keep=False)
+                    shards[kind] = topic_shards(listed)
+                vanished += await self._kind(kind, shards[kind])
+            await self._transactions()
+            relisted = await self._metadata(keep=False)  # what is committed by now may be in topics of now
+            vanished += await self._rests(topic_shards(relisted))
+            last = await self._metadata(keep=True)
+            left_out = sorted({*deleted_meanwhile(listed, last), *deleted_meanwhile(relisted, last)})
+            _require_deleted(vanished, left_out)
+            await self._in_thread(self._writer.seal)
+        finally:
+            await self._written()
+        manifest = Manifest(
+            backup_id=secrets.token_hex(16),
+            cluster_id=cluster_id,
+            began_ms=began_ms,
+            ended_ms=self._clock.wall_ms(),
+            made_by=made_by,
+            streams=self._counts.streams,
+            entries=self._counts.entries,
+            topics=len(last.topics),
+            damaged=self._counts.damaged,
+            left_out=tuple(left_out),
+            segments=tuple(self._writer.segments),
+        )
+        try:
+            await self._in_thread(partial(self._writer.publish, manifest))
+        finally:
+            await self._written()
+        return manifest
+
+    async def _small_keys(self) -> dict[ShardKind, list[ShardId]]:
+        """Save the numbers of shards and the nodes' numbers, which per-node configs name. Returns the coordinators'
+        shards."""
+        names = await self._copies.hash_of(NODE_NAMES)  # before the next free number, which is above all of these
+        if names:
+            await self._put(StoredHash(NODE_NAMES, names))
+        found: dict[str, bytes] = {}
+        for key in (NODE_NEXT_ID, *(key for key, _ in SHARDS_FIXED)):
+            value = await self._copies.string_of(key)
+            if value is not None:
+                found[key] = value
+                await self._put(StoredString(key, value))
+        kinds = (ShardKind.GROUP, ShardKind.SHARE_STATE)
+        numbers = [int(found.get(key, setting.default)) for key, setting in SHARDS_FIXED]
+        return {
+            kind: [ShardId(kind, str(each)) for each in range(number)]
+            for kind, number in zip(kinds, numbers, strict=True)
+        }
+
+    async def _kind(self, kind: ShardKind, shards: list[ShardId]) -> list[ShardId]:
+        """All shards of a kind. Returns those whose streams went while they were read."""
+        self.progress.step, self.progress.done, self.progress.total = _WHAT[kind], 0, len(shards)
+        vanished = []
+        for shard in shards:
+            if kind is not ShardKind.TOPIC:
+                await self._whole(shard.streams[0], shard)
+            elif not await self._partition(shard):
+                vanished.append(shard)
+            self.progress.done += 1
+        return vanished
+
+    async def _partition(self, shard: ShardId) -> bool:
+        """The log of a partition as it is now. False: it went."""
+        stream = shard.streams[0]
+        tip = await self._copies.tip(stream)
+        if tip is None or not tip.length:
+            return True
+        return await self._read(stream, Reading(tip.first, tip.last, trims_matter=False), self._save_log)
+
+    async def _transactions(self) -> None:
+        """What is committed and what is over; saved is what still lacks markers (CM-146)."""
+        self.progress.step, self.progress.done, self.progress.total = "transactions", 0, 1
+        saved: set[str] = set()
+
+        async def take(transactional_id: str, stored: StoredTransaction) -> None:
+            key = transaction_key(transactional_id)
+            try:
+                known = read_record(stored.record or b"") if not stored.damage else None
+            except UnknownRecordError:
+                known = None
+            if known is None:
+                self._counts.damaged += 1
+                self._tell(f"{key} cannot be read: {stored.damage or 'it is of a newer version'}")
+                return
+            self._decided.note(known)
+            record = saved_record(transactional_id, known, secrets.randbits(64))
+            if record is not None and key not in saved:
+                saved.add(key)
+                await self._put(StoredHash(key, record_fields(key, record)))
+
+        await self._copies.transactions(take)
+
+    async def _rests(self, shards: list[ShardId]) -> list[ShardId]:
+        """What the logs have behind what was saved, and the control logs. Returns those that went."""
+        self.progress.step, self.progress.done, self.progress.total = "ends of topic partitions", 0, len(shards)
+        vanished = []
+        for shard in shards:
+            if not await self._rest(shard):
+                vanished.append(shard)
+            self.progress.done += 1
+        return vanished
+
+    async def _rest(self, shard: ShardId) -> bool:
+        """What a log has behind what was saved, up to a commit that is not in the backup; then its control log, which
+        so knows of every trim of the log. False: it went."""
+        stream, control = shard.streams
+        tip = await self._copies.tip(stream)
+        end = self._ends.get(stream)
+        if tip is not None and tip.length:
+            reading = Reading(tip.first if end is None else after(end.last), tip.last, trims_matter=False)
+
+            async def take(name: str, page: RawPage) -> None:
+                kept = self._decided.before_commits(page)
+                reading.done = reading.done or len(kept.entries) < len(page.entries)
+                if kept.entries:
+                    await self._save_log(name, kept)
+
+            if not await self._read(stream, reading, take):
+                return False
+        elif end is not None:
+            return False
+        log_end = self._ends[stream].log_end if stream in self._ends else 0
+
+        async def take_control(name: str, page: RawPage) -> None:
+            kept = within(page, log_end)
+            if kept.entries:
+                await self._save(name, kept)
+
+        return await self._unbroken(control, _from_first, take_control)
+
+    async def _whole(self, stream: str, shard: ShardId) -> None:
+        """A coordinator's log from where its replay begins; begun anew when it is trimmed meanwhile."""
+
+        async def start(tip: StreamTip) -> Reading:
+            return Reading(max(await self._copies.replay_from(shard), tip.first), tip.last, trims_matter=True)
+
+        await self._unbroken(stream, start, self._save)
+        await self._skips(shard.skip_key)
+
+    async def _metadata(self, *, keep: bool) -> MetadataImage:
+        """The metadata log; with `keep` it is saved, too."""
+        self.progress.step, self.progress.done, self.progress.total = "metadata", 0, 1
+        images: list[MetadataImage] = []
+
+        async def start(tip: StreamTip) -> Reading:
+            images[:] = [MetadataImage()]
+            return await _from_first(tip)
+
+        async def take(stream: str, page: RawPage) -> None:
+            damaged = {at for at, _ in page.damaged}
+            for entry in page.entries:
+                images[0] = image_after(images[0], entry, damaged=entry.id in damaged)
+            if keep:
+                await self._save(stream, page)
+
+        await self._unbroken(META_LOG, start, take, keep=keep)
+        if keep:
+            await self._skips(META_SKIP)
+        return images[0] if images else MetadataImage()
+
+    async def _skips(self, key: str) -> None:
+        noted = await self._copies.hash_of(key)
+        if noted:
+            await self._put(StoredHash(key, noted))
+
+    async def _unbroken(self, stream: str, start: _Start, take: _Take, *, keep: bool = True) -> bool:
+        """Read a stream; forget it and read it again when entries were trimmed before they were read. False: it went
+        meanwhile."""
+        counts = self._counts.copy()
+        went = False
+        if keep:
+            await self._in_thread(self._writer.keep)
+        for attempt in range(ATTEMPTS_MAX):
+            tip = await self._copies.tip(stream)
+            if tip is None or not tip.length:
+                went = attempt > 0
+                break
+            if await self._read(stream, await start(tip), take):
+                break
+            if keep:
+                await self._in_thread(self._writer.rewind)
+                self._counts = counts.copy()
+        else:
+            raise LogError(
+                f"{stream} was trimmed {ATTEMPTS_MAX} times while it was read; read it faster (--rate), or try again"
+            )
+        await self._in_thread(self._writer.settle)
+        return not went
+
+    async def _read(self, stream: str, reading: Reading, take: _Take) -> bool:
+        """Read a stream page by page. False: entries are missing, or the stream is gone."""
+        size = PageSize()
+        if reading.overtaken:
+            return False
+        while not reading.done:
+            page = await self._copies.page(stream, reading.after, reading.through, size.count)
+            if page is None:
+                return False
+            ids = (page.entries[0].id, page.entries[-1].id) if page.entries else None
+            if not reading.page(page.first, ids):
+                return False
+            if page.entries:
+                size.learn(page.largest)
+                await take(stream, page)
+            self.progress.bytes += page.size
+            await asyncio.sleep(self._pause_s())
+        return True
+
+    def _pause_s(self) -> float:
+        elapsed_s = asyncio.get_running_loop().time() - self._began_s
+        return pause_s(self.progress.bytes, elapsed_s, self._bytes_per_s)
+
+    async def _save_log(self, stream: str, page: RawPage) -> None:
+        """Save a page of a topic log, and note how far that goes."""
+        await self._save(stream, page)
+        former = self._ends.get(stream, _End(STREAM_START, 0))
+        ends = max(entry.id.seq for entry in page.entries)
+        self._ends[stream] = _End(page.entries[-1].id, max(former.log_end, ends))
+
+    async def _save(self, stream: str, page: RawPage) -> None:
+        self._counts.streams += stream != self._counts.stream and stream not in self._ends
+        self._counts.stream = stream
+        self._counts.entries += len(page.entries)
+        self._counts.damaged += len(page.damaged)
+        for at, why in page.damaged:
+            if (stream, str(at)) not in self._told:
+                self._told.add((stream, str(at)))
+                self._tell(f"{stream} {at} is damaged in the store: {why}")
+        await self._put(StreamPage(stream, page.entries))
+
+    async def _put(self, item: Item) -> None:
+        """Write an item in a thread, while the next page is read; at most one at a time."""
+        await self._written()
+        self._writing = asyncio.create_task(asyncio.to_thread(self._writer.add, item))
+
+    async def _in_thread(self, step: Callable[[], None]) -> None:
+        """Call the writer in a thread, behind all that was put."""
+        await self._written()
+        self._writing = asyncio.create_task(asyncio.to_thread(step))
+        await self._written()
+
+    async def _written(self) -> None:
+        """Wait for the outstanding write. A cancelled wait leaves it, for a thread cannot be ended: wait again."""
+        if self._writing is not None:
+            await asyncio.shield(self._writing)
+            self._writing = None
+
+
+async def _from_first(tip: StreamTip) -> Reading:
+    return Reading(tip.first, tip.last, trims_matter=True)
+
+
+def image_after(image: MetadataImage, entry: RawEntry, *, damaged: bool) -> MetadataImage:
+    """The metadata after an entry of their log; one that is damaged or cannot be read changes nothing (CM-103)."""
+    named = dict(zip(entry.fields[::2], entry.fields[1::2], strict=False))
+    try:
+        found = decode(named.get(b"r", b""))
+    except (ValueError, KeyError):
+        return image.apply(entry.id.seq, ())
+    if damaged:
+        return image.apply(entry.id.seq, ())
+    if found.snapshot is not None:
+        image = image_of(entry.id.seq, found.snapshot)
+    return image.apply(entry.id.seq, found.changes)
+
+
+def _require_deleted(vanished: list[ShardId], left_out: list[str]) -> None:
+    """Raise LogError for a partition whose streams are gone although its topic is not deleted."""
+    for shard in vanished:
+        if shard.name.partition(":")[0] not in left_out:
+            raise LogError(
+                f"the streams of {shard.tag} went while they were read, and its topic is not deleted: somebody removed "
+                "them from the store by hand"
+            )

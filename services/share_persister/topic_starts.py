@@ -1,0 +1,107 @@
+"""Asks every share coordinator how far the groups are in some topics (SC-116).
+
+The state of a partition's groups lies in any shard, so all shards are asked: one request to each node that owns some.
+The answer is complete, or an error; nothing is tried again, since whoever asks does so from time to time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from kip932.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError, error_for
+from kip932.ids import SharePartitionKey
+from kip932.internal.v1.read_topic_start_offsets_pb2 import ReadTopicStartOffsetsRequest
+from kip932.rpc.transport import Transport, TransportError
+from share_persister.finder import Resolve
+from share_persister.messages import METHODS
+from share_persister.retry_rules import from_transport
+from share_persister.values import LocalCoordinator, TopicStarts
+
+_METHOD: Final = METHODS["ReadTopicStartOffsets"]
+#: How long a node may take to answer.
+ANSWER_S: Final = 5.0
+
+#: topic id → group id → partition → start offset; −1: not chosen yet.
+GroupStarts = Mapping[bytes, Mapping[str, Mapping[int, int]]]
+_Answer = Mapping[int, TopicStarts | KafkaError]
+
+
+class TopicStartOffsets:
+    """The share coordinators, as one that asks for the start offsets of all groups sees them.
+
+    `resolve` gives the address of a shard's coordinator by this node's hints (CM-14), or None. `shards` is
+    share.coordinator.state.topic.num.partitions.
+    """
+
+    def __init__(
+        self, transport: Transport, resolve: Resolve, *, shards: int, local: LocalCoordinator | None = None
+    ) -> None:
+        self._transport = transport
+        self._resolve = resolve
+        self._shards = shards
+        self._local = local
+
+    async def ask(self, topic_ids: Collection[bytes]) -> GroupStarts:
+        """Every group that has state for any partition of these topics, and how far it is. What is told was durable
+        when the shard was asked, which is after this call began. At most STARTS_TOPICS_MAX topics.
+
+        Raises the KafkaError of a shard or node that did not answer: then nothing is known.
+        """
+        beside = {shard for shard in range(self._shards) if self._local is not None and self._local.owns(shard)}
+        addresses: set[str] = set()
+        for shard in range(self._shards):
+            if shard in beside:
+                continue
+            address = self._resolve(shard)
+            if address is None:
+                raise CoordinatorNotAvailableError(f"nobody is known to serve shard {shard} of the share state")
+            addresses.add(address)
+        wanted = frozenset(topic_ids)
+        calls = [self._remote(address, wanted) for address in sorted(addresses)]
+        if beside:
+            calls.append(self._beside(wanted))
+        return self._merged(await asyncio.gather(*calls))
+
+    async def _beside(self, topic_ids: frozenset[bytes]) -> _Answer:
+        assert self._local is not None
+        return await self._local.topic_starts(topic_ids)
+
+    async def _remote(self, address: str, topic_ids: frozenset[bytes]) -> _Answer:
+        request = ReadTopicStartOffsetsRequest(topic_ids=sorted(topic_ids))
+        try:
+            response: Any = await self._transport.call(address, _METHOD, request, ANSWER_S)
+        except TransportError as error:
+            raise from_transport(error) from error
+        found: dict[int, TopicStarts | KafkaError] = {}
+        for result in response.shards:
+            refusal = error_for(result.error_code, result.error_message)
+            found[result.shard] = refusal if refusal is not None else list(_rows(result.groups))
+        return found
+
+    def _merged(self, answers: Iterable[_Answer]) -> GroupStarts:
+        """All shards together. A shard that two nodes answered for has just moved: the lower offset counts, and a group
+        that either has counts."""
+        refused: dict[int, KafkaError] = {}
+        answered: set[int] = set()
+        starts: dict[bytes, dict[str, dict[int, int]]] = {}
+        for answer in answers:
+            for shard, found in answer.items():
+                if isinstance(found, KafkaError):
+                    refused[shard] = found
+                    continue
+                answered.add(shard)
+                for key, start_offset in found:
+                    partitions = starts.setdefault(key.topic_id, {}).setdefault(key.group_id, {})
+                    partitions[key.partition] = min(start_offset, partitions.get(key.partition, start_offset))
+        for shard in range(self._shards):
+            if shard not in answered:
+                raise refused.get(shard) or NotCoordinatorError(f"nobody answered for shard {shard} of the share state")
+        return starts
+
+
+def _rows(groups: Iterable[Any]) -> Iterable[tuple[SharePartitionKey, int]]:
+    for group in groups:
+        for each in group.partitions:
+            yield SharePartitionKey(group.group_id, group.topic_id, each.partition), each.start_offset

@@ -1,0 +1,230 @@
+"""Transactions as one node serves them: it begins producers, joins partitions, ends transactions and writes markers.
+
+No node owns a transaction (CM-151). A decision is durable before its first marker is written; then this node writes the
+markers, and if it dies, whoever finds the decision does: the producer that asks again, the next producer of the id, or
+a leader whose log holds the transaction open (CM-155).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from functools import partial
+from random import Random
+from typing import Final
+
+import structlog
+
+from kip932.errors import InvalidTransactionTimeoutError, KafkaError
+from kip932.ids import TopicIdPartition
+from transaction_coordinator.core.transaction import (
+    Cause,
+    Fate,
+    Identity,
+    State,
+    Transaction,
+    concurrent,
+    ended,
+    expired,
+    fate,
+    finished,
+    following,
+    initialised,
+    joined,
+    timed_out,
+)
+from transaction_coordinator.markers import MarkerCalls
+from transaction_coordinator.records import Looked, Page, TransactionRecords
+
+log = structlog.get_logger(__name__)
+
+#: How long a caller waits for the markers of its transaction, in seconds; they are written on without it.
+MARKERS_WAIT_S: Final = 2.0
+#: How long a node tries to write the markers of one decision, in seconds; then it is left to the leaders' sweeps.
+FINISH_S: Final = 30.0
+#: How many decisions one node finishes at the same time; more are left to those who ask again, and to sweeps.
+FINISHING_MAX: Final = 1_000
+_PAUSE_S: Final = 0.02
+_PAUSE_MAX_S: Final = 1.0
+
+
+class TransactionCoordinator:
+    """`new_id` gives producer ids (CM-43a); `max_timeout_ms`: `transaction.max.timeout.ms`. Call `stop` at the end."""
+
+    def __init__(
+        self,
+        records: TransactionRecords,
+        markers: MarkerCalls,
+        rng: Random,
+        *,
+        new_id: Callable[[], int],
+        max_timeout_ms: int,
+    ) -> None:
+        self._records = records
+        self._markers = markers
+        self._rng = rng
+        self._new_id = new_id
+        self._max_timeout_ms = max_timeout_ms
+        self._finishing: dict[tuple[str, Identity], asyncio.Task[Transaction | None]] = {}
+
+    async def begin(self, transactional_id: str, asked: Identity | None, timeout_ms: int) -> Identity:
+        """The identity with which a producer may write its next transaction (CM-152); open ones of others are aborted.
+
+        Raises ConcurrentTransactionsError while markers are left to be written, ProducerFencedError,
+        InvalidProducerIdMappingError, InvalidTransactionTimeoutError, and as `TransactionRecords.change`.
+        """
+        if not 0 < timeout_ms <= self._max_timeout_ms:
+            raise InvalidTransactionTimeoutError(
+                f"the transaction time-out is {timeout_ms} ms; expected 1 to {self._max_timeout_ms} "
+                "(transaction.max.timeout.ms of the cluster). Lower transaction.timeout.ms of the producer"
+            )
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + MARKERS_WAIT_S
+        fresh_id = self._new_id()
+        while True:
+            found = (
+                await self._records.change(
+                    transactional_id, lambda known, _: initialised(known, asked, timeout_ms, fresh_id)
+                )
+            ).transaction
+            assert found is not None
+            if found.state is State.EMPTY:
+                return found.identity
+            if found.cause is Cause.SUCCESSOR:
+                self._tell("transaction aborted, since another producer began", transactional_id, found)
+            if not await self._finished(transactional_id, found, deadline - loop.time()):
+                raise concurrent(found.identity)
+
+    async def join(self, transactional_id: str, identity: Identity, partitions: Collection[TopicIdPartition]) -> None:
+        """Have the partitions in the record, before the first batch of the transaction is appended there (CM-153).
+        Raises as the core's `joined`, and as `TransactionRecords.change`."""
+        await self._records.change(transactional_id, lambda known, now_ms: joined(known, identity, partitions, now_ms))
+
+    async def end(
+        self,
+        transactional_id: str,
+        identity: Identity,
+        partitions: Collection[TopicIdPartition],
+        *,
+        commit: bool,
+        cause: Cause = Cause.PRODUCER,
+    ) -> Identity | None:
+        """Decide a transaction, and write its markers for a bounded time (CM-154). When this returns the outcome asked
+        for is decided and durable. Returns the identity for the next one; None: ask `begin` for it, since markers are
+        left to be written, or others have begun. Raises as the core's `ended`, and as `TransactionRecords.change`."""
+        fresh_id = self._new_id()
+        decide = partial(ended, identity=identity, partitions=partitions, commit=commit, cause=cause, fresh_id=fresh_id)
+        found = (await self._records.change(transactional_id, lambda known, _: decide(known))).transaction
+        assert found is not None
+        if cause is Cause.OPERATOR and found.decided and found.identity == identity:
+            self._tell("transaction aborted by an operator", transactional_id, found)
+        if found.decided and not await self._finished(transactional_id, found, MARKERS_WAIT_S):
+            return None
+        if found.decided:
+            found = (await self._records.look(transactional_id)).transaction
+        return following(found, identity)
+
+    async def look(self, transactional_id: str) -> Looked:
+        """The record. Raises as `TransactionRecords.look`."""
+        return await self._records.look(transactional_id)
+
+    async def page(self, cursor: str) -> Page:
+        """Some of the records. Raises as `TransactionRecords.page`."""
+        return await self._records.page(cursor)
+
+    async def look_after(self, transactional_id: str, identity: Identity) -> tuple[Fate, int]:
+        """What becomes of a transaction that is open in a log, and for how many ms it may still be open (CM-155).
+
+        One past its time-out is aborted, and what is decided is finished in the background. Raises as
+        `TransactionRecords.change`.
+        """
+        looked = await self._records.look(transactional_id)
+        found = looked.transaction
+        if found is not None and found.identity == identity and timed_out(found, looked.now_ms):
+            looked = await self._records.change(transactional_id, expired)
+            found = looked.transaction
+            if found is not None and found.decided and found.cause is Cause.TIMEOUT:
+                self._tell("transaction aborted at its time-out", transactional_id, found)
+        if found is not None and found.decided:
+            self._finish(transactional_id, found)
+        left_ms = 0
+        if found is not None and found.state is State.ONGOING:
+            left_ms = max(found.started_ms + found.timeout_ms - looked.now_ms, 0)
+        return fate(found, identity), left_ms
+
+    async def stop(self) -> None:
+        """Give up what is not finished; others will find it."""
+        tasks = list(self._finishing.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ---- finishing
+
+    async def _finished(self, transactional_id: str, decided: Transaction, wait_s: float) -> bool:
+        """Write the markers, or go on doing so; whether all were written and the record says so in time."""
+        task = self._finish(transactional_id, decided)
+        if task is None or wait_s <= 0:
+            return False
+        done, _ = await asyncio.wait({task}, timeout=wait_s)
+        return bool(done) and not task.cancelled() and task.exception() is None and task.result() is not None
+
+    def _finish(self, transactional_id: str, decided: Transaction) -> asyncio.Task[Transaction | None] | None:
+        """The task that finishes this decision; None when this node is busy with too many."""
+        key = transactional_id, decided.identity
+        task = self._finishing.get(key)
+        if task is None and len(self._finishing) < FINISHING_MAX:
+            task = asyncio.get_running_loop().create_task(
+                self._run(transactional_id, decided), name=f"transaction-markers {transactional_id}"
+            )
+            self._finishing[key] = task
+            task.add_done_callback(lambda done: self._gone(key, done))
+        return task
+
+    def _gone(self, key: tuple[str, Identity], task: asyncio.Task[Transaction | None]) -> None:
+        del self._finishing[key]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("transaction not finished by this node", transactional_id=key[0], exc_info=error)
+
+    async def _run(self, transactional_id: str, decided: Transaction) -> Transaction | None:
+        """Write all markers, then say so in the record; None when that could not be done in time."""
+        left, fresh_id = set(decided.partitions), self._new_id()
+        loop = asyncio.get_running_loop()
+        until, pause_s = loop.time() + FINISH_S, _PAUSE_S
+        problem: KafkaError | None = None
+        while True:
+            if left:
+                problem = await self._markers.write(transactional_id, decided, left)
+            if not left:
+                try:
+                    return (
+                        await self._records.change(
+                            transactional_id, lambda known, _: finished(known, decided.identity, fresh_id)
+                        )
+                    ).transaction
+                except KafkaError as error:
+                    problem = error
+            if loop.time() > until:
+                log.warning(
+                    "transaction decided, but not all markers could be written; the leaders go on asking",
+                    transactional_id=transactional_id,
+                    producer_id=decided.identity.producer_id,
+                    producer_epoch=decided.identity.epoch,
+                    committed=decided.commits,
+                    partitions_left=len(left),
+                    why=None if problem is None else problem.message,
+                )
+                return None
+            await asyncio.sleep(pause_s * (0.5 + self._rng.random() / 2))
+            pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+
+    @staticmethod
+    def _tell(what: str, transactional_id: str, found: Transaction) -> None:
+        log.warning(
+            what,
+            transactional_id=transactional_id,
+            producer_id=found.identity.producer_id,
+            producer_epoch=found.identity.epoch,
+            timeout_ms=found.timeout_ms,
+            partitions=len(found.partitions),
+        )

@@ -1,0 +1,359 @@
+"""The durable record of one transactional id, and every change that it may take (CM-44, CM-151 … CM-156).
+
+All functions here are pure: from the present record, None when there is none, they compute the next one, or return the
+very same object when nothing is to be written. The host writes it by compare-and-set, so each decision is made on the
+record that it replaces. Time is the store's clock, in ms.
+
+A record is EMPTY, ONGOING, or *decided* (PREPARE_COMMIT, PREPARE_ABORT): then markers are being written, and nothing
+but `finished` changes it. Each transaction has an epoch of its own: whatever ends it moves the epoch on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from kip932.errors import (
+    ConcurrentTransactionsError,
+    InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
+    InvalidTxnStateError,
+    KafkaError,
+    ProducerFencedError,
+)
+from kip932.ids import TopicIdPartition
+
+#: The last epoch of a producer id; after it a new id begins (int32 on the wire).
+EPOCH_MAX: Final = 2**31 - 2
+#: How many ended transactions a record remembers, for those who ask again.
+ENDED_KEPT: Final = 10
+#: A transaction has at most as many partitions as a cluster (CM-89).
+PARTITIONS_MAX: Final = 20_000
+
+
+class State(IntEnum):
+    """What a record says; numbers as stored."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+
+
+class Cause(IntEnum):
+    """Who ended a transaction; numbers as stored."""
+
+    PRODUCER = 0
+    TIMEOUT = 1
+    SUCCESSOR = 2
+    """Another producer began with this transactional id."""
+    RENEWAL = 3
+    """The same producer asked for a new epoch."""
+    OPERATOR = 4
+    """Somebody aborted what the producer had left open (CM-158)."""
+
+
+#: Who was ended so is fenced: its producer may not go on.
+_FENCING: Final = frozenset({Cause.SUCCESSOR, Cause.OPERATOR})
+
+
+class Identity(NamedTuple):
+    """A producer id with an epoch: one transaction, or the one that may begin."""
+
+    producer_id: int
+    epoch: int
+
+
+class Ended(NamedTuple):
+    """How an epoch ended. One without records ended as aborted, unless its producer committed it."""
+
+    identity: Identity
+    committed: bool
+    cause: Cause
+
+
+class Transaction(NamedTuple):
+    """A record. `partitions`: those that may hold batches of it; markers go to each of them. `restored`: it comes from
+    a backup, so epochs after this one may have been used, and another producer id follows (CM-146)."""
+
+    identity: Identity
+    timeout_ms: int
+    state: State = State.EMPTY
+    cause: Cause = Cause.PRODUCER
+    started_ms: int = 0
+    partitions: tuple[TopicIdPartition, ...] = ()
+    ended: tuple[Ended, ...] = ()
+    restored: bool = False
+
+    @property
+    def decided(self) -> bool:
+        """Whether markers are to be written."""
+        return self.state in _DECIDED
+
+    @property
+    def commits(self) -> bool:
+        """Of a decided one: whether it was committed."""
+        return self.state is State.PREPARE_COMMIT
+
+    def outcome_of(self, identity: Identity) -> Ended | None:
+        """How a former epoch ended; None when it is not remembered, or has not ended."""
+        return next((one for one in self.ended if one.identity == identity), None)
+
+
+_DECIDED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
+
+
+class Fate(IntEnum):
+    """What a leader does with a transaction that is open in its log."""
+
+    WAITS = 0
+    COMMITTED = 1
+    ABORTED = 2
+
+
+# ---- decisions
+
+
+def initialised(known: Transaction | None, asked: Identity | None, timeout_ms: int, fresh_id: int) -> Transaction:
+    """A producer begins with the transactional id (CM-152).
+
+    `asked` None: a new instance, which fences all others; else the identity of an instance that goes on. The result is
+    EMPTY, and its identity the producer's; or decided: write its markers first, then decide again. Repeating it for an
+    instance that goes on changes nothing. Raises ProducerFencedError, InvalidProducerIdMappingError.
+    """
+    if known is None:
+        if asked is not None:
+            raise _unknown(asked)
+        return Transaction(Identity(fresh_id, 0), timeout_ms)
+    if asked is not None and not _goes_on(known, asked):
+        raise _fenced(known, asked)
+    if known.decided:
+        return known
+    cause = Cause.SUCCESSOR if asked is None else Cause.RENEWAL
+    if known.state is State.ONGOING:
+        return decision(known, cause, commit=False)
+    if asked is not None and asked != known.identity:  # the epoch has moved on since, by this very request perhaps
+        return known if known.timeout_ms == timeout_ms else known._replace(timeout_ms=timeout_ms)
+    return _moved_on(known, cause, fresh_id, commit=False)._replace(timeout_ms=timeout_ms)
+
+
+def joined(
+    known: Transaction | None, identity: Identity, partitions: Collection[TopicIdPartition], now_ms: int
+) -> Transaction:
+    """Batches of the transaction are about to be appended in these partitions (CM-153).
+
+    Raises InvalidProducerIdMappingError, InvalidProducerEpochError for an epoch that is over, InvalidTxnStateError when
+    the transaction is decided, timed out or too wide.
+    """
+    _check_present(known, identity)
+    assert known is not None
+    if known.decided:
+        raise InvalidTxnStateError(
+            f"the transaction of {_text(identity)} is being {_word(known.commits)}: it takes no more records"
+        )
+    if known.state is State.EMPTY:
+        known = known._replace(state=State.ONGOING, started_ms=now_ms)
+    elif timed_out(known, now_ms):
+        raise InvalidTxnStateError(
+            f"the transaction of {_text(identity)} is open for longer than its time-out of {known.timeout_ms} ms: it "
+            "takes no more records and is aborted; begin a new one"
+        )
+    held = set(known.partitions)
+    more = tuple(sorted(one for one in set(partitions) if one not in held))
+    if len(held) + len(more) > PARTITIONS_MAX:
+        raise InvalidTxnStateError(
+            f"the transaction of {_text(identity)} would have {len(held) + len(more)} partitions; expected at most "
+            f"{PARTITIONS_MAX}: commit it, and go on in another"
+        )
+    return known._replace(partitions=(*known.partitions, *more)) if more else known
+
+
+def ended(
+    known: Transaction | None,
+    identity: Identity,
+    partitions: Iterable[TopicIdPartition],
+    *,
+    commit: bool,
+    cause: Cause = Cause.PRODUCER,
+    fresh_id: int = 0,
+) -> Transaction:
+    """The producer, or an operator, ends the transaction (CM-154). `partitions`: those whose leaders confirmed records
+    to the caller; all of them must be in the record, else it was lost, and committing the rest would tear it.
+
+    Repeating it changes nothing. Raises InvalidTxnStateError when it was ended the other way, ProducerFencedError when
+    an operator aborted it, and as `joined`; an operator ends only what is open (CM-158).
+    """
+    past = None if known is None else known.outcome_of(identity)
+    if known is not None and past is not None:
+        if past.committed is not commit:
+            raise _other_way(known, past, commit)
+        _check_by_operator(past, cause)
+        return known
+    _check_present(known, identity)
+    assert known is not None
+    if known.decided:
+        past = Ended(identity, known.commits, known.cause)
+        if known.commits is not commit:
+            raise _other_way(known, past, commit)
+        _check_by_operator(past, cause)
+        return known
+    missing = set(partitions) - set(known.partitions) if commit else set()
+    if missing:
+        raise InvalidTxnStateError(
+            f"the transaction of {_text(identity)} has no record of {len(missing)} of its partitions, such as "
+            f"{min(missing).text}: the store may have lost it. Nothing was decided; abort, and send its records again"
+        )
+    if known.state is State.EMPTY and cause is Cause.OPERATOR:
+        raise InvalidTxnStateError(f"{_text(identity)} has no open transaction: there is nothing to abort")
+    if known.state is State.EMPTY:
+        return _moved_on(known, cause, fresh_id, commit=commit)
+    return decision(known, cause, commit=commit)
+
+
+def decision(known: Transaction, cause: Cause, *, commit: bool) -> Transaction:
+    """An open transaction is committed or aborted: from here on only its markers are left to be written."""
+    assert known.state is State.ONGOING
+    return known._replace(state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT, cause=cause)
+
+
+def timed_out(known: Transaction, now_ms: int) -> bool:
+    """Whether an open transaction is to be aborted (CM-156)."""
+    return known.state is State.ONGOING and now_ms >= known.started_ms + known.timeout_ms
+
+
+def expired(known: Transaction | None, now_ms: int) -> Transaction | None:
+    """The record with a transaction past its time-out aborted (CM-156)."""
+    if known is not None and timed_out(known, now_ms):
+        return decision(known, Cause.TIMEOUT, commit=False)
+    return known
+
+
+def finished(known: Transaction | None, identity: Identity, fresh_id: int) -> Transaction | None:
+    """Every partition has the marker of this decided transaction; nothing to do when somebody said so before."""
+    if known is None or not known.decided or known.identity != identity:
+        return known
+    return _moved_on(known, known.cause, fresh_id, commit=known.commits)
+
+
+def following(known: Transaction | None, identity: Identity) -> Identity | None:
+    """The identity for the transaction behind this one, if it is the same producer's; None: markers are left to be
+    written, or others have begun."""
+    newest = known.ended[-1] if known is not None and known.ended else None
+    if known is None or newest is None or known.state is not State.EMPTY:
+        return None
+    goes_on = newest.identity == identity and newest.cause not in _FENCING
+    return known.identity if goes_on else None
+
+
+def fate(known: Transaction | None, identity: Identity) -> Fate:
+    """What becomes of a transaction that is open in a log (CM-155). Read the record after it was seen open there.
+
+    What no record knows is aborted: a commit is decided in the record before any marker of it is written, and stays
+    there until every partition has its marker.
+    """
+    if known is None:
+        return Fate.ABORTED
+    if known.identity == identity and known.state is not State.EMPTY:
+        if not known.decided:
+            return Fate.WAITS
+        return Fate.COMMITTED if known.commits else Fate.ABORTED
+    past = known.outcome_of(identity)
+    return Fate.COMMITTED if past is not None and past.committed else Fate.ABORTED
+
+
+# ---- parts
+
+
+def _goes_on(known: Transaction, asked: Identity) -> bool:
+    """Whether this instance is the present one: nobody else began since it got its identity."""
+    if asked == known.identity:
+        return not (known.decided and known.cause in _FENCING)
+    return following(known, asked) is not None
+
+
+def _moved_on(known: Transaction, cause: Cause, fresh_id: int, *, commit: bool) -> Transaction:
+    """The present epoch is over, and the next may begin."""
+    producer_id, epoch = known.identity
+    goes_on = epoch < EPOCH_MAX and not known.restored
+    identity = Identity(producer_id, epoch + 1) if goes_on else Identity(fresh_id, 0)
+    past = (*known.ended, Ended(known.identity, commit, cause))[-ENDED_KEPT:]
+    return Transaction(identity, known.timeout_ms, ended=past)
+
+
+def _check_present(known: Transaction | None, identity: Identity) -> None:
+    if known is None:
+        raise _unknown(identity)
+    if known.identity == identity:
+        return
+    past = known.outcome_of(identity)
+    if past is not None and past.cause not in _FENCING:
+        raise InvalidProducerEpochError(
+            f"the transaction of {_text(identity)} was {_word(past.committed)}{_REASONS[past.cause]}; the present "
+            f"epoch is {known.identity.epoch}: begin a new transaction"
+        )
+    raise _fenced(known, identity)
+
+
+def _check_by_operator(past: Ended, cause: Cause) -> None:
+    """An operator's abort may be repeated, but it is none of what had been aborted before: that producer is not fenced
+    by it (CM-158)."""
+    if cause is Cause.OPERATOR and past.cause is not Cause.OPERATOR:
+        raise InvalidTxnStateError(
+            f"the transaction of {_text(past.identity)} was aborted already{_REASONS[past.cause]}: there is nothing to "
+            "abort"
+        )
+
+
+def _unknown(identity: Identity) -> KafkaError:
+    return InvalidProducerIdMappingError(
+        f"no record of this transactional id knows {_text(identity)}: it was not used for "
+        "transactional.id.expiration.ms, or the store lost it; begin anew with InitProducerId"
+    )
+
+
+def _fenced(known: Transaction, identity: Identity) -> KafkaError:
+    past = known.outcome_of(identity)
+    cause = known.cause if known.decided and known.identity == identity else None if past is None else past.cause
+    if cause is Cause.OPERATOR:
+        return ProducerFencedError(
+            f"{_text(identity)} is fenced: an operator aborted its transaction. Close this producer; a new one with "
+            "the same transactional.id may begin"
+        )
+    return ProducerFencedError(
+        f"{_text(identity)} is fenced, {_text(known.identity)} is in force: another producer began with the same "
+        "transactional.id. Let one producer at a time use it, and close this one"
+    )
+
+
+def concurrent(identity: Identity) -> KafkaError:
+    """The answer while markers of the former transaction are still to be written."""
+    return ConcurrentTransactionsError(
+        f"the transaction of {_text(identity)} is decided, and not all of its partitions have their markers; try again"
+    )
+
+
+def _other_way(known: Transaction, past: Ended, commit: bool) -> KafkaError:
+    if past.cause is Cause.OPERATOR and commit:
+        return _fenced(known, past.identity)
+    return InvalidTxnStateError(
+        f"the transaction of {_text(past.identity)} was {_word(past.committed)}{_REASONS[past.cause]}; it cannot be "
+        f"{_word(commit)} any more"
+    )
+
+
+_REASONS: Final = {
+    Cause.PRODUCER: "",
+    Cause.TIMEOUT: " since it was open for longer than its transaction.timeout.ms",
+    Cause.SUCCESSOR: " since another producer began with the same transactional.id",
+    Cause.RENEWAL: " since its producer asked for a new epoch",
+    Cause.OPERATOR: " by an operator",
+}
+
+
+def _word(commit: bool) -> str:
+    return "committed" if commit else "aborted"
+
+
+def _text(identity: Identity) -> str:
+    return f"producer {identity.producer_id}, epoch {identity.epoch}"

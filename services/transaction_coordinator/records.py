@@ -1,0 +1,137 @@
+"""Reads and changes the records of transactional ids in the store (CM-151). The core decides what a change is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Final, NamedTuple
+
+from kip932.errors import (
+    ConcurrentTransactionsError,
+    CoordinatorNotAvailableError,
+    InvalidRequestError,
+    KafkaStorageError,
+)
+from shard_runtime.record_log.protocol import StoreUnavailableError
+from shard_runtime.record_log.transaction_store import BadCursorError, StoredTransaction, TransactionStore
+from shard_runtime.rpc.bounds import Turns
+from transaction_coordinator.codec import UnknownRecordError, read_record, record_bytes
+from transaction_coordinator.core.transaction import State, Transaction
+
+#: Computes the next record from the present one (None: there is none) and the store's clock, in ms. The same object:
+#: nothing is to be written.
+Decide = Callable[[Transaction | None, int], Transaction | None]
+
+#: How often a change is computed anew when another one came first.
+_ATTEMPTS: Final = 30
+#: The longest pause between two of them, in seconds.
+_PAUSE_S: Final = 0.05
+#: How many records of a page are decoded before other tasks have a turn.
+_SLICE: Final = 20
+
+
+class Looked(NamedTuple):
+    """A record, and the store's clock when it was read or written."""
+
+    transaction: Transaction | None
+    now_ms: int
+
+
+class Page(NamedTuple):
+    """Some records by transactional id, or why one cannot be read; where to go on, "" at the end; the store's clock."""
+
+    records: dict[str, Transaction | KafkaStorageError]
+    next_cursor: str
+    now_ms: int
+
+
+class TransactionRecords:
+    """The records as one process sees them; it keeps nothing in memory. `expiration_ms`: how long an unused record is
+    kept (transactional.id.expiration.ms)."""
+
+    def __init__(self, store: TransactionStore, rng: Random, expiration_ms: int) -> None:
+        self._store = store
+        self._rng = rng
+        self._expiration_ms = expiration_ms
+
+    async def look(self, transactional_id: str) -> Looked:
+        """The record as no fail-over takes it back. Raises CoordinatorNotAvailableError, KafkaStorageError."""
+        stored = await self._look(transactional_id)
+        return Looked(_value(transactional_id, stored), stored.now_ms)
+
+    async def change(self, transactional_id: str, decide: Decide) -> Looked:
+        """Decide on the present record and write the decision, again and again while others change it meanwhile.
+
+        What is returned is durable. Raises what `decide` raises, CoordinatorNotAvailableError (the change may be in
+        force), KafkaStorageError, ConcurrentTransactionsError when too many others change it.
+        """
+        for attempt in range(_ATTEMPTS):
+            stored = await self._look(transactional_id)
+            known = _value(transactional_id, stored)
+            wanted = decide(known, stored.now_ms)
+            if wanted is known or wanted is None:
+                return Looked(known, stored.now_ms)
+            record = record_bytes(transactional_id, wanted, self._rng.getrandbits(64))
+            expires_ms = self._expiration_ms if wanted.state is State.EMPTY else 0
+            try:
+                changed = await self._store.change(transactional_id, stored.record, record, expires_ms)
+            except StoreUnavailableError as error:
+                raise _away(transactional_id, error) from error
+            if changed is not None:
+                return Looked(wanted, changed.now_ms)
+            await asyncio.sleep(self._rng.random() * min(_PAUSE_S, 0.001 * 2**attempt))
+        raise ConcurrentTransactionsError(
+            f"the record of transactional id {transactional_id!r} was changed by others {_ATTEMPTS} times; try again"
+        )
+
+    async def page(self, cursor: str) -> Page:
+        """Some records in passing: a fail-over may take them back. Raises InvalidRequestError for a cursor that is
+        none now, CoordinatorNotAvailableError."""
+        try:
+            found = await self._store.page(cursor)
+        except BadCursorError as error:
+            raise InvalidRequestError(f"{error}. Begin anew, without a cursor") from error
+        except StoreUnavailableError as error:
+            raise CoordinatorNotAvailableError(
+                f"the store did not tell its transactions ({error}); try again"
+            ) from error
+        turns, records = Turns(_SLICE), dict[str, Transaction | KafkaStorageError]()
+        for transactional_id, stored in found.records:
+            await turns.step()
+            try:
+                known = _value(transactional_id, stored)
+            except KafkaStorageError as error:
+                records[transactional_id] = error
+            else:
+                assert known is not None
+                records[transactional_id] = known
+        return Page(records, found.next_cursor, found.now_ms)
+
+    async def _look(self, transactional_id: str) -> StoredTransaction:
+        try:
+            return await self._store.look(transactional_id)
+        except StoreUnavailableError as error:
+            raise _away(transactional_id, error) from error
+
+
+def _value(transactional_id: str, stored: StoredTransaction) -> Transaction | None:
+    if stored.record is None:
+        return None
+    why = stored.damage
+    try:
+        if not why:
+            return read_record(stored.record)
+    except UnknownRecordError as error:
+        why = str(error)
+    raise KafkaStorageError(
+        f"the record of transactional id {transactional_id!r} cannot be used: {why}. Nothing was changed; look at the "
+        f"key {{txn:{transactional_id}}} of the store. If it is lost for good, delete the key: its open transaction is "
+        "then aborted"
+    )
+
+
+def _away(transactional_id: str, error: StoreUnavailableError) -> CoordinatorNotAvailableError:
+    return CoordinatorNotAvailableError(
+        f"the store did not confirm the record of transactional id {transactional_id!r} in time ({error}); try again"
+    )

@@ -1,0 +1,167 @@
+"""A topic, a group and its dead-letter topic on a real node, and what tests of dead letters ask of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from kip932.ids import RESOURCE_GROUP, RESOURCE_TOPIC
+from sharegroups import (
+    AcknowledgeType,
+    Admin,
+    AlterConfig,
+    ConfigResource,
+    Message,
+    NewTopic,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
+from sharegroups.admin_values import OP_DELETE, ReadRecord, ShareGroupOffset
+from tests.support.node import BOUND_S, Cluster, unique
+
+ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+TOPIC_CONFIG = "errors.deadletterqueue.topic.name"
+COPY_CONFIG = "errors.deadletterqueue.copy.record.enable"
+ENABLE_CONFIG = "errors.deadletterqueue.group.enable"
+FAILURE_CONFIG = "sharegroups.errors.deadletterqueue.failure"
+PREFIX = "__dlq.errors."
+
+
+class Queues:
+    """One source topic, one group whose dead letters go to `dlq`, and the clients for them."""
+
+    def __init__(self, cluster: Cluster, *, partitions: int = 1, dlq: str | None = None, **configs: str) -> None:
+        self.cluster = cluster
+        self.topic, self.group = unique("t"), unique("g")
+        self.dlq = dlq or unique("dlq.t")
+        self.admin = Admin(bootstrap_servers=cluster.bootstrap)
+        self.create(self.topic, partitions)
+        if dlq is None:
+            self.create(self.dlq, 1, **{ENABLE_CONFIG: "true"})
+        self.configure(**{TOPIC_CONFIG: self.dlq, "share.auto.offset.reset": "earliest", **configs})
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> None:
+        (error,) = self.admin.create_topics([NewTopic(name, partitions, configs)]).values()
+        assert error is None, error
+
+    def configure(self, **configs: str) -> None:
+        assert self.refusal(**configs) == ""
+
+    def refusal(self, **configs: str) -> str:
+        """Set configs of the group; why they are refused."""
+        return self.alter(RESOURCE_GROUP, self.group, configs)
+
+    def alter(self, kind: int, name: str, configs: Mapping[str, str]) -> str:
+        changes = {ConfigResource(kind, name): [AlterConfig(key, value) for key, value in configs.items()]}
+        (error,) = self.admin.incremental_alter_configs(changes).values()
+        return "" if error is None else str(error)
+
+    def config(self, name: str) -> str | None:
+        """The value in force of a config of the group."""
+        resource = ConfigResource(RESOURCE_GROUP, self.group)
+        found = self.admin.describe_configs([resource])[resource]
+        assert isinstance(found, Mapping), found
+        return found[name].value
+
+    def take_away(self, name: str) -> None:
+        """Delete a config of the group, so that its default is in force."""
+        resource = ConfigResource(RESOURCE_GROUP, self.group)
+        changes = {resource: [AlterConfig(name, operation=OP_DELETE)]}
+        assert self.admin.incremental_alter_configs(changes) == {resource: None}
+
+    def enable(self, topic: str, enabled: bool) -> None:
+        assert self.alter(RESOURCE_TOPIC, topic, {ENABLE_CONFIG: "true" if enabled else "false"}) == ""
+
+    def produce(self, count: int, first: int = 0, partition: int = 0) -> None:
+        """Records with a key, a value, a header and a time of their own."""
+        with Producer(bootstrap_servers=self.cluster.bootstrap) as producer:
+            for number in range(first, first + count):
+                producer.produce(
+                    self.topic, f"v{number}", key=f"k{number}", partition=partition,
+                    headers=[("trace", str(number).encode()), (PREFIX + "topic", b"forged")],
+                    timestamp=1_600_000_000_000 + number,
+                )  # fmt: skip
+
+    @contextmanager
+    def consumer(self, **settings: Any) -> Iterator[ShareConsumer]:
+        with ShareConsumer(
+            bootstrap_servers=self.cluster.bootstrap,
+            group_id=self.group,
+            share_acknowledgement_mode="explicit",
+            **settings,
+        ) as made:
+            made.subscribe([self.topic])
+            yield made
+
+    def work(
+        self,
+        consumer: ShareConsumer,
+        act: Callable[[Message], AcknowledgeType],
+        until: Callable[[], bool],
+        seen: list[Message] | None = None,
+    ) -> None:
+        """Poll and acknowledge until it is done; the first error of a commit fails."""
+        deadline = time.monotonic() + BOUND_S
+        while not until():
+            assert time.monotonic() < deadline, "it is not done in time"
+            for message in consumer.poll(timeout=0.2):
+                consumer.acknowledge(message, act(message))
+                if seen is not None:
+                    seen.append(message)
+            assert not any(consumer.commit_sync().values())
+
+    def settle(self, consumer: ShareConsumer, kind: AcknowledgeType, count: int) -> list[Message]:
+        """Give this answer to the next `count` records."""
+        seen: list[Message] = []
+        self.work(consumer, lambda _: kind, lambda: len(seen) >= count, seen)
+        assert len(seen) == count
+        return seen
+
+    def letters(self, partition: int = 0, topic: str | None = None) -> list[ReadRecord]:
+        """Everything in a partition of the dead-letter topic."""
+        found: list[ReadRecord] = []
+        at = TopicPartition(topic or self.dlq, partition)
+        while True:
+            offset = found[-1].offset + 1 if found else 0
+            read = self.admin.read_records(at, max(offset, 0))
+            if not read.records:
+                return found
+            found += read.records
+
+    def until_letters(self, count: int, partition: int = 0, topic: str | None = None) -> list[ReadRecord]:
+        """The letters, once there are at least so many."""
+        deadline = time.monotonic() + BOUND_S
+        while True:
+            found = self.letters(partition, topic)
+            if len(found) >= count:
+                return found
+            assert time.monotonic() < deadline, f"{len(found)} of {count} letters came"
+            time.sleep(0.05)
+
+    def offsets(self, partition: int = 0, backlog: bool = False) -> ShareGroupOffset:
+        """Where the group is in a partition."""
+        (found,) = self.admin.list_share_group_offsets({self.group: None}, backlog).values()
+        assert isinstance(found, Mapping), found
+        offset = found[TopicPartition(self.topic, partition)]
+        assert isinstance(offset, ShareGroupOffset), offset
+        return offset
+
+    def until_start(self, offset: int) -> None:
+        deadline = time.monotonic() + BOUND_S
+        while (found := self.offsets().start_offset) != offset:
+            assert time.monotonic() < deadline, f"the start offset is {found}, not {offset}"
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        self.admin.close()
+
+
+def said(letter: ReadRecord) -> dict[str, str]:
+    """The server's headers of a letter, by their names without the prefix; they are the last six, in order."""
+    assert [name for name, _ in letter.headers[-6:]] == [
+        PREFIX + name for name in ("topic", "partition", "offset", "group", "delivery.count", "message")
+    ]
+    return {name.removeprefix(PREFIX): (value or b"").decode() for name, value in letter.headers[-6:]}

@@ -1,0 +1,103 @@
+"""Workers for tests, run as `sharegroups worker tests.integration.worker.shop:NAME`. Each job prints what it did.
+
+The environment gives the cluster and the group. Values are JSON; their keys say how a job ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import time
+from typing import Any
+
+from sharegroups.worker import Reject, Release, Retry, Worker, current_job
+
+QUICK = Retry(backoff=0.1, maximum=0.4)
+
+
+class NotFoundError(LookupError):
+    """Mapped to Reject."""
+
+
+def make() -> Worker:
+    """A worker of the cluster and the group that the test gave."""
+    return Worker(
+        bootstrap_servers=os.environ.get("SHOP_BOOTSTRAP", "127.0.0.1:7932"),
+        group_id=os.environ.get("SHOP_GROUP", "shop"),
+        concurrency=2,
+    )
+
+
+def topic(kind: str) -> str:
+    """The topic of this test with such handlers."""
+    return f"{os.environ.get('SHOP_TOPIC', 'shop')}-{kind}"
+
+
+def do(order: dict[str, Any]) -> None:
+    """End as the order says."""
+    info = current_job()
+    say(n=order.get("n"), count=info.delivery_count)
+    for name, deed in DEEDS.items():
+        if name in order:
+            deed(order[name])
+
+
+def say(**what: Any) -> None:
+    """Write a line, in one piece: other threads and processes write to the same file."""
+    os.write(1, json.dumps(what).encode() + b"\n")
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+DEEDS: dict[str, Any] = {
+    "sleep": time.sleep,
+    "fail": lambda times: _raise(ValueError("no address")) if current_job().delivery_count <= times else None,
+    "reject": lambda why: _raise(Reject(why)),
+    "release": lambda delay: _raise(Release("later", delay=delay)) if current_job().delivery_count == 1 else None,
+    "missing": lambda why: _raise(NotFoundError(why)),
+    "sysexit": lambda code: _raise(SystemExit(code)) if current_job().delivery_count == 1 else None,
+    "exit": lambda code: os._exit(code) if current_job().delivery_count == 1 else None,
+    "segv": lambda _: ctypes.string_at(0) if current_job().delivery_count == 1 else None,
+    "hang": lambda seconds: time.sleep(seconds) if current_job().delivery_count == 1 else None,
+}
+
+worker = make()
+strict = make()
+
+
+@worker.job(topic("thread"), value=json.loads, retry=QUICK, outcomes={LookupError: Reject})
+def on_thread(order: dict[str, Any]) -> None:
+    do(order)
+
+
+@worker.job(topic("process"), value=json.loads, retry=QUICK, timeout=1.5)
+def in_process(order: dict[str, Any]) -> None:
+    do(order)
+
+
+@worker.job(topic("loop"), value=json.loads, retry=QUICK, timeout=1.0)
+async def on_loop(order: dict[str, Any]) -> None:
+    if "swallow" in order and current_job().delivery_count == 1:
+        await _swallow(order["n"])
+        return
+    pause = order.pop("sleep", 0)
+    do(order)
+    await asyncio.sleep(pause if current_job().delivery_count == 1 else 0)
+
+
+async def _swallow(number: int) -> None:
+    say(n=number, count=1)
+    for _ in range(80):
+        try:
+            await asyncio.sleep(0.1)
+        except asyncio.CancelledError:
+            continue
+
+
+@strict.job(topic("thread"), retry=Retry(limit=9))
+def never(_: bytes) -> None:
+    raise AssertionError

@@ -1,0 +1,76 @@
+"""How a history ends: with a store and a queue that answer and consumers that accept, everything is finished.
+
+Two that agree may still both be stuck. So whatever happened, all records must get delivered, finished and stored so.
+"""
+
+from __future__ import annotations
+
+from tests.model.leader import ACCEPT
+from tests.model.pair import DifferenceError
+from tests.model.schedule import MEMBERS, Schedule
+
+ROUNDS_MAX = 400
+#: After so many rounds in which nothing moved, nothing will.
+QUIET_MAX = 8
+ROUND_MS = 6_000  # longer than a lock, and than the wait of PL-621
+LETTERS_MS = 60_000  # longer than any pause between attempts
+
+
+def drain(schedule: Schedule) -> None:
+    """Finish everything (PL-1208, PL-621, INV-17)."""
+    for producer in (1, 2):
+        schedule.log.end_transaction(producer, abort=False)
+    quiet = 0
+    for _ in range(ROUNDS_MAX):
+        before = _progress(schedule)
+        _round(schedule)
+        if schedule.pair.model.status == "gone":
+            schedule.lead()
+        quiet = quiet + 1 if before == _progress(schedule) else 0
+        if quiet > QUIET_MAX:
+            break
+    records, store = schedule.pair.model.records, schedule.store
+    if records.all or schedule.log.has_records_from(records.start) or store.start != records.start:
+        left = {offset: (one.shown, one.count, one.holder) for offset, one in records.all.items()}
+        raise DifferenceError(f"it stalls at {records.start}, stored {store.start}, in flight: {left}")
+    if store.complete:
+        raise DifferenceError(f"{store.complete} finished records are stored as in flight, and none is (INV-17)")
+    schedule.steps += schedule.pair.steps
+    schedule.pair.steps = 0
+
+
+def _progress(schedule: Schedule) -> tuple[int, int, int]:
+    records = schedule.pair.model.records
+    return records.start, records.next_offset, schedule.store.start
+
+
+def _round(schedule: Schedule) -> None:
+    schedule.now += ROUND_MS
+    schedule.pair.now = schedule.now
+    schedule.note(schedule.pair.tick())
+    _settle(schedule)
+    for number, spans in schedule.post.round(schedule.now + LETTERS_MS, "up", 0.5, 0).items():
+        schedule.note(schedule.pair.letters_done(number, spans))
+    _settle(schedule)
+    schedule.end_fetch()
+    schedule.fetch()
+    schedule.end_fetch()
+    for member in MEMBERS:
+        held = schedule.held(member)
+        if held:
+            schedule.ask(member, [(first, last, (ACCEPT,)) for first, last in held])
+    _settle(schedule)
+
+
+def _settle(schedule: Schedule) -> None:
+    """The store answers everything."""
+    for _ in range(20):
+        model = schedule.pair.model
+        if model.unknown:
+            schedule.store.read(model.generation)
+            schedule.note(schedule.pair.read_back(schedule.store.start, schedule.store.batches, schedule.store.ranks))
+        elif schedule.outstanding is not None:
+            schedule.write_succeeds()
+        else:
+            return
+    raise DifferenceError("writes never end")

@@ -1,0 +1,83 @@
+"""What the naive model's leader keeps of operations and writes, and what an event must lead to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Rank = tuple[int, int]
+Ack = tuple[int, int, tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class Told:
+    """What a write tells of its causes, and of its records: accepted, released, rejected, timed out, and archived or
+    sent to the dead-letter queue at the limit (PL-702, PM-20 X2, X3)."""
+
+    causes: set[str] = field(default_factory=set)
+    accepted: int = 0
+    released: int = 0
+    rejected: int = 0
+    timed_out: int = 0
+    limited: int = 0
+
+    def add(self, other: Told) -> None:
+        """Both together."""
+        self.causes |= other.causes
+        self.accepted += other.accepted
+        self.released += other.released
+        self.rejected += other.rejected
+        self.timed_out += other.timed_out
+        self.limited += other.limited
+
+    @property
+    def counters(self) -> tuple[int, ...]:
+        """The counters in the order of a write."""
+        return self.accepted, self.released, self.rejected, self.timed_out, self.limited
+
+
+@dataclass(slots=True)
+class Asked:
+    """An acknowledgement, or a released session, that waits for its write. `letters`: offset → cause; `archived`:
+    offset → (cause, delivery count). `limit`, `dlq`: those of its moment (PL-307)."""
+
+    number: int
+    member: str
+    limit: int
+    dlq: bool
+    offsets: set[int] = field(default_factory=set)
+    letters: dict[int, str] = field(default_factory=dict)
+    archived: dict[int, tuple[str, int]] = field(default_factory=dict)
+    types: tuple[int, ...] = ()
+    told: Told = field(default_factory=Told)
+
+
+@dataclass(slots=True)
+class Sent:
+    """The outstanding write."""
+
+    asked: list[Asked]
+    carried: set[int]
+    archiving: set[int]
+    archived: dict[int, int]
+    told: Told
+    progress: tuple[int, int]
+    first: bool = False
+
+
+@dataclass(slots=True)
+class Orders:
+    """What an event must lead to.
+
+    `write`: generation, start offset, delivery complete count, offset → (count, state), SPEO. `wrote`: its causes; its
+    counters, with the greatest and the summed delivery count of what it finishes (PM-20 X4). `letters`: cause → offset
+    → count. `told`: the same, of records archived for good. `ends`: fenced, dropped.
+    """
+
+    replies: dict[int, tuple[str, bool, tuple[int, ...]]] = field(default_factory=dict)
+    write: tuple[int, int, int, dict[int, Rank], int] | None = None
+    wrote: tuple[set[str], tuple[int, ...]] | None = None
+    letters: dict[str, dict[int, int]] = field(default_factory=dict)
+    told: dict[str, dict[int, int]] = field(default_factory=dict)
+    read_back: int | None = None
+    got: dict[int, int] | None = None
+    ends: list[str] = field(default_factory=list)

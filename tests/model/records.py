@@ -1,0 +1,228 @@
+"""The naive model's memory: a dictionary with one entry for each record, and what follows from it.
+
+Written from `docs/spec/partition-leader.md`, and from nothing else: it imports no code of the product. It is slow on
+purpose. Each question is answered by looking at all records again; no count, index or cursor is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = range(5)
+FINISHED = (ACKNOWLEDGED, ARCHIVED)
+CATCH_UP_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The group's settings at the moment of an event (PL-104, PL-1003)."""
+
+    lock_ms: int
+    limit: int
+    locks_max: int
+    renew: bool
+    dlq: bool
+    letters_max: int
+
+    def released(self, count: int) -> int:
+        """What becomes of a record that is given back after so many deliveries (PL-107)."""
+        return released(count, self.limit, self.dlq)
+
+
+def released(count: int, limit: int, dlq: bool) -> int:
+    """T5, T6, T7."""
+    if count < limit:
+        return AVAILABLE
+    return ARCHIVING if dlq else ARCHIVED
+
+
+@dataclass(slots=True)
+class Record:
+    """One record. `goal`: the state it gets when its write is durable; None when nothing is pending. `piece`: first and
+    last offset of what was acquired together with it (PL-235): isolation (PL-240) and PL-225 look at that."""
+
+    state: int
+    count: int
+    piece: tuple[int, int]
+    holder: str = ""
+    lock_end: int = 0
+    goal: int | None = None
+
+    @property
+    def shown(self) -> int:
+        """Its state, or the one it is going to."""
+        return self.state if self.goal is None else self.goal
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it could be acquired."""
+        return self.state == AVAILABLE and self.goal is None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the start offset may pass it (PL-121)."""
+        return self.state in FINISHED and self.goal is None
+
+    @property
+    def is_leaving(self) -> bool:
+        """Finished, or waiting for its letter (PL-915)."""
+        return self.goal is None and self.state in (*FINISHED, ARCHIVING)
+
+    def becomes(self, state: int) -> None:
+        """Take a state for good; nobody holds it."""
+        self.state, self.goal, self.holder, self.lock_end = state, None, "", 0
+
+
+class Records:
+    """What a leader has in flight. `end`: as PL-005. `gap`: PL-606. `letters`: number → offset → delivery count."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.all: dict[int, Record] = {}
+        self.start = start
+        self.end = start
+        self.gap: tuple[int, int] | None = None
+        self.letters: dict[int, dict[int, int]] = {}
+
+    def load(self, start: int, stored: dict[int, tuple[int, int]]) -> None:
+        """PL-606: what the store has, neighbours that are alike as one piece; `stored`: offset → (count, state)."""
+        self.__init__(start)  # type: ignore[misc]  # a fresh memory
+        for first, last, (count, state) in alike(stored):
+            for offset in range(first, last + 1):
+                self.all[offset] = Record(AVAILABLE if state == ACQUIRED else state, count, (first, last))
+        if self.all:
+            self.end = max(self.all)
+            self.shrink_gap(start, self.end)
+
+    # Questions.
+
+    @property
+    def offsets(self) -> list[int]:
+        """All offsets in flight, ascending. Some may lie below the start offset (PL-622)."""
+        return sorted(self.all)
+
+    @property
+    def pieces(self) -> list[tuple[int, int]]:
+        """What was acquired together, ascending."""
+        return sorted({record.piece for record in self.all.values()})
+
+    @property
+    def next_offset(self) -> int:
+        """SPEO."""
+        return self.end + 1 if self.all else self.end
+
+    @property
+    def in_flight(self) -> int:
+        """PL-130."""
+        return self.end - self.start + 1 if self.all else 0
+
+    @property
+    def open_gap(self) -> tuple[int, int] | None:
+        """PL-607."""
+        return self.gap if self.gap is not None and self.all and self.gap[1] == self.end else None
+
+    @property
+    def letters_out(self) -> list[int]:
+        """The offsets of all letters that are not written yet."""
+        return [offset for letter in self.letters.values() for offset in letter]
+
+    def piece_at_or_before(self, offset: int) -> tuple[int, int] | None:
+        """The piece with the greatest first offset that is not above `offset`."""
+        return max((piece for piece in self.pieces if piece[0] <= offset), default=None)
+
+    def next_fetch(self) -> int:
+        """PL-202."""
+        free = [offset for offset, record in self.all.items() if record.is_free and offset >= self.start]
+        gap = self.open_gap
+        candidates = free + ([gap[0]] if gap is not None else [])
+        return min(candidates) if candidates else self.next_offset
+
+    def letters_full(self, rules: Rules) -> bool:
+        """PL-916."""
+        out = self.letters_out
+        return bool(out) and len(out) >= rules.letters_max
+
+    def room(self, rules: Rules) -> int:
+        """How many new offsets may be acquired (PL-131, PL-915, PL-916)."""
+        out = self.letters_out
+        if not out:
+            return rules.locks_max - self.in_flight
+        if self.letters_full(rules):
+            return 0
+        front = min(
+            (offset for offset, record in self.all.items() if offset >= self.start and not record.is_leaving),
+            default=max(self.start, self.next_offset),
+        )
+        gap = self.open_gap
+        if gap is not None:
+            front = min(front, gap[0])
+        return rules.locks_max - (self.next_offset - front - sum(offset >= front for offset in out))
+
+    def can_acquire(self, rules: Rules) -> bool:
+        """PL-131."""
+        return self.room(rules) > 0 or self.next_fetch() != self.end + 1
+
+    def progress(self, committed_only: bool) -> tuple[int, int]:
+        """Start offset by PL-121 … PL-123, and delivery_complete_count by PL-125: with what is committed, or with what
+        is pending counted as if it were."""
+        gap, start, passed = self.open_gap, self.start, False
+        stop = self.end + 1
+        for offset in self.offsets:
+            if offset < self.start:
+                continue
+            record = self.all[offset]
+            if gap is not None and offset > gap[0]:
+                stop = gap[0]
+                break
+            if not (record.is_finished if committed_only else record.shown in FINISHED):
+                stop = offset
+                break
+            passed = True
+        if passed:
+            start = stop
+        return start, self.complete_from(start)
+
+    def complete_from(self, start: int) -> int:
+        """PL-125."""
+        return sum(offset >= start and record.shown in FINISHED for offset, record in self.all.items())
+
+    # Changes.
+
+    def advance(self) -> None:
+        """PL-120."""
+        start, _ = self.progress(committed_only=True)
+        if start > self.start:
+            self.move_start(start)
+
+    def move_start(self, start: int) -> None:
+        """The start offset rises. A piece that lies below it as a whole is forgotten (PL-123, 12.19)."""
+        self.start = start
+        gone = [offset for offset, record in self.all.items() if record.piece[1] < start]
+        for offset in gone:
+            del self.all[offset]
+        if not self.all:
+            self.gap = None
+            if gone or self.end < start:
+                self.end = start
+
+    def shrink_gap(self, lowest: int, end: int) -> None:
+        """PL-608: the lowest offset from `lowest` on that is in no piece; without one the window is dropped."""
+        holes = [offset for offset in range(lowest, end + 1) if offset not in self.all]
+        self.gap = (holes[0], end) if holes else None
+
+    def take_away(self, first: int, last: int) -> list[int]:
+        """What is Available in these offsets, or released and not written yet, is gone from the log (T16, T17)."""
+        gone = [offset for offset, record in self.all.items() if first <= offset <= last and record.shown == AVAILABLE]
+        for offset in gone:
+            self.all[offset].becomes(ARCHIVED)
+        return gone
+
+
+def alike(values: dict[int, tuple[int, int]]) -> list[tuple[int, int, tuple[int, int]]]:
+    """Neighbours with one value: (first, last, value)."""
+    found: list[tuple[int, int, tuple[int, int]]] = []
+    for offset in sorted(values):
+        if found and found[-1][1] + 1 == offset and found[-1][2] == values[offset]:
+            found[-1] = (found[-1][0], offset, values[offset])
+        else:
+            found.append((offset, offset, values[offset]))
+    return found

@@ -1,0 +1,372 @@
+"""One history of a share-partition, drawn from a seed: what happens to it, in which order, and what gets lost.
+
+Clients fetch, acknowledge, repeat themselves and go; locks run out; writes fail, are late, or nobody knows; leaders
+change; the log grows, is trimmed and loses batches; letters wait. After each step the pair is compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from random import Random
+from typing import Final, NamedTuple
+
+from tests.model.fetching import Read
+from tests.model.leader import ACCEPT, GAP, REJECT, RELEASE, RENEW
+from tests.model.orders import Ack, Orders
+from tests.model.pair import DifferenceError, Pair
+from tests.model.post import Post
+from tests.model.records import ACQUIRED, ARCHIVING, FINISHED, Rules, alike
+from tests.model.store import Store, Write
+from tests.model.topic import Found, TopicLog
+
+LOCK_MS: Final = 1_000
+MEMBERS: Final = ("A", "B", "C")
+#: Offsets between what is stored as finished and the log's end; a fuller log gets no more.
+AHEAD_MAX: Final = 60
+TRACE_LINES: Final = 40
+KINDS: Final = [ACCEPT] * 8 + [RELEASE] * 4 + [REJECT] * 4 + [RENEW] * 2 + [GAP] * 2
+Done = dict[int, tuple[int, ...]]
+
+
+class Fetch(NamedTuple):
+    """A fetch that has the fetch lock, and what its read brought."""
+
+    read: Read
+    found: Found
+    committed: bool
+
+
+class Schedule:
+    """`seen`: how often what happened."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        self.seen: Counter[str] = Counter()
+        self.trace: deque[str] = deque(maxlen=TRACE_LINES)
+        self.log = TopicLog()
+        self.now = 1_000
+        self.committed = self.rng.random() < 0.5
+        self.squeeze_at = self.rng.choice((2, 64))
+        self.rules = self.draw_rules()
+        self.log.append(self.rng.randint(1, 8))
+        self.store = Store(0)
+        self.number = 0
+        self.accepted: dict[int, set[int]] = {}  # by operation: what its members believe is done once it is answered
+        self.said: deque[tuple[str, list[Ack]]] = deque(maxlen=6)
+        self.late: list[Write] = []
+        self.steps = 0
+        self.pair = Pair(0, self.rules, self.squeeze_at)
+        self.lead(resolved=self.rng.random() < 0.3)
+        self.actions: list[tuple[int, Callable[[], None]]] = [
+            (8, self.produce), (3, self.end_transaction), (16, self.fetch), (4, self.end_fetch),
+            (20, self.acknowledge), (3, self.acknowledge_anything), (2, self.repeat), (3, self.close_session),
+            (10, self.pass_time), (20, self.write_succeeds), (3, self.write_fails), (4, self.write_unanswered),
+            (3, self.late_write), (6, self.read_back), (6, self.letters), (2, self.log_start), (2, self.compact),
+            (1, self.change_rules), (1, self.fail_over), (1, self.retire),
+        ]  # fmt: skip
+        self.weights = [weight for weight, _ in self.actions]
+
+    def run(self, steps: int) -> None:
+        """So many steps, or a few more."""
+        while self.steps + self.pair.steps < steps:
+            _, action = self.rng.choices(self.actions, self.weights)[0]
+            action()
+            if self.pair.model.status == "gone":
+                self.seen["dropped"] += 1
+                self.lead()
+        self.steps += self.pair.steps
+        self.pair.steps = 0
+
+    def draw_rules(self) -> Rules:
+        rng = self.rng
+        return Rules(
+            LOCK_MS, rng.choice((2, 3, 5, 10)), rng.choice((5, 5, 20, 100)), rng.random() < 0.9,
+            rng.random() < 0.6, rng.choice((3, 10, 5_000)),
+        )  # fmt: skip
+
+    # Leaders.
+
+    def lead(self, resolved: bool = False) -> None:
+        """A new object: what is stored is all that it knows."""
+        self.steps += self.pair.steps
+        generation = self.pair.model.generation + 1  # or a higher leader epoch (PL-602)
+        self.store.read(generation)
+        self.pair = Pair(generation, self.rules, self.squeeze_at)
+        self.pair.trace = self.trace.append
+        self.pair.now = self.now
+        self.outstanding: Write | None = None
+        self.fetching: Fetch | None = None
+        self.post = Post()
+        self.post.drops = self.rng.random() < 0.3
+        self.accepted.clear()
+        self.seen["letters resumed"] += sum(state == ARCHIVING for _, state in self.store.ranks.values())
+        self.note(self.pair.load(self.store.start, self.store.batches, self.store.ranks, resolved))
+        self.seen["gaps"] += self.pair.model.records.gap is not None
+
+    def note(self, orders: Orders) -> None:
+        """Carry out what both have ordered."""
+        if orders.write is not None:
+            if self.outstanding is not None:
+                raise DifferenceError("a second write leaves while one is outstanding (PL-705)")
+            self.outstanding = orders.write
+        for letter in self.pair.letters:
+            self.post.add(letter, self.now)
+            self.seen["letters"] += sum(last - first + 1 for first, last, _ in letter.ranges)
+        for number, (error, _, _) in orders.replies.items():
+            self.seen[f"answered {error}"] += 1
+            self.check_durable(self.accepted.pop(number, set()) if error == "NONE" else set())
+        if orders.ends == ["fenced"]:
+            self.postponed()
+
+    def check_durable(self, accepted: set[int]) -> None:
+        """PL-1209, INV-4: what was answered is stored, whatever happens to this leader now."""
+        for offset in accepted:
+            stored = self.store.ranks.get(offset, (0, 0))[1] in FINISHED
+            if not stored and offset >= max(self.store.start, self.log.start):
+                raise DifferenceError(f"{offset} was accepted and answered NONE, and is not stored (PL-1209)")
+
+    def fail_over(self) -> None:
+        """Leadership is lost. An outstanding write has landed, lands too late, or never does."""
+        if self.rng.random() < 0.5:
+            return
+        fate = self.rng.choice(("landed", "late", "never"))
+        if self.outstanding is not None:
+            self.seen[f"fail-over, write {fate}"] += 1
+            if fate == "landed":
+                self.store.write(self.outstanding)
+            elif fate == "late":
+                self.late.append(self.outstanding)
+        self.seen["fail-overs"] += 1
+        if self.rng.random() < 0.5:
+            self.note(self.pair.drop())  # else the process was killed
+        else:
+            self.lead()
+
+    def retire(self) -> None:
+        """The group's last session ended here (PL-523)."""
+        if self.rng.random() < 0.3:
+            self.note(self.pair.retire())
+
+    def postponed(self) -> None:
+        self.seen["retiring"] += 1
+        for number, spans in self.post.leave().items():
+            self.note(self.pair.letters_postponed(number, spans))
+
+    def change_rules(self) -> None:
+        self.rules = self.pair.rules = self.draw_rules()
+        self.committed = self.rng.random() < 0.5
+        self.note(self.pair.settings_changed())
+
+    # The log.
+
+    def produce(self) -> None:
+        if self.log.end - self.store.start > AHEAD_MAX:
+            return
+        producer = self.rng.choice((-1, -1, 1, 2)) if self.rng.random() < 0.7 else -1
+        self.log.append(self.rng.randint(1, 8), self.rng.choice((0, 0, 0, 2)), producer)
+
+    def end_transaction(self) -> None:
+        self.log.end_transaction(self.rng.choice((1, 2)), self.rng.random() < 0.5)
+
+    def log_start(self) -> None:
+        if self.rng.random() < 0.5:
+            self.log.move_start(self.log.start + self.rng.randint(1, 12))
+            self.note(self.pair.log_start(self.log.start))
+            self.seen["log starts"] += 1
+
+    def compact(self) -> None:
+        self.log.compact(self.rng.randrange(100))
+        if self.rng.random() < 0.2 and self.log.end - self.store.start <= AHEAD_MAX:
+            self.log.raise_end(self.rng.randint(1, 5))
+
+    # Consumers.
+
+    def fetch(self) -> None:
+        rng = self.rng
+        if self.fetching is not None:
+            return
+        budget = rng.randint(1, 20)
+        wanted = self.pair.lock(budget)
+        if wanted is None:
+            self.seen["fetches parked"] += 1
+            return
+        found = self.log.read(wanted[0], rng.randint(1, 6), self.committed)
+        batches = [(one.base_offset, one.last_offset) for one in found.batches]
+        if rng.random() < 0.1:
+            budget = rng.randint(0, budget)  # other share-partitions of the request have used it (PL-204)
+        read = Read(
+            rng.choice(MEMBERS), rng.random() < 0.5, rng.randint(1, 10), budget, wanted[0], batches, found.hidden
+        )  # fmt: skip
+        self.fetching = Fetch(read, found, self.committed)
+        if rng.random() < 0.8:
+            self.end_fetch()
+
+    def end_fetch(self) -> None:
+        """The read has ended, perhaps long after it began."""
+        if self.fetching is None:
+            return
+        fetch, self.fetching = self.fetching, None
+        read, found = fetch.read, fetch.found
+        if read.offset < self.log.start:
+            self.note(self.pair.log_start(self.log.start))
+        elif found.batches:
+            orders = self.pair.acquire(read, found.batches, found.aborted, fetch.committed)
+            self.note(orders)
+            self.seen["acquired"] += len(orders.got or ())
+            self.seen["hidden"] += len(found.hidden)
+            return
+        elif read.offset < self.log.end and not self.log.has_records_from(read.offset):
+            self.note(self.pair.hole(read.offset, self.log.end))
+            self.seen["holes"] += 1
+        self.pair.unlock()
+
+    def ask(self, member: str, acks: list[Ack]) -> None:
+        self.number += 1
+        self.said.append((member, acks))
+        records = self.pair.model.records
+        self.accepted[self.number] = {
+            offset
+            for first, last, types in acks
+            for offset in range(first, last + 1)
+            if (types[0] if len(types) == 1 else types[offset - first]) == ACCEPT
+            and (offset < records.start or offset in records.all)  # not those of a hole (PL-405)
+        }
+        self.note(self.pair.acknowledge(self.number, member, acks))
+
+    def types(self, size: int) -> tuple[int, ...]:
+        if self.rng.random() < 0.6:
+            return (self.rng.choice(KINDS),)
+        return tuple(self.rng.choices(KINDS, k=size))
+
+    def held(self, member: str) -> list[tuple[int, int]]:
+        """The stretches of offsets that a member holds."""
+        held = {
+            offset: (0, 0)
+            for offset, record in self.pair.model.records.all.items()
+            if record.holder == member and record.state == ACQUIRED and record.goal is None
+        }
+        return [(first, last) for first, last, _ in alike(held)]
+
+    def acknowledge(self) -> None:
+        """What a member holds, or parts of it."""
+        rng, member = self.rng, self.rng.choice(MEMBERS)
+        acks: list[Ack] = []
+        for first, last in self.held(member):
+            if rng.random() < 0.7:
+                low = first if rng.random() < 0.5 else rng.randint(first, last)
+                high = last if rng.random() < 0.5 else rng.randint(low, last)
+                acks.append((low, high, self.types(high - low + 1)))
+        if acks:
+            self.ask(member, acks)
+
+    def acknowledge_anything(self) -> None:
+        """What nobody gave to this member, perhaps."""
+        rng = self.rng
+        acks: list[Ack] = []
+        first = rng.randint(max(0, self.pair.model.records.start - 5), self.pair.model.records.next_offset + 3)
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            last = first + rng.choice((0, 0, 1, 4, 9))
+            acks.append((first, last, self.types(last - first + 1)))
+            first = last + rng.randint(1, 4)
+        self.ask(rng.choice(MEMBERS), acks)
+
+    def repeat(self) -> None:
+        """The reply was lost: the same again."""
+        if self.said:
+            self.seen["repeated"] += 1
+            self.ask(*self.rng.choice(self.said))
+
+    def close_session(self) -> None:
+        self.number += 1
+        member = self.rng.choice(MEMBERS)
+        only = None
+        if self.rng.random() < 0.3:  # what one answer acquired (PL-505); some was acquired again since
+            held = {at: one.count for at, one in self.pair.model.records.all.items() if one.holder == member}
+            only = {at: count - (self.rng.random() < 0.1) for at, count in held.items()}
+        self.note(self.pair.release(self.number, member, only))
+
+    # Time.
+
+    def pass_time(self) -> None:
+        due = self.pair.core.next_deadline()
+        if due is not None and self.rng.random() < 0.4:
+            self.now = max(self.now, due)
+        else:
+            self.now += self.rng.choice((1, 100, 400, 999, 1_001, 2_500, 6_000))
+        self.pair.now = self.now
+        if due is not None and due <= self.now and self.rng.random() < 0.7:
+            self.note(self.pair.tick())
+            after = self.pair.core.next_deadline()
+            if after is not None and after <= self.now:
+                raise DifferenceError("a deadline that stays due would make the host spin")
+
+    # The store.
+
+    def taken(self) -> Write | None:
+        """The outstanding write, which is answered now, or not."""
+        write, self.outstanding = self.outstanding, None
+        return write
+
+    def write_succeeds(self) -> None:
+        write = self.taken()
+        if write is None:
+            return
+        if self.store.write(write):
+            self.note(self.pair.persisted())
+        else:
+            self.note(self.pair.failed("FENCED_LEADER_EPOCH", False))
+
+    def write_fails(self) -> None:
+        """It was refused: it is not stored, and never will be."""
+        if self.taken() is not None:
+            error = self.rng.choice(
+                ["COORDINATOR_NOT_AVAILABLE"] * 12 + ["FENCED_STATE_EPOCH", "GROUP_ID_NOT_FOUND", "FENCED_LEADER_EPOCH"]
+            )
+            self.seen[f"write {error}"] += 1
+            self.note(self.pair.failed(error, False))
+
+    def write_unanswered(self) -> None:
+        """Nobody knows: it is stored, will be later, or never."""
+        write = self.taken()
+        if write is None:
+            return
+        fate = self.rng.choice(("landed", "late", "never"))
+        self.seen[f"write unanswered, {fate}"] += 1
+        if fate == "landed":
+            self.store.write(write)
+        elif fate == "late":
+            self.late.append(write)
+        self.note(self.pair.failed("REQUEST_TIMED_OUT", True))
+
+    def late_write(self) -> None:
+        if self.late:
+            taken = self.store.write(self.late.pop(self.rng.randrange(len(self.late))))
+            self.seen["late write stored" if taken else "late write fenced"] += 1
+
+    def read_back(self) -> None:
+        if not self.pair.model.unknown:
+            return
+        if self.rng.random() < 0.1:
+            self.seen["read-back failed"] += 1
+            self.note(self.pair.read_back_failed())
+            return
+        self.store.read(self.pair.model.generation)
+        self.seen["read-back"] += 1
+        self.note(self.pair.read_back(self.store.start, self.store.batches, self.store.ranks))
+
+    # Letters.
+
+    def letters(self) -> None:
+        """A round of the post. Often the queue is down for long."""
+        rng = self.rng
+        if rng.random() < 0.05:
+            self.post.look_again(self.now)
+        queue = rng.choice(("up", "up", "down", "down", "down", "refusing", "off" if rng.random() < 0.1 else "down"))
+        ended = self.post.round(self.now, queue, rng.random(), rng.choice((0, 0, 2)))
+        self.seen[f"letters over, queue {queue}"] += len(ended)
+        for number, spans in ended.items():
+            self.note(self.pair.letters_done(number, spans))
+        if self.pair.model.status == "retiring":
+            for number, spans in self.post.leave().items():
+                self.note(self.pair.letters_postponed(number, spans))

@@ -1,0 +1,60 @@
+"""What the share coordinator has stored: the product's state batches beside one rank for each offset (SC-104, PL-706).
+
+A fresh leader is made of both after each write: what the stored state replays to is compared, too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip932.state_batches import StateBatch, merge_into
+from tests.model.orders import Rank
+from tests.model.pair import DifferenceError, Pair
+from tests.model.records import Rules, alike
+
+#: A write: generation, start offset, delivery complete count, offset → (count, state), SPEO.
+Write = tuple[int, int, int, dict[int, Rank], int]
+RULES: Final = Rules(lock_ms=1_000, limit=5, locks_max=100, renew=True, dlq=False, letters_max=5_000)
+
+
+class Store:
+    """`generation`: the highest that wrote or read; lower ones are fenced (PL-602)."""
+
+    def __init__(self, start: int) -> None:
+        self.generation = 0
+        self.start = start
+        self.complete = 0
+        self.ranks: dict[int, Rank] = {}
+        self.batches: list[StateBatch] = []
+
+    def write(self, write: Write) -> bool:
+        """Take a write, unless it is fenced; whether it was taken."""
+        generation, start, complete, states, _ = write
+        if generation < self.generation:
+            return False
+        self.generation = generation
+        if start >= self.start:
+            self.complete = max(self.complete, complete) if start == self.start else complete
+        self.start = max(self.start, start)
+        batches = [StateBatch(first, last, state, count) for first, last, (count, state) in alike(states)]
+        self.batches = merge_into(self.batches, batches, self.start)
+        for offset, rank in states.items():
+            self.ranks[offset] = max(self.ranks.get(offset, (-1, -1)), rank)
+        self.ranks = {offset: rank for offset, rank in self.ranks.items() if offset >= self.start}
+        self.compare()
+        return True
+
+    def read(self, generation: int) -> None:
+        """A leader has read it: older generations are fenced from now on."""
+        self.generation = max(self.generation, generation)
+
+    def compare(self) -> None:
+        """Both agree, and so do leaders made of them."""
+        found = {
+            offset: (count, state)
+            for first, last, state, count, _ in self.batches
+            for offset in range(first, last + 1)
+        }  # fmt: skip
+        if found != self.ranks:
+            raise DifferenceError(f"stored: product {found}, model {self.ranks}")
+        Pair(1, RULES, 64).load(self.start, self.batches, self.ranks, False)

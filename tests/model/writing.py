@@ -1,0 +1,289 @@
+"""The naive model of a leader's writes: what is sent, and what each outcome means (§7, PL-412, PL-414, PL-631)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tests.model.orders import Asked, Orders, Rank, Sent, Told
+from tests.model.records import (
+    ACQUIRED,
+    ARCHIVED,
+    ARCHIVING,
+    AVAILABLE,
+    FINISHED,
+    Records,
+    Rules,
+    released,
+)
+
+RETIRE_MS = 15_000
+#: Share-partition errors that let it go at once, or after what is queued (PL-630, PL-631).
+STOPS = {"FENCED_LEADER_EPOCH"}
+RETIRES = {"FENCED_STATE_EPOCH", "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION", "INVALID_REQUEST"}
+#: What the client sees of them (PL-731).
+SEEN = {
+    "FENCED_LEADER_EPOCH": "NOT_LEADER_OR_FOLLOWER",
+    "FENCED_STATE_EPOCH": "NOT_LEADER_OR_FOLLOWER",
+    "INVALID_REQUEST": "UNKNOWN_SERVER_ERROR",
+    "REQUEST_TIMED_OUT": "UNKNOWN_SERVER_ERROR",
+    "NOT_COORDINATOR": "COORDINATOR_NOT_AVAILABLE",
+}
+
+
+class Writing:
+    """One share-partition object. `status`: initializing, active, retiring, gone."""
+
+    def __init__(self, generation: int, rules: Rules) -> None:
+        self.generation = generation
+        self.rules = rules
+        self.records = Records()
+        self.status = "initializing"
+        self.now = 0
+        self.queue: list[Asked] = []
+        self.sent: Sent | None = None
+        self.unknown: list[Asked] = []
+        self.dirty: set[int] = set()
+        self.dirty_archiving: set[int] = set()
+        self.dirty_archived: dict[int, int] = {}
+        self.dirty_told = Told()
+        self.urgent = False
+        self.written: tuple[int, int] | None = None
+        self.confirmed = 0
+        self.unsettled: int | None = None
+        self.until = 0
+        self.given_up: dict[int, str] = {}
+        self.orders = Orders()
+
+    @property
+    def standing(self) -> tuple[int, int]:
+        """The start offset and count that hold now."""
+        return self.records.start, self.records.complete_from(self.records.start)
+
+    def activate(self) -> None:
+        self.status = "active"
+        waiting = {  # PL-611, PL-910
+            offset: "delivery count exceeded" if record.count >= self.rules.limit else "client reject"
+            for offset, record in self.records.all.items()
+            if record.state == ARCHIVING
+        }
+        self.send_letters(waiting)
+
+    # Writing (§7).
+
+    def write(self, first: bool = False) -> None:
+        """PL-703 … PL-705, PL-621."""
+        records = self.records
+        start, complete = records.progress(committed_only=False)
+        carried = {offset for offset in self.dirty if offset >= records.start}
+        self.sent = Sent(
+            self.queue, carried, self.dirty_archiving, self.dirty_archived, self.dirty_told, (start, complete), first
+        )
+        ranks = {
+            offset: (records.all[offset].count, records.all[offset].shown)
+            for offset in carried.union(*(asked.offsets for asked in self.queue))
+            if offset >= records.start and offset in records.all and records.all[offset].shown != ACQUIRED
+        }
+        states = {offset: rank for offset, rank in ranks.items() if offset >= start}
+        told = Told()
+        for one in [self.dirty_told, *(asked.told for asked in self.queue)]:
+            told.add(one)
+        finished = [count for count, state in ranks.values() if state in FINISHED]
+        causes = {"init"} if first else told.causes or {"cold"}
+        self.orders.wrote = (causes, (*told.counters, max(finished, default=0), sum(finished)))
+        self.orders.write = (self.generation, start, complete, states, records.next_offset)
+        self.queue, self.dirty, self.dirty_archiving, self.dirty_archived = [], set(), set(), {}
+        self.dirty_told = Told()
+        self.urgent, self.unsettled = False, None
+
+    def persisted(self) -> None:
+        sent, self.sent = self.sent, None
+        assert sent is not None
+        self.written = sent.progress
+        self.confirmed = max(self.confirmed, sent.progress[0])
+        if sent.first:
+            self.activate()
+            return
+        letters = dict.fromkeys(sent.archiving, "delivery count exceeded")
+        for asked in sent.asked:
+            for offset in asked.offsets:
+                record = self.records.all.get(offset)
+                if record is not None and record.goal is not None:
+                    record.becomes(record.goal)
+            self.orders.replies[asked.number] = ("NONE", True, asked.types)
+            self.given_up |= dict.fromkeys([*asked.archived, *asked.letters], asked.member)
+            self.tell(asked.archived)
+            letters |= asked.letters
+        self.tell({offset: ("delivery_limit", count) for offset, count in sent.archived.items()})
+        self.send_letters(letters)
+
+    def tell(self, archived: dict[int, tuple[str, int]]) -> None:
+        """PL-810."""
+        for offset, (cause, count) in archived.items():
+            self.orders.told.setdefault(cause, {})[offset] = count
+
+    def send_letters(self, letters: dict[int, str]) -> None:
+        """PL-904, PL-905: what is Archiving for certain, and not below the start offset."""
+        for offset, cause in letters.items():
+            record = self.records.all.get(offset)
+            if offset < self.records.start or record is None or record.goal is not None:
+                continue
+            if record.state == ARCHIVING:
+                self.orders.letters.setdefault(cause, {})[offset] = record.count
+
+    def letters_sent(self, number: int, cause: str) -> None:
+        """The number under which the letters of a cause went out."""
+        self.records.letters[number] = dict(self.orders.letters[cause])
+
+    def letters_done(self, number: int, offsets: Iterable[int] | None) -> None:
+        """T15."""
+        done = self.letters_back(number, offsets)
+        for offset in done:
+            record = self.records.all.get(offset)
+            if record is not None:
+                assert record.state in (ARCHIVING, ARCHIVED)
+                record.becomes(ARCHIVED)
+        if done:
+            self.note(done, "dlq")
+            self.urgent = True
+
+    def letters_back(self, number: int, offsets: Iterable[int] | None) -> set[int]:
+        """These are waited for no more."""
+        letter = self.records.letters.pop(number, {})
+        done = set(letter) if offsets is None else set(letter) & set(offsets)
+        left = {offset: count for offset, count in letter.items() if offset not in done}
+        if left:
+            self.records.letters[number] = left
+        return done
+
+    def failed(self, error: str, unknown: bool) -> None:
+        """PL-414, PL-630, PL-707."""
+        sent, self.sent = self.sent, None
+        assert sent is not None
+        seen = SEEN.get(error, error)
+        if sent.first:
+            self.status = "gone"
+            self.orders.ends += ["fenced", "dropped"]
+            return
+        fences = error.startswith("FENCED")
+        if error in STOPS:
+            self.sent = sent
+            self.stop()
+            return
+        self.orders.replies |= {asked.number: (seen, True, ()) for asked in sent.asked}
+        self.dirty |= sent.carried
+        self.dirty_archiving |= sent.archiving
+        self.dirty_archived |= sent.archived
+        self.dirty_told.add(sent.told)
+        if error in RETIRES and (sent.asked or fences):
+            self.retire()
+            self.roll_back(sent.asked)
+        elif unknown and sent.asked and self.status == "active":
+            self.generation += 1
+            self.unknown = sent.asked
+            self.orders.read_back = self.generation
+        else:
+            self.roll_back(sent.asked)
+
+    def read_back(self, start: int, stored: dict[int, Rank]) -> None:
+        """PL-707: what is stored decides; what is not stored rolls back."""
+        asked, self.unknown = self.unknown, []
+        self.confirmed = max(self.confirmed, start)
+        letters: dict[int, str] = {}
+        for one in asked:
+            for offset in one.offsets:
+                self.settle(offset, one, start, stored.get(offset, (-1, -1)), letters)
+        for one in asked:
+            self.tell({offset: what for offset, what in one.archived.items() if self.is_archived(offset)})
+        self.roll_back(asked)
+        self.send_letters(letters)
+
+    def settle(self, offset: int, asked: Asked, start: int, rank: Rank, letters: dict[int, str]) -> None:
+        record = self.records.all.get(offset)
+        if record is None or record.goal is None:
+            return
+        if offset < start or rank == (record.count, record.goal):
+            record.becomes(record.goal)
+        elif rank > (record.count, record.goal):
+            record.count = rank[0]
+            record.becomes(ARCHIVED if rank[1] == AVAILABLE and offset < self.records.start else rank[1])
+        else:
+            return
+        if record.state == ARCHIVING:
+            over = "delivery count exceeded" if record.count >= asked.limit else "client reject"
+            letters[offset] = asked.letters.get(offset, over)
+
+    def is_archived(self, offset: int) -> bool:
+        record = self.records.all.get(offset)
+        passed = offset < self.records.start or record is None
+        return passed or (record is not None and record.state == ARCHIVED and record.goal is None)
+
+    def roll_back(self, asked: Iterable[Asked]) -> None:
+        """T19, PL-307, PL-414."""
+        for one in asked:
+            for offset in sorted(one.offsets):
+                record = self.records.all.get(offset)
+                if record is None or record.goal is None:
+                    continue
+                if offset >= self.records.start and record.lock_end > self.now:
+                    record.goal = None
+                    continue
+                record.becomes(ARCHIVED if offset < self.records.start else released(record.count, one.limit, one.dlq))
+                if self.status == "active":
+                    self.changed_back(offset, record.state, record.count)
+
+    def note(self, offsets: Iterable[int], cause: str) -> None:
+        """The next write carries these (PL-621)."""
+        self.dirty.update(offsets)
+        self.dirty_told.causes.add(cause)
+
+    def changed_back(self, offset: int, state: int, count: int) -> None:
+        self.note([offset], "cold")
+        if offset < self.records.start or state == AVAILABLE:
+            return
+        self.given_up[offset] = ""
+        if state == ARCHIVING:
+            self.dirty_archiving.add(offset)
+            self.urgent = True
+        else:
+            self.dirty_archived[offset] = count
+            self.dirty_told.limited += 1
+
+    def read_back_failed(self) -> None:
+        asked, self.unknown = self.unknown, []
+        self.retire()
+        self.roll_back(asked)
+
+    # The end (PL-631).
+
+    def retire(self) -> None:
+        if self.status != "active":
+            return
+        self.status, self.until = "retiring", self.now + RETIRE_MS
+        asked, self.unknown = self.unknown, []
+        self.roll_back(asked)
+        self.orders.ends.append("fenced")
+
+    def let_go(self) -> None:
+        """The group's last session ended here (PL-523)."""
+        if self.status == "active":
+            self.urgent |= self.confirmed < self.records.start
+            self.retire()
+        elif self.status == "initializing":
+            self.stop()
+
+    def tick(self) -> None:
+        if self.status == "retiring" and self.now >= self.until:
+            self.stop()
+
+    def stop(self) -> None:
+        asked = [*(self.sent.asked if self.sent else ()), *self.queue]
+        self.orders.replies |= {one.number: ("NOT_LEADER_OR_FOLLOWER", False, ()) for one in asked}
+        self.sent, self.queue, self.unknown = None, [], []
+        if self.status != "retiring":
+            self.orders.ends.append("fenced")
+        self.finish()
+
+    def finish(self) -> None:
+        self.status = "gone"
+        self.records.letters.clear()
+        self.orders.ends.append("dropped")

@@ -1,0 +1,215 @@
+"""A group on three processes, one for each role, and the changes of it that are interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from kip932 import errors
+from kip932.api.v1 import alter_share_group_offsets_pb2 as alter_pb
+from kip932.api.v1 import delete_groups_pb2 as groups_pb
+from kip932.api.v1 import delete_share_group_offsets_pb2 as offsets_pb
+from kip932.api.v1 import group_coordinator_service_pb2 as service_pb
+from kip932.api.v1.common_pb2 import StringList
+from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest
+from kip932.ids import SharePartitionKey, shard_index
+from kip932.rpc.transport import TransportError, service_methods
+from shard_runtime.ownership.placement import (
+    ROLE_GROUP_COORDINATOR,
+    ROLE_PARTITION_LEADER,
+    ROLE_SHARE_COORDINATOR,
+)
+from sharegroups import NewTopic
+from sharegroups.aio import Admin, Producer
+from tests.scenarios.crashes.stored import Stored, stored
+from tests.simulation.process import PORT
+from tests.simulation.world import ProcessShape, Shape, World
+
+GROUPS, STATES, LEADER = "g", "s", "l"
+SHAPE: Final = Shape(
+    (
+        ProcessShape(GROUPS, frozenset({ROLE_GROUP_COORDINATOR})),
+        ProcessShape(STATES, frozenset({ROLE_SHARE_COORDINATOR})),
+        ProcessShape(LEADER, frozenset({ROLE_PARTITION_LEADER})),
+    ),
+    flags={"group.share.initialize.retry.interval.ms": "6000", "persister.operation.timeout.ms": "4000"},
+)
+#: How long a share coordinator is away: longer than a call to it is repeated.
+AWAY_S: Final = 6
+#: What a client does again: the coordinator has just gone, or is not there yet.
+AGAIN: Final = {
+    errors.CoordinatorLoadInProgressError.code,
+    errors.CoordinatorNotAvailableError.code,
+    errors.NotCoordinatorError.code,
+}
+_GONE: Final = {errors.UnknownMemberIdError.code, errors.GroupIdNotFoundError.code}
+_METHODS: Final = service_methods(service_pb.DESCRIPTOR.services_by_name["GroupCoordinatorService"])
+_TRIES: Final = 30
+_RECORDS: Final = 10
+
+
+class Stage:
+    """The cluster, its topics t and u of two partitions each, and the group that is changed."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.group = ""
+        self.names: dict[bytes, str] = {}
+        self._transport = world.transport("admin")
+        self._epoch = 0
+
+    async def prepare(self) -> None:
+        """Start everything and fill the topics."""
+        await self.world.open()
+        async with asyncio.TaskGroup() as starting:
+            for each in self.world.shape.processes:
+                starting.create_task(self.world.start(each.name))
+        await self.world.settled()
+        settings = {"bootstrap.servers": f"{LEADER}:{PORT}"}
+        admin = Admin(settings, transport=self.world.transport("maker"))
+        assert set((await admin.create_topics([NewTopic("t", 2), NewTopic("u", 2)])).values()) == {None}
+        await admin.close()
+        producer = Producer(settings, transport=self.world.transport("producer"))
+        for number in range(_RECORDS):
+            for partition in (0, 1):
+                await producer.send("t", b"%d" % number, partition=partition)
+        await producer.close()
+        await self.world.settled()
+        topics = self.world.processes[GROUPS].node.metadata.image.topics
+        self.names = {topic.topic_id: name for name, topic in topics.items()}
+        self.group = self._group(next(key for key, name in self.names.items() if name == "t"))
+
+    def _group(self, topic_id: bytes) -> str:
+        """A group whose partitions of t have their state in different shards of the share coordinator."""
+        shards = int(self.world.flags_of(self.world.shape.processes[0])["share.coordinator.state.topic.num.partitions"])
+        for number in range(100):
+            group = f"grp{number}"
+            if len({shard_index(SharePartitionKey(group, topic_id, index).text, shards) for index in (0, 1)}) == 2:
+                return group
+        raise AssertionError("no group has its state in two shards")
+
+    def stored(self) -> Stored:
+        """What lies in the store now."""
+        return stored(self.world.store.master.data, self.names)
+
+    async def _call(self, name: str, request: Any) -> Any:
+        """One RPC; None when the coordinator has gone."""
+        try:
+            return await self._transport.call(f"{GROUPS}:{PORT}", _METHODS[name], request, 20.0)
+        except TransportError as error:
+            if not error.retriable:
+                raise
+            return None
+
+    # ---- what is done to the group; the error code that the caller sees, one of AGAIN for no answer
+
+    async def delete_group(self) -> int:
+        answer = await self._call("DeleteGroups", groups_pb.DeleteGroupsRequest(groups_names=[self.group]))
+        code = _NO_ANSWER if answer is None else int(answer.results[0].error_code)
+        return 0 if code == errors.GroupIdNotFoundError.code else code
+
+    async def delete_offsets(self) -> int:
+        request = offsets_pb.DeleteShareGroupOffsetsRequest(group_id=self.group)
+        request.topics.SetInParent()
+        request.topics.values.add(topic_name="t")
+        answer = await self._call("DeleteShareGroupOffsets", request)
+        if answer is None:
+            return _NO_ANSWER
+        codes = {int(topic.error_code) for topic in answer.responses} - {errors.UnknownTopicOrPartitionError.code}
+        return int(answer.error_code) or max(codes, default=0)
+
+    async def alter(self) -> int:
+        request = alter_pb.AlterShareGroupOffsetsRequest(group_id=self.group)
+        request.topics.SetInParent()
+        topic = request.topics.values.add(topic_name="t")
+        for index, start in ((0, 7), (1, 9)):
+            topic.partitions.add(partition_index=index, start_offset=start)
+        answer = await self._call("AlterShareGroupOffsets", request)
+        if answer is None:
+            return _NO_ANSWER
+        codes = {int(part.error_code) for found in answer.responses for part in found.partitions}
+        return int(answer.error_code) or max(codes, default=0)
+
+    async def join(self) -> int:
+        """One heartbeat of the only member, and the initialisation that it orders."""
+        return await self._beat("t")
+
+    async def _beat(self, *topics: str) -> int:
+        """One heartbeat; a join with these topics if it is the first one, or the member is not known."""
+        request = ShareGroupHeartbeatRequest(group_id=self.group, member_id="m", member_epoch=self._epoch)
+        if self._epoch == 0:
+            request.subscribed_topic_names.CopyFrom(StringList(values=topics))
+        answer = await self._call("ShareGroupHeartbeat", request)
+        code = _NO_ANSWER if answer is None else int(answer.error_code)
+        if code == 0:
+            self._epoch = answer.member_epoch
+        elif code in _GONE:
+            self._epoch = 0
+        return code
+
+    async def beat_until_initialized(self, *topics: str) -> None:
+        """The member beats until every partition of its topics is initialised, and then twice more, so that it has
+        them."""
+        left = 2
+        for _ in range(_TRIES):
+            code = await self._beat(*topics)
+            assert code in {0, *AGAIN, *_GONE}, code
+            group = self.stored().groups.get(self.group)
+            done = group is not None and all(group.initialized.get(topic) == (0, 1) for topic in topics)
+            left -= done and code == 0
+            if left < 0:
+                return
+            await asyncio.sleep(0.2 if done else 1)
+        raise AssertionError(f"after {_TRIES} heartbeats: {self.stored()}")
+
+    async def leave(self) -> None:
+        """The member leaves."""
+        self._epoch = -1
+        assert await self._beat() == 0
+        self._epoch = 0
+
+    async def used(self) -> None:
+        """A member joins, its partitions are initialised, and it leaves."""
+        await self.beat_until_initialized("t", "u")
+        await self.leave()
+
+
+_NO_ANSWER: Final = errors.CoordinatorNotAvailableError.code
+
+
+class Story(NamedTuple):
+    """Who is there before; the command; the places that it passes; and what ends it without a repeated command: time,
+    and a heartbeat of whoever uses the group next."""
+
+    before: Callable[[Stage], Awaitable[None]]
+    command: Callable[[Stage], Awaitable[int]]
+    places: tuple[str, ...]
+    goes_on: Callable[[Stage], Awaitable[None]]
+
+
+async def _nothing(_stage: Stage) -> None:
+    """A topic that nobody has subscribed to, or a change that ends by itself."""
+
+
+async def _joined(stage: Stage) -> None:
+    await stage.beat_until_initialized("t")
+
+
+_GROUP: Final = ("before group append", "after group append")
+_SHARE: Final = ("before share append", "after share append")
+#: A call about two partitions, whose state lies in two shards.
+_BOTH: Final = ("before share append", "between share appends", "after share append")
+_DELETE, _INITIALIZE = "DeleteShareGroupState", "InitializeShareGroupState"
+
+
+def _call(name: str, *appends: str) -> tuple[str, ...]:
+    return (f"before {name}", *appends, f"after {name}")
+
+
+STORIES: Final[Mapping[str, Story]] = {
+    "delete group": Story(Stage.used, Stage.delete_group, (*_GROUP, *_call(_DELETE, *_BOTH), *_GROUP), _nothing),
+    "delete offsets": Story(Stage.used, Stage.delete_offsets, (*_GROUP, *_call(_DELETE, *_BOTH), *_GROUP), _nothing),
+    "alter": Story(Stage.used, Stage.alter, (*_GROUP, *_call(_INITIALIZE, *_BOTH), *_GROUP), Stage.used),
+    "initialise": Story(_nothing, Stage.join, (*_GROUP, *(2 * _call(_INITIALIZE, *_SHARE)), *_GROUP), _joined),
+}

@@ -1,0 +1,93 @@
+"""What administrators asked of groups: the only causes for which state of a topic that exists goes, or begins anew."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Final, NamedTuple
+
+from tests.simulation.history import Administered, FaultStruck, History, Share
+
+DELETE_GROUP: Final = "DeleteGroups"
+DELETE_OFFSETS: Final = "DeleteShareGroupOffsets"
+ALTER: Final = "AlterShareGroupOffsets"
+CHANGES: Final = frozenset({DELETE_GROUP, DELETE_OFFSETS, ALTER})
+#: Answers that say for certain that nothing was done, unless an earlier try of the same call was taken and its answer
+#: lost, for which it takes a fault.
+_REFUSALS: Final = frozenset(
+    {"NON_EMPTY_GROUP", "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION", "OFFSET_OUT_OF_RANGE"}
+)
+
+
+class Altered(NamedTuple):
+    """An alteration of one partition: what was asked, by topic name."""
+
+    group_id: str
+    topic: str
+    partition: int
+    start_offset: int
+
+    def share(self, topic_id: str) -> Share:
+        """The share-partition, for one id of the topic's name."""
+        return Share(self.group_id, topic_id, self.partition)
+
+
+def altered(event: Administered) -> Altered:
+    """What an AlterShareGroupOffsets of a history asked for."""
+    place, _, start = event.detail.partition(" ")
+    topic, _, partition = place.rpartition("/")
+    return Altered(event.target, topic, int(partition), int(start))
+
+
+class TopicNames:
+    """Names of topics by id, and the ids that a name has had."""
+
+    def __init__(self, history: History) -> None:
+        self.of: dict[str, str] = {}
+        self.ids: dict[str, list[str]] = defaultdict(list)
+        for event in history.of(Administered):
+            if event.call == "CreateTopics" and event.detail and event.detail not in self.of:
+                self.of[event.detail] = event.target
+                self.ids[event.target].append(event.detail)
+
+
+class Changes:
+    """Changes of groups that may have been done, each at any time since it was asked for.
+
+    Names stand for topics, for a name may change its meaning while a call is under way.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._names = TopicNames(history)
+        self._groups: dict[str, int] = {}
+        self._topics: dict[tuple[str, str], int] = {}
+        self._starts: dict[tuple[str, str, int], list[tuple[int, int]]] = defaultdict(list)
+        fault_ms = next((event.at_ms for event in history.of(FaultStruck)), None)
+        for event in history.of(Administered):
+            certain = event.error in _REFUSALS and (fault_ms is None or event.at_ms < fault_ms)
+            if event.call in CHANGES and not certain:
+                self._note(event)
+
+    def deletes(self, share: Share, at_ms: int) -> bool:
+        """Whether the state may be deleted by then: with its group, or with the group's offsets of its topic."""
+        topic = self._names.of.get(share.topic_id, "")
+        since = (self._groups.get(share.group_id), self._topics.get((share.group_id, topic)))
+        return any(asked_ms is not None and asked_ms <= at_ms for asked_ms in since)
+
+    def starts(self, share: Share, at_ms: int) -> set[int]:
+        """The start offsets that the state may have been given by then."""
+        found = self._starts.get((share.group_id, self._names.of.get(share.topic_id, ""), share.partition), ())
+        return {start for asked_ms, start in found if asked_ms <= at_ms}
+
+    def touches(self, share: Share, at_ms: int) -> bool:
+        """Whether the state may have been deleted or set anew by then."""
+        return self.deletes(share, at_ms) or bool(self.starts(share, at_ms))
+
+    def _note(self, event: Administered) -> None:
+        if event.call == DELETE_GROUP:
+            self._groups[event.target] = min(event.asked_ms, self._groups.get(event.target, event.asked_ms))
+        elif event.call == DELETE_OFFSETS:
+            key = (event.target, event.detail)
+            self._topics[key] = min(event.asked_ms, self._topics.get(key, event.asked_ms))
+        else:
+            asked = altered(event)
+            self._starts[asked[:3]].append((event.asked_ms, asked.start_offset))

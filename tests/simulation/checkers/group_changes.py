@@ -1,0 +1,220 @@
+"""GC-93, GC-98, GC-103, INV-12: a change of a group that was confirmed is done, wholly, and nothing undoes it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tests.simulation.checkers import Violation
+from tests.simulation.checkers.causes import ALTER, CHANGES, DELETE_GROUP, TopicNames, altered
+from tests.simulation.checkers.reading import doomed, numbered
+from tests.simulation.checkers.state_epochs import FAIL_OVER
+from tests.simulation.coordinator_events import GroupDecided
+from tests.simulation.final import Final
+from tests.simulation.history import (
+    Administered,
+    FaultStruck,
+    GroupLooked,
+    GroupSeen,
+    HeartbeatAnswered,
+    History,
+    Share,
+    StateAnswered,
+)
+
+
+class ConfirmedChanges:
+    """When a deletion is answered NONE, the state that its group had before it was asked is deleted, all of it or that
+    of the topic; when an alteration is, the state has been initialised with that offset at an epoch it never had."""
+
+    rules: tuple[str, ...] = ("GC-93", "GC-98", "GC-103")
+
+    def check(self, history: History, final: Final) -> Iterator[Violation]:
+        """States as they begin and go, and the answers of administrators' calls."""
+        del final
+        states = _States(history)
+        for _, event in numbered(history, StateAnswered, Administered, FaultStruck):
+            if isinstance(event, FaultStruck):
+                states.lost = states.lost or event.fault.startswith(FAIL_OVER)
+            elif isinstance(event, StateAnswered):
+                states.note(event)
+            elif event.call in CHANGES and event.error == "":
+                yield from states.altered(event) if event.call == ALTER else states.deleted(event)
+
+
+class _States:
+    """By share-partition: the Initialize of the state that exists, and all that succeeded. `lost`: the store may have
+    lost a tail, and with it a deletion or an initialisation that somebody had heard of."""
+
+    def __init__(self, history: History) -> None:
+        self.lost = False
+        self._names = TopicNames(history)
+        self._doomed = doomed(history)
+        self._alive: dict[Share, StateAnswered] = {}
+        self._begun: dict[Share, list[StateAnswered]] = defaultdict(list)
+
+    def note(self, event: StateAnswered) -> None:
+        """A state began, or went."""
+        if event.code == 0 and event.call == "Initialize":
+            self._alive[event.share] = event
+            self._begun[event.share].append(event)
+        elif event.code == 0 and event.call == "Delete":
+            self._alive.pop(event.share, None)
+
+    def deleted(self, event: Administered) -> Iterator[Violation]:
+        """A group, or its offsets of a topic, were deleted. Of topics that may be deleted nothing is promised."""
+        rule = "GC-93" if event.call == DELETE_GROUP else "GC-98"
+        for share, begun in self._alive.items():
+            meant = event.call == DELETE_GROUP or self._names.of.get(share.topic_id) == event.detail
+            if share.group_id != event.target or not meant or share.topic_id in self._doomed:
+                continue
+            if begun.at_ms < event.asked_ms and not self.lost:
+                sentence = (
+                    f"{event.call} {event.target} {event.detail} was answered NONE at {event.at_ms}, though the state "
+                    f"of {share}, which began at {begun.at_ms}, was not deleted"
+                )
+                yield Violation(rule, sentence, (begun, event))
+
+    def altered(self, event: Administered) -> Iterator[Violation]:
+        """A start offset was altered. An earlier try of the same call may have been the one that was taken."""
+        asked = altered(event)
+        topic_ids = self._names.ids[asked.topic]
+        if self.lost or any(topic_id in self._doomed for topic_id in topic_ids):
+            return
+        found = [each for topic_id in topic_ids for each in self._begun[asked.share(topic_id)]]
+        before = max((each.state_epoch for each in found if each.at_ms < event.asked_ms), default=-1)
+        since = [each for each in found if each.at_ms >= event.asked_ms]
+        if not any(each.start_offset == asked.start_offset and each.state_epoch > before for each in since):
+            sentence = (
+                f"{event.call} {event.target} {event.detail} was answered NONE at {event.at_ms}, though nothing was "
+                f"initialised there at an epoch above {before} since {event.asked_ms}"
+            )
+            yield Violation("GC-103", sentence, (*found[-1:], event))
+
+
+class DeletedGroups:
+    """A group is deleted only without members. One whose deletion was confirmed is not there, unless it was made again
+    since; then it has a higher epoch than any that was seen before, and so has each of its members."""
+
+    rules: tuple[str, ...] = ("GC-93", "INV-12")
+
+    def check(self, history: History, final: Final) -> Iterator[Violation]:
+        """Groups as they are made and go, what was seen of them, and what their members were told."""
+        del final
+        groups: dict[str, _Group] = defaultdict(_Group)
+        lost = False
+        kinds = (GroupDecided, Administered, GroupLooked, GroupSeen, HeartbeatAnswered, FaultStruck)
+        for position, event in numbered(history, *kinds):
+            if isinstance(event, FaultStruck):
+                lost = lost or event.fault.startswith(FAIL_OVER)
+            elif isinstance(event, Administered):
+                if event.call == DELETE_GROUP and event.error == "":
+                    groups[event.target].gone = (position, event)
+            elif isinstance(event, GroupDecided):
+                yield from groups[event.group_id].decided(position, event, lost)
+            elif isinstance(event, GroupLooked):
+                yield from groups[event.group_id].looked(event, lost)
+            elif isinstance(event, GroupSeen):
+                groups[event.group_id].highest = max(groups[event.group_id].highest, event.group_epoch)
+            elif event.code == 0:
+                yield from groups[event.group_id].beaten(event, lost)
+
+
+class _Group:
+    """`gone`: the last confirmed deletion. `highest`: the highest epoch that was confirmed by now, `kept`: by the time
+    when it was deleted last, `made`: when it was last made."""
+
+    def __init__(self) -> None:
+        self.gone: tuple[int, Administered] | None = None
+        self.highest = 0
+        self._kept: tuple[int, int] = (0, 0)
+        self._made: tuple[int, GroupDecided] | None = None
+
+    def decided(self, position: int, event: GroupDecided, lost: bool) -> Iterator[Violation]:
+        """It is made, or it goes."""
+        if not event.made:
+            self._kept = (position, self.highest)
+            if event.members:
+                sentence = f"group {event.group_id} was deleted at {event.at_ms} though it had {event.members} members"
+                yield Violation("GC-93", sentence, (event,))
+            return
+        self._made = (position, event)
+        if event.epoch <= self._kept[1] and not lost:
+            yield Violation(
+                "INV-12",
+                f"group {event.group_id} was made again at epoch {event.epoch}, though it had {self._kept[1]} before",
+                (event,),
+            )
+
+    def beaten(self, event: HeartbeatAnswered, lost: bool) -> Iterator[Violation]:
+        """A member was told its epoch."""
+        if event.asked > self._kept[0] and 0 < event.member_epoch <= self._kept[1] and not lost:
+            yield Violation(
+                "INV-12",
+                f"{event.member_id} joined {event.group_id} at epoch {event.member_epoch}, though a deleted group of "
+                f"this id had {self._kept[1]}",
+                (event,),
+            )
+        self.highest = max(self.highest, event.member_epoch)
+
+    def looked(self, event: GroupLooked, lost: bool) -> Iterator[Violation]:
+        """Somebody was told whether it is there."""
+        if self.gone is None or not event.there or event.asked < self.gone[0] or lost:
+            return
+        deletion = self.gone[1]
+        if self._made is None or self._made[1].at_ms < deletion.asked_ms:
+            yield Violation(
+                "GC-93",
+                f"{event.call} shows {event.group_id} at {event.at_ms}, though it was deleted at {deletion.at_ms} and "
+                "nobody made it since",
+                (deletion, event),
+            )
+
+
+class ChangesEnd:
+    """At rest no change of a group is under way, and none is half done: a group's lists and the state that exists
+    agree, whoever serves them. An interrupted deletion waits for an initialisation of unknown outcome (OP-6)."""
+
+    rules: tuple[str, ...] = ("GC-107", "GC-108", "INV-13")
+
+    def check(self, history: History, final: Final) -> Iterator[Violation]:
+        """The groups at the end, and behind a restart."""
+        lost = any(event.fault.startswith(FAIL_OVER) for event in history.of(FaultStruck))
+        for group_id, group in final.groups.items():
+            if group.under_way:
+                yield Violation("GC-108", f"{group.under_way} of group {group_id} is under way for ever")
+            elif group.changing and not group.initializing and not group.members:
+                yield Violation("GC-107", f"the deletion of {list(group.deleting)} of group {group_id} never ended")
+        if final.served and not lost:
+            yield from _halves(final)
+        if final.replayed or final.groups_replayed:
+            yield from _replayed(final)
+
+
+def _halves(final: Final) -> Iterator[Violation]:
+    """State without a group that knows of it, and what a group takes for initialised without state."""
+    existing = {topic_id for topic_id, _ in final.logs}
+    listed: set[Share] = set()
+    for group_id, group in final.groups.items():
+        for topic_id, partition in group.initialized:
+            share = Share(group_id, topic_id, partition)
+            listed.add(share)
+            if share not in final.served and topic_id in existing:
+                yield Violation("GC-107", f"group {group_id} takes {share} for initialised, and it has no state")
+        listed.update(Share(group_id, topic_id, partition) for topic_id, partition, *_ in group.initializing)
+    for share, state in final.served.items():
+        owner = final.groups.get(share.group_id)
+        if share not in listed and share.topic_id in existing and not (owner and share.topic_id in owner.deleting):
+            known = "its group does not know of it" if owner is not None else "its group does not exist"
+            yield Violation("GC-107", f"there is state of {share}, and {known}", (state,))
+
+
+def _replayed(final: Final) -> Iterator[Violation]:
+    for group_id in sorted(final.groups.keys() | final.groups_replayed.keys()):
+        before, after = final.groups.get(group_id), final.groups_replayed.get(group_id)
+        if before is None or after is None or _lists(before) != _lists(after):
+            yield Violation("INV-13", f"group {group_id} was {before} and is {after} after a restart")
+
+
+def _lists(group: object) -> tuple[object, ...]:
+    return tuple(getattr(group, name) for name in ("initialized", "initializing", "deleting", "dropping"))

@@ -1,0 +1,73 @@
+"""CM-44, INV-2, INV-19: of a transaction all records are seen or none, of an aborted one none, and none stays open.
+
+The logs themselves say what became of each record: the store's entries are read, not the services.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tests.simulation.checkers import Violation
+from tests.simulation.checkers.reading import doomed, offsets
+from tests.simulation.final import Final as FinalState
+from tests.simulation.history import Acquired, Administered, Delivered, History
+from tests.simulation.transaction_events import TransactionEnded
+from tests.simulation.workload.cast import ISOLATION_LEVEL
+from tests.simulation.workload.transacting import ABORTED, COMMITTED
+
+_COMMITTED_ONLY: Final = f"{ISOLATION_LEVEL}=read_committed"
+
+
+class Transactions:
+    """Over all partitions and leaders; what is hidden is hidden from the groups that read committed records."""
+
+    rules: tuple[str, ...] = ("CM-44", "INV-2", "INV-19")
+
+    def check(self, history: History, final: FinalState) -> Iterator[Violation]:
+        """What the logs hold of each transaction; what groups were given of it; what nobody ended."""
+        yield from self._atomic(history, final)
+        yield from self._hidden(history, final)
+        for partition, values in sorted(final.open.items()):
+            yield Violation("INV-19", f"a transaction is still open in {partition}: it holds {sorted(values)}")
+
+    @staticmethod
+    def _atomic(history: History, final: FinalState) -> Iterator[Violation]:
+        gone = doomed(history)
+        kept = {value for (topic, _), found in final.values.items() if topic not in gone for value in found.values()}
+        hidden = {value for found in final.hidden.values() for value in found.values()}
+        for event in history.of(TransactionEnded):
+            seen, unseen = kept.intersection(event.values), hidden.intersection(event.values)
+            if seen and unseen:
+                yield Violation(
+                    "CM-44",
+                    f"of a transaction of {event.name}, {sorted(seen)} are committed and {sorted(unseen)} aborted",
+                    (event,),
+                )
+            if event.outcome == COMMITTED and unseen:
+                yield Violation("CM-44", f"{event.name} was told that {sorted(unseen)} are committed", (event,))
+            if event.outcome == ABORTED and seen:
+                yield Violation("CM-44", f"{event.name} was told that {sorted(seen)} are aborted", (event,))
+
+    @staticmethod
+    def _hidden(history: History, final: FinalState) -> Iterator[Violation]:
+        aborted = {value for found in final.hidden.values() for value in found.values()}
+        groups = {each.target for each in history.of(Administered) if each.detail == _COMMITTED_ONLY and not each.error}
+        for event in history.of(Acquired, Delivered):
+            if isinstance(event, Delivered):
+                if event.value in aborted and event.group_id in groups:
+                    yield Violation(
+                        "INV-2", f"{event.member_id} was given {event.value!r} of an aborted transaction", (event,)
+                    )
+                continue
+            if event.share.group_id not in groups:
+                continue
+            found = final.hidden.get((event.share.topic_id, event.share.partition), {})
+            for offset in offsets(event.first_offset, event.last_offset) if found else ():
+                if offset in found:
+                    yield Violation(
+                        "INV-2",
+                        f"{event.member_id} acquired {event.share} {offset}, {found[offset]!r} of an aborted "
+                        "transaction",
+                        (event,),
+                    )

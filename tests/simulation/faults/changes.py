@@ -1,0 +1,64 @@
+"""What befalls a cluster in the midst of a change of a group, between its first write and its last."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final, Self
+
+from tests.simulation.faults.processes import back, kill, resume
+from tests.simulation.faults.spans import away
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Shape, World
+
+#: A change that has not begun by then is waited for no longer.
+_WAITS_S: Final = 4.0
+#: From the decision of its first write: that write, the calls to the share coordinators, the last write.
+_DELAYS_MS: Final = (0, 1, 2, 4, 6, 10, 20)
+
+
+@dataclass(frozen=True)
+class AmidChange:
+    """SIGKILL or SIGSTOP a moment after a coordinator began a change (`deletion`: one that deletes state): its own
+    process, or another one (`other`: which of them; −1: none)."""
+
+    deletion: bool
+    killed: bool
+    other: int
+    delay_ms: int
+    ms: int
+
+    @classmethod
+    def draw(cls, rng: Random, shape: Shape) -> Self:
+        """Any process of the cluster; the coordinator itself half of the time."""
+        other = rng.randrange(len(shape.processes)) if rng.random() < 0.5 else -1
+        return cls(rng.random() < 0.7, rng.random() < 0.6, other, rng.choice(_DELAYS_MS), away(rng))
+
+    async def strike(self, world: World) -> None:
+        """Wait for a change, strike, mend it."""
+        try:
+            async with asyncio.timeout(_WAITS_S):
+                name = await world.change_begun(deletion=self.deletion)
+        except TimeoutError:
+            return
+        await asyncio.sleep(self.delay_ms / 1000)
+        others = [each.name for each in world.shape.processes if each.name != name]
+        if self.other >= 0 and others:
+            name = others[self.other % len(others)]
+        if self.killed:
+            await kill(world, name)
+            await back(world, name, self.ms, knows_dead=True)
+        elif name in world.processes:
+            world.pause(name)
+            try:
+                await asyncio.sleep(self.ms / 1000)
+            finally:
+                resume(world, name)
+
+    def __str__(self) -> str:
+        whose = "its coordinator" if self.other < 0 else f"another process, {self.other}"
+        kind = "a deletion" if self.deletion else "a change"
+        what = "is killed" if self.killed else "stands still"
+        return f"{self.delay_ms} ms into {kind} of a group {whose} {what} for {self.ms} ms"

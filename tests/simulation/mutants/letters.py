@@ -1,0 +1,99 @@
+"""Planted bugs in the way of dead letters: the simulator finds them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.mutants.mutant import Edit, Mutant
+
+_POST: Final = "partition_leader.dead_letters.post"
+
+LETTERS: Final = (
+    Mutant(
+        "letter-lost-as-in-kafka",
+        "a letter that cannot be written is given up, and its record archived",
+        ("INV-18",),
+        (
+            Edit(
+                _POST,
+                "        if failure.reason in GIVEN_UP or self._drops(box, failure, letters.attempts):\n",
+                "        if True:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "letters-not-resumed",
+        "a new leader does not go on with the letters that its predecessor left",
+        ("INV-18", "INV-19", "INV-1", "INV-9", "INV-17"),
+        (
+            Edit(
+                "partition_leader.share.core.partition_state",
+                "stored_letters(self.window, self.settings)",
+                "()",
+            ),
+        ),
+    ),
+    Mutant(
+        "letters-left-count-as-written",
+        "a share-partition that retires archives the letters that it leaves to its successor",
+        ("INV-18",),
+        (
+            Edit(
+                "partition_leader.share.core.share_partition",
+                "        self._state.dead_letters.postpone(event.dead_letter_id, event.spans)\n",
+                "        self._dlq_done(events.DlqDone(event.dead_letter_id, event.spans))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "letter-answer-not-read",
+        "what another node answers to letters is taken for success",
+        ("INV-18",),
+        (
+            Edit(
+                "partition_leader.dead_letters.carriers",
+                "                        load.answer.set_result(answers[load.partition])\n",
+                "                        load.answer.set_result(None)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "letter-names-the-batch",
+        "every letter of a stretch names the first offset of it",
+        ("INV-18",),
+        (
+            Edit(
+                "partition_leader.dead_letters.preparing",
+                "        return letter(self._origin, offset, count, cause, now_ms=now_ms)\n",
+                "        return letter(self._origin, stretch.first, count, cause, now_ms=now_ms)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "letter-without-headers",
+        "a copy leaves out the headers of its record",
+        ("INV-2", "INV-18"),
+        (
+            Edit(
+                "partition_leader.dead_letters.letter_codec",
+                "        record.headers.extend(header for header in source.record.headers if not "
+                "header.key.startswith(PREFIX))\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "letters-hold-locks",
+        "records on their way to the dead-letter queue count against the record locks",
+        ("PL-915",),
+        (
+            Edit(
+                "partition_leader.share.core.dead_letters",
+                "        return settings.max_record_locks - (window.next_offset - self._front - "
+                "(self.waiting - self._passed))\n",
+                "        return settings.max_record_locks - window.in_flight\n",
+            ),
+        ),
+        tests=("tests/unit/partition_leader/share/core/test_dead_letters.py",),
+    ),
+)

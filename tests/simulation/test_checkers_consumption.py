@@ -1,0 +1,57 @@
+"""The checker of retention that follows the groups: bad histories are found, their nearest neighbours pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.checkers.consumption import OnlyConsumed
+from tests.simulation.history import Administered
+from tests.simulation.leader_events import Consumed
+from tests.simulation.made import TOPIC, Made, found
+
+#: A group in the state epoch in which it was when the leader asked.
+ASKED = (("g", 2),)
+
+
+def moved(now: tuple[tuple[str, int, int], ...], asked: tuple[tuple[str, int], ...] = ASKED, to: int = 10) -> Made:
+    made = Made()
+    made.add(Consumed, 1, TOPIC, 0, to, asked, now)
+    return made
+
+
+@pytest.mark.rule("INV-1")
+@pytest.mark.parametrize(
+    ("now", "asked"),
+    [
+        pytest.param((("g", 2, 9),), ASKED, id="not finished"),
+        pytest.param((("g", 2, -1),), ASKED, id="not begun"),
+        pytest.param((("f", 3, 50), ("g", 2, 9)), (("f", 3), *ASKED), id="the slower of two"),
+        pytest.param((("g", -1, -1),), (("g", -1),), id="state for other partitions alone"),
+    ],
+)
+def test_what_a_known_group_has_not_finished_must_stay(
+    now: tuple[tuple[str, int, int], ...], asked: tuple[tuple[str, int], ...]
+) -> None:
+    assert found(OnlyConsumed(), moved(now, asked)) == ["INV-1"]
+
+
+@pytest.mark.parametrize(
+    ("now", "asked"),
+    [
+        pytest.param((("g", 2, 10),), ASKED, id="finished"),
+        pytest.param((("g", 3, 5),), ASKED, id="reset meanwhile"),
+        pytest.param((("g", 2, 5),), (), id="made meanwhile"),
+        pytest.param((("g", 2, 5),), (("g", -1),), id="its state was initialised meanwhile"),
+        pytest.param((), ASKED, id="deleted meanwhile"),
+    ],
+)
+def test_what_is_finished_or_came_about_meanwhile_may_go(
+    now: tuple[tuple[str, int, int], ...], asked: tuple[tuple[str, int], ...]
+) -> None:
+    assert not found(OnlyConsumed(), moved(now, asked))
+
+
+def test_of_a_topic_that_is_being_deleted_nothing_is_promised() -> None:
+    made = moved((("g", 2, 9),))
+    made.add(Administered, "DeleteTopics", "t", TOPIC, "", 0)
+    assert not found(OnlyConsumed(), made)

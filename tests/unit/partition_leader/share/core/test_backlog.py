@@ -1,0 +1,65 @@
+"""What a group has still to do in a share-partition: counted against a recount, offset by offset."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip932.ids import STATE_ACKNOWLEDGED, STATE_ARCHIVED, STATE_AVAILABLE
+from kip932.state_batches import StateBatch
+from partition_leader.share.core import events as ev
+from partition_leader.share.core.backlog import Backlog
+from tests.unit.partition_leader.share.core.bench import LOCK_MS, Bench
+
+ACCEPT, RELEASE, REJECT = 1, 2, 3
+
+
+def counted(bench: Bench, end: int, holes: frozenset[int] = frozenset()) -> Backlog:
+    found = bench.core.backlog(end, lambda first: sum(first <= hole < end for hole in holes))
+    assert found is not None
+    return found
+
+
+@pytest.mark.rule("PL-827")
+def test_what_members_hold_and_what_waits() -> None:
+    bench = Bench(log=[(0, 9), (10, 19)])
+    assert counted(bench, 20) == (0, 20, 0)
+    assert bench.fetch("M", max_records=10) == [(0, 9, 1)]
+    assert counted(bench, 20) == (10, 10, 0)
+    bench.ack("M", (0, 1, ACCEPT), (2, 3, RELEASE), (4, 4, REJECT))
+    assert counted(bench, 20) == (10, 10, 0), "until the write is confirmed"
+    bench.persisted()
+    assert counted(bench, 20) == (5, 12, 2)
+    assert counted(bench, 25, frozenset({11, 22})) == (5, 15, 2)
+    bench.pass_time(LOCK_MS)
+    while bench.writes:
+        bench.persisted()
+    assert counted(bench, 20) == (0, 17, 2)
+    assert bench.core.overview() == bench.core.overview()
+
+
+@pytest.mark.rule("PL-827")
+def test_a_batch_that_the_start_offset_cuts_counts_from_there_on() -> None:
+    bench = Bench(log=[(0, 9)])
+    bench.fetch("M")
+    assert counted(bench, 10) == (10, 0, 0)
+    bench.do(ev.LogStartMoved(4))
+    assert counted(bench, 10) == (6, 0, 4)
+    assert bench.acked("M", (4, 9, ACCEPT)) is None
+    assert counted(bench, 10) == (0, 0, 10)
+
+
+@pytest.mark.rule("PL-827")
+def test_what_the_store_said_nothing_about_waits_unless_the_log_has_it_not() -> None:
+    stored = (
+        StateBatch(5, 6, STATE_ACKNOWLEDGED, 1),
+        StateBatch(10, 10, STATE_AVAILABLE, 3),
+        StateBatch(12, 12, STATE_ARCHIVED, 5),
+    )
+    bench = Bench(0, batches=stored, log=[(0, 12)])
+    assert counted(bench, 13) == (0, 5 + 3 + 1 + 1, 0)
+    assert counted(bench, 20, frozenset({3, 4, 15})) == (0, 5 + 3 + 1 + 1 + 7 - 3, 0)
+
+
+def test_one_that_is_not_active_counts_nothing() -> None:
+    bench = Bench(-1, resolved=True)
+    assert bench.core.backlog(10, lambda first: 0) is None

@@ -1,0 +1,156 @@
+"""A leader looks after the transactions that stay open in its logs: whom it asks, when, and what it writes then."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from kip932.errors import CoordinatorNotAvailableError
+from kip932.ids import TopicIdPartition
+from partition_leader.topic_log.core.transactions import LATE_MS, OpenTransaction
+from partition_leader.transaction_sweep import ASK_AGAIN_MS, ASKED_MAX, TOLD_MAX, TransactionSweep
+from tests.support.clocks import HandClock
+from tests.support.virtual_time import virtual
+from transaction_coordinator.core.transaction import Fate, Identity
+
+P, Q = TopicIdPartition(b"p" * 16, 0), TopicIdPartition(b"p" * 16, 1)
+
+
+class Leader:
+    """Logs with open transactions, the markers that they get, and the records that tell what becomes of them."""
+
+    def __init__(self, *partitions: TopicIdPartition) -> None:
+        self.clock = HandClock()
+        self.written: list[tuple[TopicIdPartition, int, bool]] = []
+        self.asked: list[tuple[str, Identity]] = []
+        self.fate: tuple[Fate, int] | CoordinatorNotAvailableError = Fate.WAITS, 60_000
+        self.logs = {partition: _Log(self, partition) for partition in partitions}
+        self.sweeper = TransactionSweep(self, self, self.clock)  # type: ignore[arg-type]
+
+    def led(self) -> dict[TopicIdPartition, Any]:
+        return {partition: SimpleNamespace(log=log) for partition, log in self.logs.items()}
+
+    def log(self, partition: TopicIdPartition) -> Any:
+        return self.logs[partition]
+
+    async def look_after(self, transactional_id: str, identity: Identity) -> tuple[Fate, int]:
+        self.asked.append((transactional_id, identity))
+        if isinstance(self.fate, CoordinatorNotAvailableError):
+            raise self.fate
+        return self.fate
+
+    async def sweep(self, later_ms: int = 1_000) -> int:
+        """One sweep, a second after the one before; how many records it asked for."""
+        self.clock.ms += later_ms
+        self.asked.clear()
+        await self.sweeper.sweep()
+        return len(self.asked)
+
+
+class _Log:
+    def __init__(self, leader: Leader, partition: TopicIdPartition) -> None:
+        self.open: list[OpenTransaction] = []
+        self.transactions = self
+        self._leader, self._partition = leader, partition
+
+    async def end(self, producer_id: int, epoch: int, *, commit: bool) -> None:
+        del epoch
+        self._leader.written.append((self._partition, producer_id, commit))
+        self.open = [one for one in self.open if one.producer_id != producer_id]
+
+
+def opened(producer_id: int, epoch: int = 0, begun_ms: int = 0) -> OpenTransaction:
+    return OpenTransaction(producer_id, epoch, 0, f"tx{producer_id}", begun_ms, begun_ms)
+
+
+@pytest.mark.rule("CM-155")
+@virtual
+async def test_what_is_open_twice_is_asked_for_and_then_seldom() -> None:
+    leader = Leader(P, Q)
+    leader.logs[P].open = leader.logs[Q].open = [opened(1)]
+    assert await leader.sweep() == 0
+    assert await leader.sweep() == 1, "one record for both partitions"
+    assert [await leader.sweep() for _ in range(5)] == [0, 0, 0, 0, 1]
+    leader.fate = Fate.WAITS, 1_500
+    assert await leader.sweep(ASK_AGAIN_MS) == 1
+    assert [await leader.sweep(), await leader.sweep()] == [0, 1], "its time-out comes first"
+    assert leader.written == []
+
+
+@pytest.mark.rule("CM-155", "CM-156")
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_was_decided_gets_its_marker_in_every_log(commit: bool) -> None:
+    @virtual
+    async def played() -> None:
+        leader = Leader(P, Q)
+        leader.logs[P].open, leader.logs[Q].open = [opened(1), opened(2)], [opened(1)]
+        await leader.sweep()
+        leader.fate = (Fate.COMMITTED if commit else Fate.ABORTED), 0
+        await leader.sweep()
+        assert sorted(leader.written) == [(P, 1, commit), (P, 2, commit), (Q, 1, commit)]
+        assert await leader.sweep(ASK_AGAIN_MS) == 0
+
+    played()
+
+
+@pytest.mark.rule("CM-155")
+@virtual
+async def test_a_store_that_does_not_answer_is_asked_again_later() -> None:
+    leader = Leader(P)
+    leader.logs[P].open = [opened(1)]
+    leader.fate = CoordinatorNotAvailableError("away")
+    await leader.sweep()
+    assert await leader.sweep() == 1
+    assert await leader.sweep() == 0
+    leader.fate = Fate.ABORTED, 0
+    assert await leader.sweep(ASK_AGAIN_MS) == 1
+    assert leader.written == [(P, 1, False)]
+
+
+@pytest.mark.rule("CM-155", "CM-62")
+@virtual
+async def test_a_sweep_asks_for_a_bounded_number_and_comes_to_all() -> None:
+    leader = Leader(P)
+    leader.logs[P].open = [opened(number) for number in range(1, 2 * ASKED_MAX + 1)]
+    await leader.sweep()
+    assert await leader.sweep() == ASKED_MAX
+    first = set(leader.asked)
+    assert await leader.sweep() == ASKED_MAX
+    assert len(first | set(leader.asked)) == 2 * ASKED_MAX
+
+
+@pytest.mark.rule("CM-159")
+@virtual
+async def test_what_is_open_for_long_is_told_by_name_and_again_when_that_has_doubled() -> None:
+    leader = Leader(P, Q)
+    begun_ms = leader.clock.wall_ms()
+    for log in leader.logs.values():
+        log.open = [opened(1, 4, begun_ms)]
+    told: list[tuple[int, object]] = []
+    for second in range(1, 125):
+        with capture_logs() as lines:
+            await leader.sweep()
+        told += [(second, line) for line in lines if "open for long" in line["event"]]
+    assert [second for second, _ in told] == [30, 60, 120]
+    line: Any = told[0][1]
+    assert (line["transactional_id"], line["producer_epoch"], line["open_s"]) == ("tx1", 4, 30)
+    assert (line["partitions"], line["such_as"]) == (2, [P.text, Q.text])
+
+
+@pytest.mark.rule("CM-159")
+@virtual
+async def test_of_many_the_longest_are_told_by_name_and_the_others_counted() -> None:
+    leader = Leader(P)
+    begun_ms = leader.clock.wall_ms()
+    leader.logs[P].open = [opened(number, 0, begun_ms - number) for number in range(1, TOLD_MAX + 4)]
+    with capture_logs() as lines:
+        await leader.sweep(LATE_MS)
+    names = [line["transactional_id"] for line in lines if line["event"].startswith("a transaction")]
+    assert names == [f"tx{number}" for number in range(TOLD_MAX + 3, 3, -1)]
+    assert [line["transactions"] for line in lines if line["event"].startswith("more")] == [3]
+    with capture_logs() as lines:
+        await leader.sweep()
+    assert lines == []

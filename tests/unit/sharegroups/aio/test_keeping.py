@@ -1,0 +1,247 @@
+"""Locks that are kept alive in the background, and jobs that are told when one could not be kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from kip932.errors import FencedMemberEpochError, InvalidRecordStateError, KafkaError, NetworkError
+from sharegroups.errors import IllegalStateError
+from sharegroups.messages import AcknowledgeType, Message, TopicIdPartition
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce
+
+ONE = EXPLICIT | {"share.acquire.mode": "record_limit", "max.poll.records": 1}
+
+
+@pytest.mark.rule("CL-94", "CL-95")
+@on_fake_cluster()
+async def test_a_record_stays_in_hand_for_many_locks_while_others_are_polled(fake: FakeCluster) -> None:
+    produce(fake, 2)
+    heard: list[set[int]] = []
+    async with consumer(fake, **ONE) as c:
+        c.set_acknowledgement_commit_callback(lambda offsets, _: heard.extend(offsets.values()))
+        c.subscribe(["t"])
+        (long,) = await c.poll(5)
+        async with c.keep_alive(long) as kept:
+            (short,) = await c.poll(5)
+            c.acknowledge(short)
+            for _ in range(100):
+                assert (await c.poll(1)).is_empty()
+            assert fake.states("t") == {0: "acquired", 1: "acknowledged"}
+            assert heard == [{1}], "renewals are no outcome of the application's"
+            c.acknowledge(long)
+            assert list((await c.commit_sync()).values()) == [None]
+            assert not kept.lost
+            kept.check()
+    assert fake.states("t") == {0: "acknowledged", 1: "acknowledged"}
+
+
+@pytest.mark.rule("CL-94")
+@on_fake_cluster()
+async def test_a_short_lock_is_renewed_in_time_too(fake: FakeCluster) -> None:
+    produce(fake, 2)
+    fake.lock_ms = 600
+    async with consumer(fake, **ONE) as c:
+        c.subscribe(["t"])
+        (first,) = await c.poll(5)
+        async with c.keep_alive(first) as kept:
+            await asyncio.sleep(0.1)
+            (second,) = await c.poll(5)
+            async with c.keep_alive(second) as later:
+                await asyncio.sleep(10)
+                assert not kept.lost
+                assert not later.lost
+                assert fake.states("t") == {0: "acquired", 1: "acquired"}
+
+
+@pytest.mark.rule("CL-94")
+@on_fake_cluster()
+async def test_renewals_end_with_the_block(fake: FakeCluster) -> None:
+    produce(fake)
+    async with consumer(fake, **ONE) as c:
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        async with c.keep_alive([message]):
+            await asyncio.sleep(50)
+        with pytest.raises(IllegalStateError, match="must be acknowledged"):
+            await c.poll(1)
+        await asyncio.sleep(31)
+        assert fake.states("t") == {0: "available"}
+
+
+@pytest.mark.rule("CL-95", "CL-21")
+@on_fake_cluster()
+async def test_a_record_that_is_not_kept_still_keeps_poll_from_being_called(fake: FakeCluster) -> None:
+    produce(fake, 3)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        first, second, third = await c.poll(5)
+        async with c.keep_alive([first, third]):
+            with pytest.raises(IllegalStateError, match="must be acknowledged"):
+                await c.poll(1)
+            c.acknowledge(second)
+            assert (await c.poll(1)).is_empty()
+            c.acknowledge(third)
+            assert (await c.poll(1)).is_empty()
+
+
+@pytest.mark.rule("CL-94", "CL-96")
+@on_fake_cluster()
+async def test_of_several_records_only_the_lost_one_is_told(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    produce(fake, 8)
+    lost: list[Message] = []
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        messages = await c.poll(5)
+        async with c.keep_alive(messages, lost.extend) as kept:
+            fake.log("t").states["g"][5] = ("acknowledged", "", 1)  # an operator's reset, for example
+            with caplog.at_level(logging.WARNING, logger="sharegroups"):
+                await asyncio.sleep(100)
+            assert [message.offset() for message in lost] == [5]
+            assert [kept.is_lost(message) for message in messages] == [number == 5 for number in range(8)]
+            assert isinstance(kept.error, InvalidRecordStateError)
+            with pytest.raises(InvalidRecordStateError, match="t-0 offset 5"):
+                kept.check()
+            told = [one.getMessage() for one in caplog.records if "is lost" in one.getMessage()]
+            assert len(told) == 1
+            assert fake.states("t") == {number: "acknowledged" if number == 5 else "acquired" for number in range(8)}
+            assert (await c.poll(1)).is_empty(), "a lost record does not keep poll from being called"
+
+
+@pytest.mark.rule("CL-94")
+@on_fake_cluster()
+async def test_what_is_acknowledged_while_its_renewal_is_under_way_is_no_loss(fake: FakeCluster) -> None:
+    produce(fake, 4)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        messages = list(await c.poll(5))
+        async with c.keep_alive(messages) as kept:
+            for number, message in enumerate(messages):
+                await asyncio.sleep(10 - 0.01 * number)  # about when the renewals go out
+                c.acknowledge(message)
+                c.commit_async()
+            assert list((await c.commit_sync()).values()) in ([], [None])
+            assert not kept.lost
+    assert set(fake.states("t").values()) == {"acknowledged"}
+
+
+@pytest.mark.rule("CL-96")
+@on_fake_cluster()
+async def test_the_end_of_the_connection_is_told_within_a_second(fake: FakeCluster) -> None:
+    produce(fake)
+    async with consumer(fake, **ONE) as c:
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        async with c.keep_alive(message) as kept:
+            await c.poll(1)
+            fake.drop_streams(0)
+            await asyncio.sleep(1.5)
+            assert kept.is_lost(message)
+            assert isinstance(kept.error, NetworkError)
+
+
+@pytest.mark.rule("CL-96")
+@on_fake_cluster()
+async def test_a_fenced_member_renews_nothing_and_tells_its_jobs(fake: FakeCluster) -> None:
+    produce(fake)
+    async with consumer(fake, **ONE) as c:
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        async with c.keep_alive(message) as kept:
+            await c.poll(1)
+            del fake.members[c.member_id]
+            await asyncio.sleep(7)
+            assert isinstance(kept.error, FencedMemberEpochError)
+        await asyncio.sleep(30)
+        assert fake.states("t") == {0: "available"}
+
+
+@pytest.mark.rule("CL-96")
+@on_fake_cluster()
+async def test_a_loop_that_stood_still_for_longer_than_the_lock_renews_nothing(fake: FakeCluster) -> None:
+    produce(fake)
+    async with consumer(fake, **ONE) as c:
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        part = message._source.delivered
+        part.acquired_ms -= 30_000  # as if so much time had gone by before the loop could turn
+        async with c.keep_alive(message) as kept:
+            assert kept.lost
+            assert "suspended" in str(kept.error)
+
+
+@pytest.mark.rule("CL-94")
+@on_fake_cluster()
+async def test_it_needs_explicit_mode_and_records_in_hand(fake: FakeCluster) -> None:
+    produce(fake, 2)
+    async with consumer(fake) as implicit:
+        implicit.subscribe(["t"])
+        messages = await implicit.poll(5)
+        with pytest.raises(IllegalStateError, match="needs share"):
+            implicit.keep_alive(messages).begin()
+    async with consumer(fake, **ONE) as c:
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        c.acknowledge(message)
+        await c.commit_sync()
+        with pytest.raises(IllegalStateError, match="not in your hands"):
+            c.keep_alive(message).begin()
+        with pytest.raises(ValueError, match="messages of poll"):
+            c.keep_alive("t")  # type: ignore[arg-type]
+
+
+@pytest.mark.rule("CL-97")
+@on_fake_cluster()
+async def test_one_lost_lock_does_not_cost_the_outcome_of_other_jobs(fake: FakeCluster) -> None:
+    produce(fake, 4)
+    outcomes: dict[int, KafkaError | None] = {}
+
+    def heard(offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
+        outcomes.update((offset, error) for found in offsets.values() for offset in found)
+
+    async with consumer(fake, **ONE) as c:
+        c.set_acknowledgement_commit_callback(heard)
+        c.subscribe(["t"])
+        messages: list[Message] = []
+        for _ in range(4):
+            (message,) = await c.poll(5)
+            c.keep_alive(message).begin()
+            messages.append(message)
+        fake.log("t").states["g"][2] = ("acquired", "another member", 2)
+        for message in messages:
+            c.acknowledge(message, AcknowledgeType.ACCEPT)
+        await c.poll(1)  # they leave with a fetch
+        await c.poll(1)
+    assert [type(outcomes[offset]) for offset in range(4)] == [
+        type(None),
+        type(None),
+        InvalidRecordStateError,
+        type(None),
+    ]
+    assert fake.states("t") == {number: "acquired" if number == 2 else "acknowledged" for number in range(4)}
+
+
+@pytest.mark.rule("CL-98")
+@on_fake_cluster()
+async def test_a_poll_asks_for_no_more_records_than_it_is_told(fake: FakeCluster) -> None:
+    produce(fake, 10)
+    settings: dict[str, Any] = ONE | {"max.poll.records": 6}
+    async with consumer(fake, **settings) as c:
+        c.subscribe(["t"])
+        assert (await c.poll(2, max_records=0)).is_empty()
+        assert fake.states("t") == {}
+        found = []
+        for most in (3, None, 1, 0):
+            messages = await c.poll(2, max_records=most)
+            found.append(len(messages))
+            for message in messages:
+                c.acknowledge(message)
+        assert found == [3, 6, 1, 0]
+        with pytest.raises(ValueError, match="max_records is -1"):
+            await c.poll(1, max_records=-1)

@@ -1,0 +1,72 @@
+"""How many records a member asks for, and whether an answer may bring more than that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kip932.ids import ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT
+from sharegroups.aio.member import Member
+from sharegroups.config import CONSUMER, Config
+
+LOCK_MS = 30_000
+SLOW, QUICK = 3.0, 0.1  # ms for each record: too slow for whole batches, quick enough
+
+
+def member(**settings: Any) -> Member:
+    given = {name.replace("_", "."): value for name, value in settings.items()}
+    return Member("g", "m", Config(CONSUMER, {"bootstrap.servers": "h:1", "group.id": "g", **given}))
+
+
+def paced(ms_per_record: float, **settings: Any) -> Member:
+    """A member of the default mode whose application has worked for a while."""
+    made = member(**settings)
+    for _ in range(20):
+        made.pace.held(made.pace.limit, int(made.pace.limit * ms_per_record), LOCK_MS)
+    return made
+
+
+def asked(made: Member) -> tuple[int, bool]:
+    """How many records, and whether whole batches may exceed that; the request says the same."""
+    request = made.fetch_request()
+    mode = ACQUIRE_BATCH_OPTIMIZED if made.takes_whole_batches else ACQUIRE_RECORD_LIMIT
+    assert (request.max_records, request.batch_size) == (made.max_records, made.max_records)
+    assert request.share_acquire_mode == made.acquire_mode == mode
+    return made.max_records, made.takes_whole_batches
+
+
+@pytest.mark.rule("CL-85")
+def test_by_default_whole_batches_come_only_to_an_application_that_is_quick() -> None:
+    assert asked(member()) == (1, False)
+    assert asked(paced(SLOW)) == (500, False)
+    assert asked(paced(QUICK)) == (500, True)
+
+
+@pytest.mark.rule("CL-85")
+def test_a_poll_that_wants_fewer_records_than_the_pace_allows_gets_no_more_than_it_wants() -> None:
+    quick = paced(QUICK)
+    quick.records_cap = 100
+    assert asked(quick) == (100, False)
+    quick.records_cap = 500
+    assert asked(quick) == (500, True)
+
+
+@pytest.mark.parametrize(("mode", "whole"), [("batch_optimized", True), ("record_limit", False)])
+def test_a_mode_that_was_chosen_asks_for_max_poll_records_however_quick_the_application(mode: str, whole: bool) -> None:
+    for made in (member, lambda **settings: paced(20_000, **settings)):
+        found = made(share_acquire_mode=mode, max_poll_records=40)
+        assert asked(found) == (40, whole)
+        found.records_cap = 7
+        assert asked(found) == (7, whole)
+
+
+@pytest.mark.rule("CL-36", "CL-84")
+def test_one_leader_is_asked_at_a_time_unless_whole_batches_may_come_to_an_application_that_keeps_up() -> None:
+    quick = paced(QUICK)
+    assert not quick.asks_one_leader
+    quick.is_slow = True
+    assert quick.asks_one_leader
+    assert paced(SLOW).asks_one_leader
+    assert member(share_acquire_mode="record_limit").asks_one_leader
+    assert not member(share_acquire_mode="batch_optimized").asks_one_leader

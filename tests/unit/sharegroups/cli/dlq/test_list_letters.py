@@ -1,0 +1,49 @@
+"""`sharegroups dlq list`: all that it prints, and how many letters there are of which."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.letters import TOO_OFTEN, copy_of, store
+from tests.unit.sharegroups.cli.conftest import sharegroups
+from tests.unit.sharegroups.cli.transcript import check
+
+from .conftest import DLQ, T0
+
+
+@pytest.mark.rule("CT-120", "CT-123")
+def test_the_transcript(letters: FakeCluster) -> None:
+    check(
+        "dlq-list",
+        [
+            f"dlq list --topic {DLQ}",
+            f"dlq list --topic {DLQ}:1 --limit 1 --output json",
+            "dlq list --group h",
+            f"dlq list --topic {DLQ} --summary",
+            "dlq list --group g --summary --output json",
+            f"dlq list --topic {DLQ} --origin orders:3",
+            "dlq list --topic orders",
+            "dlq list --topic dlq.order",
+            f"dlq list --topic {DLQ}:2",
+            "dlq list --group gg",
+            "dlq list",
+            f"dlq list --topic {DLQ} --since yesterday",
+            f"dlq list --topic {DLQ} --since 2h --until 3h",
+        ],
+    )
+
+
+@pytest.mark.rule("CT-123")
+def test_a_summary_is_bounded(queue: FakeCluster) -> None:
+    for base in range(0, 1_200, 100):
+        store(queue, DLQ, *(copy_of(0, group=f"g{base + number}") for number in range(100)), at_ms=T0)
+    result = sharegroups("dlq", "list", "--topic", DLQ, "--summary", "--output", "json")
+    rows = json.loads(result.stdout)
+    assert (len(rows), rows[-1]["group"], rows[-1]["letters"]) == (1_001, "(others)", 200)
+    assert rows[0] == {
+        "group": "g0", "origin_topic": "orders", "cause": TOO_OFTEN.decode(), "letters": 1, "duplicates": 0,
+        "first_stored_ms": T0, "last_stored_ms": T0,
+    }  # fmt: skip

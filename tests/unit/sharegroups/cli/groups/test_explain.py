@@ -1,0 +1,134 @@
+"""`sharegroups groups explain`: what a person reads, and what is refused before anything is asked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from kip932.api.v1 import explain_record_pb2 as pb
+from sharegroups.cli.main import main
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.unit.sharegroups.cli.conftest import sharegroups
+from tests.unit.sharegroups.cli.transcript import check
+
+Record = pb.ExplainRecordResponse.Record
+
+
+def plant(fake: FakeCluster, *records: Record, **fields: Any) -> None:
+    """An answer of the leader of t-0."""
+    answer = {"start_offset": 12, "end_offset": 40, "high_watermark": 52, "loaded": True} | fields
+    fake.explained[fake.partition("t")] = pb.ExplainRecordResponse(
+        **answer, held_records=1, in_flight_offsets=28, max_record_locks=2000, delivery_count_limit=5, records=records
+    )
+
+
+HELD = Record(
+    first_offset=12,
+    last_offset=12,
+    state=pb.RECORD_STATE_ACQUIRED,
+    obstacle=pb.DELIVERY_OBSTACLE_HELD,
+    explanation="Member m holds it, delivery 2 of 5; the lock ends in 17.5 s; it is delivered again then unless it is "
+    "acknowledged.",
+    delivery_count=2,
+    member_id="m",
+    lock_remaining_ms=17_500,
+    append_time_ms=1_795_564_800_000,
+)
+ARCHIVED = Record(
+    first_offset=13,
+    last_offset=14,
+    state=pb.RECORD_STATE_ARCHIVED,
+    obstacle=pb.DELIVERY_OBSTACLE_DELIVERY_LIMIT,
+    explanation="Archived after 5 deliveries (share.delivery.count.limit is 5); it is not delivered again.",
+    delivery_count=5,
+    append_time_ms=1_795_564_801_000,
+)
+WAITING = Record(
+    first_offset=15,
+    last_offset=15,
+    state=pb.RECORD_STATE_AVAILABLE,
+    obstacle=pb.DELIVERY_OBSTACLE_NOT_FETCHED,
+    explanation="Available, and not delivered yet; nobody has fetched this partition.",
+    delivery_count=0,
+)
+MISSING = Record(
+    first_offset=52,
+    last_offset=52,
+    state=pb.RECORD_STATE_BEYOND_END,
+    obstacle=pb.DELIVERY_OBSTACLE_NO_RECORD,
+    explanation="Nothing is written there yet; the next record gets offset 52.",
+)
+
+
+@pytest.mark.rule("CT-110")
+def test_the_transcript(fake: FakeCluster) -> None:
+    fake.add_member("m")
+    plant(fake, HELD, ARCHIVED, WAITING, MISSING, fetching_members=1)
+    check(
+        "groups-explain",
+        [
+            "groups explain --group g --topic t:0 --offset 12-15",
+            "groups explain --group g --topic t:0 --offset 13 --output json",
+            "groups explain --group nobody --topic t:0 --offset 13",
+            "groups explain --group g --topic T:0 --offset 13",
+            "groups explain --group g --topic t:2 --offset 13",
+            "groups explain --group g --topic t --offset 13",
+            "groups explain --group g --topic t:0 --offset 14-13",
+        ],
+    )
+    assert [(one.offset, one.last_offset) for one in fake.questions[:2]] == [(12, 15), (13, 13)]
+
+
+@pytest.mark.rule("CT-110")
+def test_a_group_without_members_and_without_a_start_offset(fake: FakeCluster) -> None:
+    plant(fake, WAITING, loaded=False, start_offset=-1, end_offset=-1, log_start_offset=52)
+    result = sharegroups("groups", "explain", "--group", "g", "--topic", "t:0", "--offset", "15", "--offset", "16-17")
+    assert result.exit_code == 0, result.stderr
+    first, second, *rest = result.stdout.splitlines()
+    assert first == "Group g, t-0: start offset not set; the log is empty, its next offset is 52."
+    assert second == "Empty; members: 0, 0 have this partition, 0 fetch this partition now."
+    assert "in flight" not in result.stdout, "nothing is in flight where nothing is loaded"
+    assert any("The group has no members: start a consumer." in line for line in rest)
+    assert [(one.offset, one.last_offset) for one in fake.questions] == [(15, 15), (16, 17)]
+
+
+@pytest.mark.rule("CT-82", "CT-110")
+def test_what_others_named_does_nothing_to_a_terminal(fake: FakeCluster) -> None:
+    plant(fake, Record(first_offset=1, last_offset=1, explanation="m\x1b[31m", member_id="m"))
+    result = sharegroups("groups", "explain", "--group", "g", "--topic", "t:0", "--offset", "1")
+    assert "\x1b" not in result.stdout
+    assert r"m\x1b[31m" in result.stdout
+    shown = json.loads(
+        sharegroups("groups", "explain", "--group", "g", "--topic", "t:0", "--offset", "1", "--output", "json").stdout
+    )
+    assert shown[0]["records"][0]["explanation"] == "m\x1b[31m"
+
+
+@pytest.mark.rule("CT-111")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--topic", "t:x"], "expected one partition of a topic, TOPIC:PARTITION, as in orders:0"),
+        (["--topic", ":0"], "expected one partition"),
+        (["--topic", "t:-1"], "expected one partition"),
+        (["--topic", "t:2147483648"], "expected one partition"),
+        (["--offset", "x"], "expected an offset from 0 on, or a range of them, as in 17 or 17-20"),
+        (["--offset", "-1"], "expected an offset from 0 on"),
+        (["--offset", "1-2-3"], "expected an offset from 0 on"),
+        (["--offset", "9-8"], "must end at or after its begin"),
+        (["--offset", "9223372036854775808"], "at 9223372036854775807 at most"),
+        (["--offset", "0-1000"], "names 1001 offsets in 1 ranges; at most 1000 in 20 are explained at a time"),
+        (["--offset", "0-600", "--offset", "600-999"], "names 1001 offsets in 2 ranges"),
+        ([word for number in range(21) for word in ("--offset", str(number))], "names 21 offsets in 21 ranges"),
+        (["--group", " "], "it is empty; expected a name"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_by_name(words: list[str], said: str) -> None:
+    given = {"--group": "g", "--topic": "t:0", "--offset": "1"}
+    defaults = [word for pair in given.items() if pair[0] not in words for word in pair]
+    result = CliRunner().invoke(main, ["groups", "explain", *words, *defaults, "--bootstrap-server", "127.0.0.1:1"])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert said in result.stderr

@@ -1,0 +1,142 @@
+"""What becomes of a job, by how its handler ended and how often its record was delivered."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharegroups.worker.core.policy import (
+    DONE,
+    Accept,
+    Decision,
+    Kind,
+    Outcome,
+    Reject,
+    Release,
+    Retry,
+    Step,
+    Verdict,
+    check_outcomes,
+    decide,
+    described,
+    verdict_of,
+)
+
+FAILED = Verdict(Kind.FAILED, "ValueError: bad")
+PLAIN = Retry(jitter=0)
+
+
+class NotFoundError(LookupError):
+    """An error of a user's."""
+
+
+@pytest.mark.rule("CL-120")
+@pytest.mark.parametrize(
+    ("error", "outcomes", "kind"),
+    [
+        (ValueError("x"), {}, Kind.FAILED),
+        (SystemExit(3), {}, Kind.FAILED),
+        (KeyboardInterrupt(), {}, Kind.FAILED),
+        (Accept(), {}, Kind.DONE),
+        (Reject("no such order"), {}, Kind.REJECTED),
+        (Release(delay=3), {}, Kind.RELEASED),
+        (NotFoundError(), {LookupError: Reject}, Kind.REJECTED),
+        (NotFoundError(), {LookupError: Reject, NotFoundError: Accept}, Kind.DONE),
+        (NotFoundError(), {Exception: Reject, LookupError: Release(delay=5)}, Kind.RELEASED),
+        (NotFoundError(), {NotFoundError: Retry(limit=2)}, Kind.FAILED),
+        (ValueError(), {LookupError: Reject}, Kind.FAILED),
+        (Reject("mine counts"), {Exception: Accept}, Kind.REJECTED),
+    ],
+)
+def test_the_nearest_entry_decides(
+    error: BaseException, outcomes: dict[type[BaseException], Outcome], kind: Kind
+) -> None:
+    assert verdict_of(error, outcomes).kind is kind
+
+
+@pytest.mark.rule("CL-120")
+def test_a_verdict_carries_delay_policy_reason_and_trace() -> None:
+    assert verdict_of(NotFoundError(), {NotFoundError: Release(delay=5)}).delay == 5
+    assert verdict_of(NotFoundError(), {NotFoundError: Release}).delay is None
+    assert verdict_of(NotFoundError("a"), {NotFoundError: Retry(limit=2)}).retry == Retry(limit=2)
+    assert verdict_of(ValueError("two\nlines"), {}, "trace") == Verdict(Kind.FAILED, "ValueError: two lines", "trace")
+
+
+@pytest.mark.rule("CL-121")
+def test_a_failure_waits_longer_each_time_up_to_the_maximum() -> None:
+    waits = [decide(FAILED, count, PLAIN, 100, 0).delay for count in range(1, 9)]
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert decide(FAILED, 2, Retry(jitter=0.5), 100, 1).delay == 1
+    assert decide(FAILED, 3, PLAIN, 5, 0).told == "it comes again in 4.0 s"
+
+
+@pytest.mark.rule("CL-121")
+def test_the_last_try_rejects_and_the_groups_last_delivery_archives() -> None:
+    limited = Retry(limit=3, jitter=0)
+    assert decide(FAILED, 2, limited, 5, 0).step is Step.RELEASE
+    assert decide(FAILED, 3, limited, 5, 0) == Decision(
+        Step.REJECT, told="that was the last of 3 tries; it is rejected"
+    )
+    last = decide(FAILED, 5, PLAIN, 5, 0)
+    assert (last.step, last.delay) == (Step.ARCHIVE, 0.0), "a delay would only keep the dead record in flight"
+    assert [step for step in Step if step.gives_up] == [Step.REJECT, Step.ARCHIVE]
+    assert "archived" in last.told
+    assert "archived" in decide(Verdict(Kind.RELEASED, delay=9), 5, PLAIN, 5, 0).told
+    assert decide(Verdict(Kind.FAILED, retry=Retry(limit=1)), 1, PLAIN, 5, 0).step is Step.REJECT
+
+
+@pytest.mark.rule("CL-120")
+def test_the_other_ends() -> None:
+    assert decide(DONE, 1, PLAIN, 5, 0) == Decision(Step.ACCEPT)
+    assert decide(Verdict(Kind.REJECTED, "why"), 1, PLAIN, 5, 0).step is Step.REJECT
+    assert decide(Verdict(Kind.RELEASED, delay=7), 1, PLAIN, 5, 0).delay == 7
+    assert decide(Verdict(Kind.RELEASED), 1, PLAIN, 5, 0).told == "it comes again at once"
+
+
+@pytest.mark.rule("CL-121")
+@given(
+    retry=st.builds(
+        Retry, st.none(), st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1, 1e6), st.floats(0, 1)
+    ),
+    count=st.integers(-5, 10**9), chance=st.floats(0, 1),
+)  # fmt: skip
+def test_a_delay_is_never_negative_nor_above_the_maximum(retry: Retry, count: int, chance: float) -> None:
+    assert 0 <= retry.delay_of(count, chance) <= retry.maximum
+    assert retry.delay_of(count, 1) <= retry.delay_of(count, 0) <= retry.delay_of(count + 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"limit": 0}, "limit is 0; expected at least 1"),
+        ({"limit": 2.5}, "limit is 2.5"),
+        ({"backoff": -1}, "backoff is -1"),
+        ({"multiplier": 0.5}, "multiplier is 0.5"),
+        ({"jitter": 2}, "jitter is 2; expected a number from 0 to 1"),
+        ({"maximum": "60"}, "maximum is '60'"),
+    ],
+)
+def test_a_policy_that_means_nothing_is_refused(wrong: dict[str, float], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Retry(**wrong)  # type: ignore[arg-type]
+
+
+def test_wrong_outcomes_are_refused() -> None:
+    with pytest.raises(ValueError, match="is not an exception class"):
+        check_outcomes({"NotFoundError": Reject})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="NotFoundError is given 'reject'"):
+        check_outcomes({NotFoundError: "reject"})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="delay is -1"):
+        Release(delay=-1)
+    check_outcomes({NotFoundError: Reject("gone"), ValueError: Release, OSError: Retry()})
+
+
+def test_an_exception_is_told_in_one_short_line() -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    assert described(ValueError()) == "ValueError"
+    assert described(MuteError()) == "MuteError: (its text cannot be made: RuntimeError)"
+    assert len(described(ValueError("x" * 10_000))) < 600

@@ -1,0 +1,100 @@
+"""Releases with a delay: the leader's where it knows them, else the worker holds the record."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sharegroups.aio import ShareConsumer
+from sharegroups.worker import acknowledging
+from sharegroups.worker.acknowledging import Acknowledging
+from sharegroups.worker.core.policy import Decision, Retry, Step
+from sharegroups.worker.core.tally import Tally
+from sharegroups.worker.job import Job, JobSpec
+from tests.support.fake_cluster import share
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce
+
+SPEC = JobSpec("t", print, None, None, Retry(), {}, is_async=False, in_process=False)
+
+
+async def polled(c: ShareConsumer) -> list[Job]:
+    """The jobs of a poll, their locks kept alive."""
+    messages = await c.poll(5)
+    kept = c.keep_alive(messages).begin()
+    return [Job(SPEC, message, kept, 0.0) for message in kept.messages]
+
+
+class Woken:
+    """Counts how often a turn of the worker's loop was asked for."""
+
+    def __init__(self, c: ShareConsumer) -> None:
+        self.times = 0
+        self.acknowledging = Acknowledging(c, Tally(["t"]), self)
+
+    def __call__(self) -> None:
+        self.times += 1
+
+
+@pytest.mark.rule("CL-123")
+@on_fake_cluster()
+async def test_the_leader_keeps_the_delay_where_it_knows_delays(fake: FakeCluster) -> None:
+    produce(fake, 1)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        (job,) = await polled(c)
+        woken = Woken(c)
+        woken.acknowledging.settle(job, Decision(Step.RELEASE, 20.0))
+        assert woken.acknowledging.held == 0
+        began = asyncio.get_running_loop().time()
+        (again,) = await c.poll(60)
+        assert again.delivery_count() == 2
+        assert asyncio.get_running_loop().time() - began >= 20
+
+
+@pytest.mark.rule("CL-123")
+@on_fake_cluster()
+async def test_a_leader_of_before_has_the_worker_hold_the_record(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share, "DELAY_MAX_MS", 0)
+    produce(fake, 2)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        failed, done = await polled(c)
+        woken = Woken(c)
+        woken.acknowledging.settle(done, Decision(Step.ACCEPT))
+        woken.acknowledging.settle(failed, Decision(Step.RELEASE, 100.0))
+        assert woken.acknowledging.held == 1
+        for _ in range(95):
+            assert (await c.poll(1)).is_empty()
+        assert fake.states("t") == {0: "acquired", 1: "acknowledged"}, "its lock of 30 s is kept alive meanwhile"
+        await asyncio.sleep(6)
+        assert woken.times == 1
+        woken.acknowledging.send_due()
+        (again,) = await c.poll(5)
+        assert (again.offset(), again.delivery_count()) == (0, 2)
+
+
+@pytest.mark.rule("CL-123")
+@on_fake_cluster()
+async def test_it_holds_so_many_at_most_and_says_so(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(share, "DELAY_MAX_MS", 0)
+    monkeypatch.setattr(acknowledging, "HELD_MAX", 2)
+    produce(fake, 4)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        jobs: list[Any] = await polled(c)
+        woken = Woken(c)
+        for job in jobs:
+            woken.acknowledging.settle(job, Decision(Step.RELEASE, 100.0))
+        assert woken.acknowledging.held == 2
+        assert caplog.text.count("2 failed jobs wait for their delay in this worker, as many as it holds") == 1
+        assert [message.offset() for message in await c.poll(5)] == [2, 3]
+        assert woken.acknowledging.release_held() == 2
+        await c.commit_sync()
+        assert fake.states("t")[0] == "available"

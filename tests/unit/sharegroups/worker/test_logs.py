@@ -1,0 +1,58 @@
+"""The log of `Worker.run()`, and that a topic which does not exist is told once at the start."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import sys
+
+import pytest
+
+from sharegroups.core.stall_diagnosis import LEADERLESS, UNKNOWN, Trouble
+from sharegroups.worker.logs import logging_to_stderr, missing_told
+
+LOG = logging.getLogger("sharegroups.worker")
+WATCH = logging.getLogger("sharegroups.aio.stall_watch")
+
+
+@pytest.mark.rule("CL-128")
+def test_a_program_without_logging_gets_lines_with_time_and_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    root, errors = logging.getLogger(), io.StringIO()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(sys, "stderr", errors)
+    with logging_to_stderr():
+        LOG.info("stopped: 1 done")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d [\d:,]+ INFO stopped: 1 done\n", errors.getvalue())
+    assert root.handlers == []
+    assert logging.getLogger("sharegroups").level == logging.NOTSET
+
+
+def test_a_programs_own_logging_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    root, own = logging.getLogger(), logging.NullHandler()
+    for owner in (root, logging.getLogger("sharegroups")):
+        monkeypatch.setattr(root, "handlers", [])
+        monkeypatch.setattr(owner, "handlers", [own])
+        with logging_to_stderr():
+            assert root.handlers == ([own] if owner is root else [])
+            assert logging.getLogger("sharegroups").level == logging.NOTSET
+        monkeypatch.setattr(owner, "handlers", [])
+
+
+@pytest.mark.rule("CL-125")
+def test_the_first_look_does_not_tell_again_which_topics_are_missing(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = 100.0
+
+    def look(kind: str, *topics: str) -> int:
+        caplog.clear()
+        trouble = Trouble(kind, "127.0.0.1:1", topics)
+        WATCH.warning("%s", trouble.text(), extra={"trouble": trouble})
+        return len(caplog.records)
+
+    with missing_told(frozenset({"a", "b"}), lambda: now_s):
+        assert look(UNKNOWN, "b", "a") == 0
+        assert look(UNKNOWN, "a") == look(UNKNOWN, "a", "b", "c") == look(LEADERLESS, "a", "b") == 1, "that is new"
+        now_s += 11
+        assert look(UNKNOWN, "a", "b") == 1, "it was deleted later"
+    now_s = 100.0
+    assert look(UNKNOWN, "a", "b") == 1, "another consumer's"

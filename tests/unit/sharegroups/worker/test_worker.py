@@ -1,0 +1,135 @@
+"""What a Worker is told when it is made, and when handlers are registered: wrong words are refused at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import partial
+from typing import Any
+
+import pytest
+
+from sharegroups.errors import ConfigError, InvalidGroupIdError
+from sharegroups.worker import Retry, Worker, WorkerError, current_job
+from sharegroups.worker.checks import GroupLimits, check_limits
+
+GIVEN: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "group_id": "mail"}
+
+
+def blocking(_: bytes) -> None:
+    """A handler."""
+
+
+async def on_loop(_: bytes) -> None:
+    """Another one."""
+
+
+class Called:
+    """A handler with a state."""
+
+    async def __call__(self, _: bytes) -> None:
+        """Does nothing."""
+
+
+@pytest.mark.rule("CL-122")
+def test_a_handler_runs_where_its_kind_and_its_timeout_say() -> None:
+    worker = Worker(**GIVEN)
+    worker.job("a")(blocking)
+    worker.job("b", timeout=2)(blocking)
+    worker.job("c", processes=True)(blocking)
+    worker.job("d", timeout=2)(on_loop)
+    worker.job("e")(Called())
+    worker.job("f")(partial(blocking))
+    where = {topic: (spec.is_async, spec.in_process) for topic, spec in worker.jobs.items()}
+    assert where == {
+        "a": (False, False),
+        "b": (False, True),
+        "c": (False, True),
+        "d": (True, False),
+        "e": (True, False),
+        "f": (False, False),
+    }
+    worker.use_processes()
+    assert {topic for topic, spec in worker.jobs.items() if spec.in_process} == {"a", "b", "c", "f"}
+    assert worker.job("g")(blocking) is blocking, "the function stays what it was, so that it can be sent to a process"
+
+
+@pytest.mark.rule("CL-122")
+@pytest.mark.parametrize(
+    ("given", "handler", "said"),
+    [
+        (
+            {"timeout": 5, "processes": False},
+            blocking,
+            "blocking has a timeout of 5 s and processes=False, but a thread",
+        ),
+        ({"timeout": 0}, blocking, "timeout is 0; expected seconds above 0"),
+        ({"processes": True}, on_loop, "on_loop is async, and runs on the loop"),
+        ({"value": "json"}, blocking, "value is 'json'; expected a function"),
+        ({"retry": 3}, blocking, "retry is 3; expected a Retry"),
+        ({"outcomes": {ValueError: "reject"}}, blocking, "ValueError is given 'reject'"),
+        ({}, "orders", "stands above 'orders'; expected a function"),
+    ],
+)
+def test_a_wrong_registration_is_refused_at_once(given: dict[str, Any], handler: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Worker(**GIVEN).job("orders", **given)(handler)
+
+
+def test_a_topic_has_one_handler_and_a_name() -> None:
+    worker = Worker(**GIVEN)
+    worker.job("orders")(blocking)
+    with pytest.raises(ValueError, match="blocking has that topic already, so on_loop cannot"):
+        worker.job("orders")(on_loop)
+    with pytest.raises(ValueError, match="expected the name of a topic"):
+        worker.job(blocking)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"concurrency": 0}, "concurrency is 0; expected a whole number of at least 1"),
+        ({"prefetch": -1}, "prefetch is -1"),
+        ({"max_poll_records": 5}, "max.poll.records cannot be set for a Worker: the worker decides it"),
+        ({"value_deserializer": json.loads}, "use value= of @worker.job"),
+        ({"group_di": "mail"}, "did you mean 'group.id'"),
+        ({"bootstrap_servers": "localhost"}, "expected host:port"),
+    ],
+)
+def test_a_wrong_setting_is_refused_when_the_worker_is_made(given: dict[str, Any], said: str) -> None:
+    with pytest.raises((ValueError, ConfigError), match=said):
+        Worker(**{**GIVEN, **given})
+
+
+def test_a_worker_needs_a_group_and_a_job() -> None:
+    with pytest.raises(InvalidGroupIdError):
+        Worker(bootstrap_servers="127.0.0.1:1")
+    with pytest.raises(WorkerError, match="this worker has no jobs"):
+        Worker(**GIVEN).run()
+
+
+@pytest.mark.rule("CL-125")
+def test_a_retry_limit_above_the_groups_is_refused_also_in_outcomes() -> None:
+    worker = Worker(**GIVEN)
+    worker.job("a", retry=Retry(limit=5))(blocking)
+    check_limits(worker.jobs.values(), GroupLimits(5), "mail")
+    worker.job("b", outcomes={OSError: Retry(limit=6)})(blocking)
+    with pytest.raises(WorkerError, match="topic 'b' asks for Retry\\(limit=6\\), but group 'mail' archives"):
+        check_limits(worker.jobs.values(), GroupLimits(5), "mail")
+
+
+def test_current_job_belongs_to_a_handler() -> None:
+    with pytest.raises(LookupError, match="outside of a job's handler"):
+        current_job()
+
+
+def test_importing_a_worker_imports_no_grpc() -> None:
+    """Each process for handlers imports the module that defines the worker."""
+    program = (
+        "import sys; from sharegroups import Worker, Retry\n"
+        "Worker(bootstrap_servers='127.0.0.1:1', group_id='g').job('t', retry=Retry())(print)\n"
+        "print(sorted(name for name in ('grpc', 'google.protobuf', 'click') if name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
