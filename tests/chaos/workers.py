@@ -115,8 +115,13 @@ class TimedTransport(GrpcTransport):
                         self._arrivals[topic.topic_id, part.partition_index, offset].append(arrival)
 
     def arrival(self, message: Message) -> Arrival:
-        """The oldest arrival of the record that was not asked about before, so never one that is too young."""
-        return self._arrivals[message.topic_id(), message.partition(), message.offset()].pop(0)
+        """The arrival that brought the record with this delivery count, the oldest not asked about before.
+
+        Others are left for `unseen`: the client may have given one back by itself, and got the record again.
+        """
+        arrivals = self._arrivals[message.topic_id(), message.partition(), message.offset()]
+        counts = [arrival.delivery_count for arrival in arrivals]
+        return arrivals.pop(counts.index(message.delivery_count()))
 
     def unseen(self, worker: str, topic: str) -> list[Unseen]:
         """What came and was never asked about, for a worker of one topic."""

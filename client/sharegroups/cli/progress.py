@@ -54,7 +54,9 @@ def logging_with_progress(line: Callable[[], str], quiet: bool) -> Iterator[None
     handler = _Handler(line, sys.stderr.isatty() and not quiet)
     handler.setFormatter(logging.Formatter(FORMAT))
     root.addHandler(handler)
-    logging.getLogger("sharegroups").setLevel(logging.WARNING if quiet else logging.INFO)
+    ours = logging.getLogger("sharegroups")
+    level = ours.level
+    ours.setLevel(logging.WARNING if quiet else logging.INFO)
     over = threading.Event()
 
     def tick() -> None:
@@ -70,3 +72,4 @@ def logging_with_progress(line: Callable[[], str], quiet: bool) -> Iterator[None
         ticking.join(_EVERY_S)
         handler.end()
         root.removeHandler(handler)
+        ours.setLevel(level)

@@ -32,6 +32,11 @@ class Pool(Protocol):
         ...
 
     @property
+    def in_hand(self) -> int:
+        """How many jobs wait, are being worked on, or have ended and are not reported yet."""
+        ...
+
+    @property
     def waiting(self) -> int:
         """How many jobs wait for a handler."""
         ...
@@ -49,7 +54,10 @@ class Pool(Protocol):
         ...
 
     def abandon(self) -> list[Job]:
-        """The time for the present jobs is over: stop them where that can be. Returns those that had not ended."""
+        """The time for the present jobs is over: stop them where that can be, and report those that have ended.
+
+        Returns those that had not.
+        """
         ...
 
     async def stop(self) -> None:

@@ -57,6 +57,11 @@ class ProcessPool:
         """How many jobs wait for a process."""
         return len(self._ready)
 
+    @property
+    def in_hand(self) -> int:
+        """How many jobs wait or are being worked on: an end is reported at once."""
+        return self.running + self.waiting
+
     async def start(self) -> None:
         """Start the processes, and wait until one of them is ready. Raises WorkerError when they cannot."""
         for _ in range(self.size):

@@ -141,7 +141,7 @@ class Runner:
 
     @property
     def _in_hand(self) -> int:
-        return sum(pool.running + pool.waiting for pool in set(self._pools.values()))
+        return sum(pool.in_hand for pool in set(self._pools.values()))
 
     @property
     def _lock_s(self) -> float:

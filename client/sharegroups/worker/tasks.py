@@ -44,6 +44,11 @@ class TaskPool:
         return len(self._at_work)
 
     @property
+    def in_hand(self) -> int:
+        """How many jobs wait, are being worked on, or have ended and are not reported yet."""
+        return len(self._ready) + len(self._at_work) + len(self._finished)
+
+    @property
     def waiting(self) -> int:
         """How many jobs wait for their turn."""
         return len(self._ready)
@@ -65,8 +70,9 @@ class TaskPool:
         return taken
 
     def abandon(self) -> list[Job]:
-        """Cancel what runs. Returns those jobs; their end is not reported."""
+        """Cancel what runs. Returns those jobs; their end is not reported; what has ended is."""
         self._stopped = True
+        self._tell()
         for task in self._at_work:
             task.cancel()
         return list(self._at_work.values())
@@ -133,8 +139,10 @@ class TaskPool:
 
     def _tell(self) -> None:
         finished, self._finished = self._finished, []
-        self._begin()
-        self._report(finished)
+        if not self._stopped:
+            self._begin()
+        if finished:
+            self._report(finished)
 
 
 def _timed_out(job: Job) -> Verdict:

@@ -27,6 +27,8 @@ class ThreadPool:
         self._ready: deque[Job] = deque()
         self._done: deque[Finished] = deque()
         self._at_work: dict[int, Job] = {}
+        #: Counted apart, by the loop alone: a job that a thread just takes, or has just ended, is in no other list.
+        self.in_hand = 0
         self._more = threading.Condition()
         self._asleep = 0
         self._told = False
@@ -54,6 +56,8 @@ class ThreadPool:
     def submit(self, jobs: Iterable[Job]) -> None:
         """Queue these, and wake as many threads as there are jobs for."""
         before = len(self._ready)
+        jobs = list(jobs)
+        self.in_hand += len(jobs)
         self._ready.extend(jobs)
         with self._more:
             idle = min(self._asleep, len(self._ready) - before)
@@ -69,12 +73,14 @@ class ThreadPool:
             with suppress(ValueError):  # a thread has taken it meanwhile
                 self._ready.remove(job)
                 taken.append(job)
+        self.in_hand -= len(taken)
         return taken
 
     def abandon(self) -> list[Job]:
-        """The jobs that threads still work on; they cannot be stopped. Their end is not reported."""
+        """The jobs that threads still work on; they cannot be stopped. Their end is not reported; what has ended is."""
+        ended = set(self._tell())
         self._stopped = True
-        return list(self._at_work.values())
+        return [job for job in self._at_work.values() if job not in ended]
 
     async def stop(self) -> None:
         """Let the threads end after their present job; nobody waits for it."""
@@ -110,10 +116,12 @@ class ThreadPool:
                         self._asleep -= 1
         return None
 
-    def _tell(self) -> None:
-        """Report what has ended. A thread that ends a job after `_told` is cleared calls this again."""
+    def _tell(self) -> list[Job]:
+        """Report what has ended; returns it. A thread that ends a job after `_told` is cleared calls this again."""
         self._told = False
         done = self._done
         finished = [done.popleft() for _ in range(len(done))]
+        self.in_hand -= len(finished)
         if finished and not self._stopped:
             self._report(finished)
+        return [one.job for one in finished]

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from sharegroups.cli.progress import logging_with_progress
 from sharegroups.core.stall_diagnosis import LEADERLESS, UNKNOWN, Trouble
 from sharegroups.worker.logs import logging_to_stderr, missing_told
 
@@ -37,6 +38,15 @@ def test_a_programs_own_logging_is_left_alone(monkeypatch: pytest.MonkeyPatch) -
             assert root.handlers == ([own] if owner is root else [])
             assert logging.getLogger("sharegroups").level == logging.NOTSET
         monkeypatch.setattr(owner, "handlers", [])
+
+
+def test_a_command_leaves_the_level_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    ours = logging.getLogger("sharegroups")
+    for quiet, level in ((True, logging.WARNING), (False, logging.INFO)):
+        with logging_with_progress(lambda: "", quiet):
+            assert ours.level == level
+        assert ours.level == logging.NOTSET
 
 
 @pytest.mark.rule("CL-125")
