@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from kip932.ids import topic_id_text
 from partition_leader.share.core.session import SessionCache
+from partition_leader.share.delay_reports import DelayReports
 from partition_leader.share.delivery_counts import ACK_TYPES, DeliveryCounts, TopicCounts
 from partition_leader.share.partitions import SharePartitions
 
@@ -38,9 +39,12 @@ class DeliveryMetrics:
         """A share-partition became ACTIVE, or failed to, after this time (PL-601)."""
         self._load_time.observe(elapsed_ms)
 
-    def watch(self, sessions: SessionCache, partitions: SharePartitions, counts: DeliveryCounts) -> None:
+    def watch(
+        self, sessions: SessionCache, partitions: SharePartitions, counts: DeliveryCounts, delays: DelayReports
+    ) -> None:
         """Compute everything else when it is asked for."""
         self._registry.register(_Delivery(sessions, partitions, counts))
+        self._registry.register(_Delays(partitions, delays))
 
 
 class _Delivery(Collector):
@@ -62,25 +66,6 @@ class _Delivery(Collector):
             "share_acknowledgement_requests", "requests with acknowledgements", self._counts.acknowledgements
         )
         yield from self._share_partitions()
-        yield from self._delays()
-
-    def _delays(self) -> Iterable[Metric]:
-        """Records that wait for the end of a delay, by group (PL-938)."""
-        waiting = GaugeMetricFamily(
-            "share_group_delayed_records", "Records that wait for the end of a delay.", labels=["group"]
-        )
-        full = GaugeMetricFamily(
-            "share_group_delayed_full", "Share-partitions that delayed records hold up (PL-935).", labels=["group"]
-        )
-        found: dict[str, tuple[int, int]] = {}
-        for host in self._partitions.hosts():
-            records, bound = found.get(host.key.group_id, (0, 0))
-            is_full = host.core.delayed_full(host.group.settings)
-            found[host.key.group_id] = (records + host.core.delayed, bound + is_full)
-        for group, (records, bound) in found.items():
-            waiting.add_metric([group], records)
-            full.add_metric([group], bound)
-        return waiting, full
 
     def _acknowledged(self) -> Metric:
         family = CounterMetricFamily(
@@ -129,3 +114,35 @@ class _Delivery(Collector):
             batches.add_metric(names, numbers.batch_count)
             expired.add_metric(names, numbers.locks_expired)
         return messages, batches, expired
+
+
+class _Delays(Collector):
+    def __init__(self, partitions: SharePartitions, delays: DelayReports) -> None:
+        self._partitions = partitions
+        self._reports = delays
+
+    def collect(self) -> Iterable[Metric]:
+        """Records that wait for the end of a delay, and those that ever did, by group (PL-938)."""
+        found: dict[str, tuple[int, int]] = {}
+        for host in self._partitions.hosts():
+            self._reports.count(host.key, host.core)
+            records, bound = found.get(host.key.group_id, (0, 0))
+            is_full = host.core.delayed_full(host.group.settings)
+            found[host.key.group_id] = (records + host.core.delays().records, bound + is_full)
+        waiting = GaugeMetricFamily(
+            "share_group_delayed_records", "Records that wait for the end of a delay.", labels=["group"]
+        )
+        full = GaugeMetricFamily(
+            "share_group_delayed_full", "Share-partitions that delayed records hold up (PL-935).", labels=["group"]
+        )
+        for group, (records, bound) in found.items():
+            waiting.add_metric([group], records)
+            full.add_metric([group], bound)
+        ever = CounterMetricFamily(
+            "share_group_delayed",
+            "Records that began to wait for the end of a delay, by why: released, or their lock had run out.",
+            labels=["group", "cause"],
+        )
+        for (group, cause), records in self._reports.ever.items():
+            ever.add_metric([group, cause.value], records)
+        return waiting, full, ever

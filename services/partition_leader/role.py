@@ -31,6 +31,7 @@ from partition_leader.share.core import events as ev
 from partition_leader.share.core.session import SessionCache
 from partition_leader.share.core.share_partition import OPERATION_TIMEOUT_MS
 from partition_leader.share.deadlines import Deadlines
+from partition_leader.share.delay_reports import DelayReports
 from partition_leader.share.delivery_counts import DeliveryCounts
 from partition_leader.share.group_backlogs import GroupBacklogs
 from partition_leader.share.group_view import Effective, GroupViews
@@ -97,6 +98,7 @@ class PartitionLeader:
         self._around = around
         self._deadlines = Deadlines(around.clock)
         self.led: Final = LedPartitions(around.clock, around.facts, around.topic_log, around.caches)
+        self._delays = DelayReports(around.facts.name)
         self._archived = ArchivedRecords(around.facts.name, around.metrics.records_archived)
         self.letters: Final = _letter_post(around, self.led, self._deadlines)
         self.share_partitions: Final = SharePartitions(self._parts())
@@ -149,7 +151,7 @@ class PartitionLeader:
         self._tasks: list[asyncio.Task[None]] = []
         around.metrics.watch(sessions, self.share_partitions, self.led, self.letters)
         around.metrics.watch_transactions(self.led, around.clock)
-        around.metrics.delivery.watch(sessions, self.share_partitions, self._counts)
+        around.metrics.delivery.watch(sessions, self.share_partitions, self._counts, self._delays)
 
     def _parts(self) -> LeaderParts:
         around = self._around
@@ -163,6 +165,7 @@ class PartitionLeader:
             dropped=around.metrics.share_partition_dropped,
             archived=self._archived,
             letters=self.letters,
+            delays=self._delays,
             operation_timeout_ms=around.operation_timeout_ms,
             chance=around.rng.random,
         )
@@ -221,6 +224,7 @@ class PartitionLeader:
         self.letters.left.close()
         self._deadlines.close()
         self._archived.close()
+        self._delays.close()
         self._consumed.close()
         self.owners.close()
 

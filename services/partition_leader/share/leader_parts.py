@@ -11,6 +11,7 @@ from partition_leader.share.core.share_partition import OPERATION_TIMEOUT_MS
 from partition_leader.share.core.status import DropReason
 from partition_leader.share.dead_letter_port import DeadLetterPost
 from partition_leader.share.deadlines import Deadlines
+from partition_leader.share.delay_reports import DelayReports
 from partition_leader.share.group_view import GroupViews
 from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.clock import Clock
@@ -32,7 +33,8 @@ class LeaderParts:
 
     `lead` raises the KafkaError of a partition that this process does not lead. `loaded` is told how many ms an object
     took to become ACTIVE, or to fail. `dropped` counts objects let go, and `archived` is told of records that will not
-    be delivered again. `letters` writes dead letters. `chance`: numbers in 0…1 (PL-936).
+    be delivered again. `letters` writes dead letters, `delays` tells of records that wait. `chance`: numbers in 0…1
+    (PL-936).
     """
 
     persister: Persister
@@ -44,5 +46,6 @@ class LeaderParts:
     dropped: Callable[[DropReason], None]
     archived: Callable[[SharePartitionKey, Archived], None]
     letters: DeadLetterPost
+    delays: DelayReports
     operation_timeout_ms: int = OPERATION_TIMEOUT_MS
     chance: Callable[[], float] = float

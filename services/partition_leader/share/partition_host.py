@@ -89,7 +89,7 @@ class SharePartitionHost:
         self._loaded = parts.loaded
         self._made_ms = parts.clock.now_ms()
         self._archived = parts.archived
-        self._letters = parts.letters
+        self._letters, self._delays = parts.letters, parts.delays
         self._inbox: deque[ev.Event] = deque()
         self._running = False
         self._next_op = 0
@@ -126,6 +126,7 @@ class SharePartitionHost:
                     self._carry_out[type(effect)](effect)
         finally:
             self._running = False
+        self._delays.look(self.key, self.core, self.group)
         self._deadlines.set(self._tick, self.core.next_deadline())
 
     def _handled(self, event: ev.Event) -> list[fx.Effect]:
@@ -277,6 +278,7 @@ class SharePartitionHost:
     def _on_dropped(self, effect: fx.Dropped) -> None:
         self._deadlines.set(self._tick, None)
         self._letters.forget(self)
+        self._delays.forget(self.key, self.core)
         replies, self._replies = self._replies, {}
         for reply in replies.values():
             reply(OperationResult(effect.error, persisted=True))

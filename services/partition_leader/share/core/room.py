@@ -12,6 +12,7 @@ from partition_leader.share.core.dead_letters import DeadLetters
 from partition_leader.share.core.events import GroupSettings
 from partition_leader.share.core.in_flight import Window
 from partition_leader.share.core.pieces import settled_stretches
+from partition_leader.share.core.status import Delays
 
 #: Batches more, or records finished, since settled batches were last joined.
 _JOIN_AT: Final = 128
@@ -32,6 +33,13 @@ def delayed_full(window: Window, settings: GroupSettings) -> bool:
     if not window.counts_records:
         return False
     return window.delayed >= settings.delayed_max or window.batch_count >= SHARE_PARTITION_BATCHES_MAX
+
+
+def bound_left(delays: Delays, settings: GroupSettings) -> bool:
+    """Whether the bound, once reached, counts as left: a tenth of it is free again. Between the two nothing is told, or
+    records that are tried again at the bound would tell it over and over."""
+    most, pieces = settings.delayed_max, SHARE_PARTITION_BATCHES_MAX
+    return not delays.counts or (delays.records < most - most // 10 and delays.pieces < pieces - pieces // 10)
 
 
 def join_settled(window: Window) -> None:

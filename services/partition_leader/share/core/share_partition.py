@@ -33,7 +33,7 @@ from partition_leader.share.core.overview import overview_of
 from partition_leader.share.core.partition_state import PartitionState
 from partition_leader.share.core.removal import skip_hole
 from partition_leader.share.core.room import delayed_full, join_settled, room_for_new
-from partition_leader.share.core.status import DelayCause, DropReason, Numbers, Overview, Status
+from partition_leader.share.core.status import DelayCause, Delays, DropReason, Numbers, Overview, Status
 from partition_leader.share.core.transitions import IllegalTransitionError
 
 OPERATION_TIMEOUT_MS: Final = 15_000  # persister.operation.timeout.ms (PL-723)
@@ -192,10 +192,10 @@ class SharePartition:
         """Whether letters that wait keep new records from being acquired (PL-916)."""
         return self._state.dead_letters.is_full(self._state.window, settings)
 
-    @property
-    def delayed(self) -> int:
-        """How many records wait for the end of a delay (PL-932)."""
-        return self._state.window.delayed
+    def delays(self) -> Delays:
+        """What waits for the end of a delay, and how many ever did (PL-932, PL-938)."""
+        window = self._state.window
+        return Delays(window.counts_records, window.delayed, window.batch_count, self._state.delayed_by)
 
     def delayed_full(self, settings: GroupSettings) -> bool:
         """Whether delayed records keep new ones from being acquired (PL-935)."""

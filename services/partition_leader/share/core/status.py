@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import NamedTuple
@@ -44,6 +45,17 @@ class Numbers(NamedTuple):
     in_flight: int
     batch_count: int
     locks_expired: int
+
+
+class Delays(NamedTuple):
+    """What waits for the end of a delay. `counts`: the start offset has not passed all that ever waited (PL-935);
+    `records` that wait now; `pieces` that the window is in; `ever`: how many ever waited, by cause (PL-938); it goes
+    on counting."""
+
+    counts: bool
+    records: int
+    pieces: int
+    ever: Mapping[DelayCause, int]
 
 
 @dataclass(frozen=True, slots=True)

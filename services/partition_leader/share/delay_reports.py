@@ -1,0 +1,113 @@
+"""What people and metrics are told of records that wait for the end of a delay (PL-935, PL-938).
+
+Tells once when a share-partition reaches its bound and once when it has left it, and adds up all records that ever
+waited. Nothing is done for a record: it looks at a share-partition after an event, and at its counts when asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import structlog
+
+from kip932.ids import SHARE_PARTITION_BATCHES_MAX, SharePartitionKey, topic_id_text
+from partition_leader.share.core.events import GroupSettings
+from partition_leader.share.core.room import bound_left
+from partition_leader.share.core.status import DelayCause, Delays
+from partition_leader.share.group_view import GroupView
+from shard_runtime.rate_limited_log import RateLimitedLog
+
+log = structlog.get_logger(__name__)
+
+_SETTING: Final = "sharegroups.retry.delayed.max"
+#: The greatest value of the setting.
+_SETTING_MAX: Final = 5_000
+
+
+class Delaying(Protocol):
+    """The core of a share-partition, as far as delays go."""
+
+    def delays(self) -> Delays:
+        """What waits, and how many ever did."""
+        ...
+
+    def delayed_full(self, settings: GroupSettings) -> bool:
+        """Whether delayed records keep new ones from being acquired."""
+        ...
+
+
+class DelayReports:
+    """Reports for all share-partitions of a process. `topic_name` returns "" for an unknown topic."""
+
+    def __init__(self, topic_name: Callable[[bytes], str]) -> None:
+        self._topic_name = topic_name
+        self._lines = RateLimitedLog(log)
+        self._full: set[Delaying] = set()
+        self._counted: dict[Delaying, dict[DelayCause, int]] = {}
+        self._ever: Counter[tuple[str, DelayCause]] = Counter()
+
+    @property
+    def ever(self) -> Mapping[tuple[str, DelayCause], int]:
+        """How many records ever waited since the process began, by group and cause, as far as they were counted."""
+        return self._ever
+
+    def look(self, key: SharePartitionKey, core: Delaying, group: GroupView) -> None:
+        """After an event: tell whether the share-partition has reached its bound, or has left it."""
+        delays, was_full = core.delays(), core in self._full
+        if not delays.counts and not was_full:
+            return
+        settings = group.settings
+        if not was_full and core.delayed_full(settings):
+            self._full.add(core)
+            self._tell_reached(key, delays, settings)
+        elif was_full and bound_left(delays, settings):
+            self._full.remove(core)
+            self._lines.info(
+                "delayed records hold nothing up any more: new records are delivered again",
+                key=(key, "left"),
+                **self._names(key),
+                delayed=delays.records,
+                pieces=delays.pieces,
+            )
+
+    def count(self, key: SharePartitionKey, core: Delaying) -> None:
+        """Add what has waited since this was last called for the share-partition's object."""
+        before = self._counted.get(core, {})
+        ever = self._counted[core] = dict(core.delays().ever)
+        for cause, records in ever.items():
+            self._ever[key.group_id, cause] += records - before.get(cause, 0)
+
+    def forget(self, key: SharePartitionKey, core: Delaying) -> None:
+        """The share-partition's object is let go; its successor tells and counts by itself."""
+        self.count(key, core)
+        del self._counted[core]
+        self._full.discard(core)
+
+    def close(self) -> None:
+        """Log the lines that are still held back."""
+        self._lines.close()
+
+    def _tell_reached(self, key: SharePartitionKey, delays: Delays, settings: GroupSettings) -> None:
+        most = settings.delayed_max
+        if delays.records >= most:
+            bound = f"{_SETTING}={most}"
+            more = f", and so does a higher {_SETTING} (at most {_SETTING_MAX})" if most < _SETTING_MAX else ""
+        else:
+            bound, more = f"{SHARE_PARTITION_BATCHES_MAX} pieces of the window", ""
+        self._lines.warning(
+            "delayed records hold a share-partition up: no new records are delivered until fewer wait",
+            key=(key, "reached"),
+            **self._names(key),
+            delayed=delays.records,
+            pieces=delays.pieces,
+            bound=bound,
+            meaning="records whose delay ends are delivered meanwhile; new ones wait in the topic",
+            what_to_do="see in the log of the workers why records fail, and mend that; shorter delays "
+            f"(sharegroups.retry.backoff.max.ms) or fewer tries (share.delivery.count.limit) make room too{more}",
+        )
+
+    def _names(self, key: SharePartitionKey) -> dict[str, Any]:
+        topic = self._topic_name(key.topic_id) or topic_id_text(key.topic_id)
+        return {"group": key.group_id, "topic": topic, "partition": key.partition}

@@ -1,0 +1,182 @@
+"""What is told of records that wait: the bound when it is reached and when it is left, and how many ever waited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+import structlog.testing
+
+from kip932.ids import ACK_RELEASE
+from partition_leader.share.core.backoff import Backoff
+from partition_leader.share.core.events import AckBatch, GroupSettings
+from partition_leader.share.core.room import bound_left
+from partition_leader.share.core.status import DelayCause, Delays
+from partition_leader.share.delay_reports import DelayReports
+from tests.support.virtual_time import run as run_virtual
+
+from .test_long_poll import started
+from .worlds import Member, World, key, run
+
+REACHED: Final = "delayed records hold a share-partition up: no new records are delivered until fewer wait"
+LEFT: Final = "delayed records hold nothing up any more: new records are delivered again"
+SETTINGS: Final = GroupSettings()
+
+
+class Core:
+    """A share-partition's core, as a test says."""
+
+    def __init__(self) -> None:
+        self.records, self.pieces, self.full = 0, 1, False
+
+    def delays(self) -> Delays:
+        return Delays(self.records > 0, self.records, self.pieces, {})
+
+    def delayed_full(self, settings: GroupSettings) -> bool:
+        return self.full
+
+
+class Group:
+    def __init__(self, delayed_max: int) -> None:
+        self.settings = replace(SETTINGS, delayed_max=delayed_max)
+
+
+def told(lines: list[Any], *names: str) -> list[tuple[object, ...]]:
+    events = {REACHED: "reached", LEFT: "left"}
+    return [(events[line["event"]], *(line[name] for name in names)) for line in lines if line["event"] in events]
+
+
+async def begun(world: World, records: int) -> Member:
+    member, _ = await started(world, records=records)
+    assert isinstance(member, Member)
+    return member
+
+
+@pytest.mark.rule("PL-935")
+def test_reaching_the_bound_is_one_warning_and_leaving_it_one_line_however_many_records_come_and_go() -> None:
+    async def scenario(world: World) -> None:
+        world.configure(delayed_max=20)
+        member = await begun(world, records=100)
+        with structlog.testing.capture_logs() as lines:
+            for offset in range(19):
+                delay = AckBatch(offset, offset, (ACK_RELEASE,), (30_000 if offset < 3 else 60_000,))
+                await member.acknowledge({0: [delay]}).answer()
+            assert told(lines) == [], "one is missing"
+            for offset in range(19, 40):
+                delay = AckBatch(offset, offset, (ACK_RELEASE,), (20_000 if offset < 39 else 60_000,))
+                await member.acknowledge({0: [delay]}).answer()
+            (line,) = [line for line in lines if line["event"] == REACHED]
+            assert (line["log_level"], line["group"], line["topic"], line["partition"]) == ("warning", "g", "t", 0)
+            assert (line["delayed"], line["bound"]) == (20, "sharegroups.retry.delayed.max=20")
+            assert "share.delivery.count.limit" in line["what_to_do"]
+            assert line["what_to_do"].endswith("and so does a higher sharegroups.retry.delayed.max (at most 5000)")
+            await asyncio.sleep(25)
+            assert told(lines) == [("reached",)], "20 still wait"
+            await asyncio.sleep(10)
+            assert told(lines, "log_level", "delayed")[1:] == [("left", "info", 17)], "with a tenth of it free"
+            await asyncio.sleep(40)
+            assert len(told(lines)) == 2
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-935")
+def test_the_bound_that_is_the_window_s_pieces_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("partition_leader.share.core.room.SHARE_PARTITION_BATCHES_MAX", 4)
+
+    async def scenario(world: World) -> None:
+        with structlog.testing.capture_logs() as lines:
+            member = await begun(world, records=1)
+            for offset in range(4):
+                await member.acknowledge({0: [AckBatch(offset, offset, (ACK_RELEASE,), (60_000 + offset,))]}).answer()
+                await world.produce(1)
+                await member.fetch(max_wait_ms=100).answer()
+                assert len(told(lines)) == (offset >= 2), "with the fourth piece"
+            ((_, delayed, pieces, bound, advice),) = told(lines, "delayed", "pieces", "bound", "what_to_do")
+            assert (delayed, pieces) == (3, 4)
+            assert bound == "10000 pieces of the window"
+            assert isinstance(advice, str)
+            assert "sharegroups.retry.delayed.max" not in advice, "it would change nothing"
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-935")
+def test_a_successor_that_loads_as_many_tells_it_again() -> None:
+    async def scenario(world: World) -> None:
+        world.configure(delayed_max=2)
+        member = await begun(world, records=4)
+        await member.acknowledge({0: [AckBatch(0, 1, (ACK_RELEASE,), (600_000,))]}).answer()
+        await asyncio.sleep(11)
+        with structlog.testing.capture_logs() as lines:
+            world.lose()
+            await world.lead(0)
+            await world.member("n").fetch(0, max_wait_ms=100).answer()
+            assert told(lines) == [("reached",)]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-935")
+def test_of_a_share_partition_that_comes_and_goes_at_its_bound_one_line_in_ten_seconds_is_logged() -> None:
+    async def main() -> None:
+        reports, core, group = DelayReports(lambda _: ""), Core(), Group(10)
+        with structlog.testing.capture_logs() as lines:
+            for number in range(1, 9):
+                core.records, core.full = (10, True) if number % 2 else (0, False)
+                reports.look(key(), core, group)  # type: ignore[arg-type]
+            assert told(lines) == [("reached",), ("left",)]
+            await asyncio.sleep(10.1)
+            assert told(lines[2:], "held_back") == [("reached", 3), ("left", 3)]
+        reports.close()
+
+    run_virtual(main())
+
+
+@pytest.mark.rule("PL-935")
+@pytest.mark.parametrize(
+    ("delays", "most", "left"),
+    [
+        (Delays(True, 4_500, 9, {}), 5_000, False),
+        (Delays(True, 4_499, 9, {}), 5_000, True),
+        (Delays(True, 0, 9_000, {}), 5_000, False),
+        (Delays(True, 0, 8_999, {}), 5_000, True),
+        (Delays(False, 0, 9_999, {}), 5_000, True),
+        (Delays(True, 1, 9, {}), 1, False),
+        (Delays(True, 0, 9, {}), 1, True),
+    ],
+)
+def test_the_bound_is_left_when_a_tenth_of_it_is_free(delays: Delays, most: int, left: bool) -> None:
+    assert bound_left(delays, replace(SETTINGS, delayed_max=most)) is left
+
+
+def ever(world: World, group: str = "g") -> Mapping[str, float | None]:
+    return {
+        cause.value: world.registry.get_sample_value(
+            "share_group_delayed_total", {"group": group, "cause": cause.value}
+        )
+        for cause in DelayCause
+    }
+
+
+@pytest.mark.rule("PL-938")
+def test_all_that_ever_waited_are_counted_by_why_across_the_objects_of_a_share_partition() -> None:
+    async def scenario(world: World) -> None:
+        world.configure(backoff=Backoff(2_000), lock_duration_ms=5_000)
+        member = await begun(world, records=5)
+        assert ever(world) == {"released": 0, "lock_expired": 0}, "from 0 on: a rate misses a first value"
+        await member.acknowledge({0: [AckBatch(0, 1, (ACK_RELEASE,))]}).answer()
+        assert ever(world) == {"released": 2, "lock_expired": 0}
+        await asyncio.sleep(5.5)
+        assert ever(world) == {"released": 2, "lock_expired": 3}
+        world.lose()
+        assert ever(world) == {"released": 2, "lock_expired": 3}
+        await world.lead(0)
+        again = world.member("n")
+        assert await again.fetch(0, max_wait_ms=10_000).ranges() != []
+        assert ever(world) == {"released": 2, "lock_expired": 3}, "what is loaded was counted by its former leader"
+
+    run(scenario)
