@@ -14,6 +14,8 @@ KEY: Final = ("group_id", "topic_id", "partition")
 ORDER: Final = ("epoch", "seq")
 #: Bit of `cause` that marks a cold copy: it repeats state that was written before, and is no event (CM-18).
 COLD: Final = 64
+#: Bit of `cause` that marks a write which finishes records after their dead letters were written.
+LETTERS: Final = 8
 
 
 def so_far(*partition: str | Column) -> WindowSpec:

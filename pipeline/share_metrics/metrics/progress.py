@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
-from .common import KEY, ORDER, at_least_0, before, in_order, is_cold, newest, ratio, so_far, timed, windowed
+from .common import KEY, LETTERS, ORDER, at_least_0, before, in_order, is_cold, newest, ratio, so_far, timed, windowed
 
 
 def latest_state(rows: DataFrame) -> DataFrame:
@@ -91,10 +91,15 @@ def _finished_here() -> Column:
 
 
 def _redelivered_here() -> Column:
-    """Of those, how many were delivered more than once, by X4: exact up to 2 deliveries, else a lower bound."""
+    """Of those, how many were delivered more than once, by X4: exact up to 2 deliveries, else a lower bound.
+
+    A record with a dead letter is in n_reject or n_limit of one write and in sum_dc of a later one, after its letter;
+    nothing can be said of that one, and the earlier one seems to have had fewer deliveries.
+    """
     extra = F.col("sum_dc") - _finished_here()
     known = F.when(F.col("max_dc") > 1, F.ceil(extra / (F.col("max_dc") - 1))).when(F.col("max_dc").isNotNull(), 0)
-    return F.when(~F.col("cold"), F.greatest(known, F.lit(0)))
+    letters = F.coalesce("cause", F.lit(0)).bitwiseAND(LETTERS) != 0
+    return F.when(~F.col("cold"), F.greatest(F.when(letters, 0).otherwise(known), F.lit(0)))
 
 
 def _counts() -> list[Column]:

@@ -37,14 +37,19 @@ class Ledger:
 
     produced: set[Place] = field(default_factory=set)
     final: dict[Place, Report] = field(default_factory=dict)
+    released: set[Place] = field(default_factory=set)
     deliveries: Counter[Place] = field(default_factory=Counter)
     by_worker: Counter[int] = field(default_factory=Counter)
+    #: Dead letters that were written; None: the group has no topic for them.
+    letters: int | None = None
 
     def add(self, report: Report) -> None:
         """Note one report; a later result of the same place replaces the earlier one."""
         self.deliveries[report.place] += 1
         self.by_worker[report.worker] += 1
-        if report.outcome != "released":
+        if report.outcome == "released":
+            self.released.add(report.place)
+        else:
             self.final[report.place] = report
 
     @property
@@ -71,6 +76,11 @@ class Ledger:
     def redelivered(self) -> int:
         """How many records were delivered more than once, by the leader's delivery count."""
         return sum(report.delivery_count > 1 for report in self.final.values())
+
+    @property
+    def failed(self) -> int:
+        """How many records' jobs failed, and were released to be tried again."""
+        return len(self.released)
 
     @property
     def delivery_counts(self) -> dict[int, int]:
@@ -100,4 +110,6 @@ class Ledger:
             found.append(f"{self.unfinished} records were produced and never finished")
         if self.strangers:
             found.append(f"{self.strangers} deliveries of records that were never produced")
+        if self.letters is not None and self.letters < self.rejected:  # a leader's crash may write one twice
+            found.append(f"{self.rejected} records were rejected, and only {self.letters} dead letters written")
         return found

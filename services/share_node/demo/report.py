@@ -43,11 +43,14 @@ def print_outcome(console: Console, name: str, outcome: Outcome) -> None:
     table.add_row("records produced", str(len(ledger.produced)))
     table.add_row("accepted", str(ledger.accepted))
     table.add_row("rejected (cannot be parsed)", str(ledger.rejected))
+    if ledger.letters is not None:
+        table.add_row("dead letters about them", str(ledger.letters))
     table.add_row("finished after redelivery", str(ledger.redelivered))
     table.add_row("records by delivery count", counts)
+    table.add_row("failed once, tried again", str(ledger.failed))
     table.add_row("deliveries by worker", ", ".join(f"{n}: {done}" for n, done in sorted(ledger.by_worker.items())))
     if outcome.killed_worker:
-        table.add_row("killed with SIGKILL mid-batch", f"worker {outcome.killed_worker}")
+        table.add_row("killed with SIGKILL amid its jobs", f"worker {outcome.killed_worker}")
     table.add_row("time and rate", f"{outcome.seconds:.1f} s, {rate:.0f} records/s")
     console.print(table)
     totals = Table(title="The same work, counted twice")
@@ -61,6 +64,10 @@ def print_outcome(console: Console, name: str, outcome: Outcome) -> None:
     for label, mine, theirs in rows:
         totals.add_row(label, str(mine), str(theirs), "equal" if mine == theirs else "DIFFERENT")
     console.print(totals)
+    if outcome.logged:
+        console.print("A worker logs every job that fails, and what happens next:")
+        for line in outcome.logged:
+            console.print(f"  {line}", markup=False, highlight=False)
     for discrepancy in outcome.discrepancies:
         console.print(f"Error: {discrepancy}", style="bold red")
     if not outcome.discrepancies:
@@ -74,6 +81,8 @@ def as_json(outcome: Outcome) -> dict[str, object]:
         "produced": len(ledger.produced),
         "accepted": ledger.accepted,
         "rejected": ledger.rejected,
+        "letters": ledger.letters,
+        "failed": ledger.failed,
         "redelivered": ledger.redelivered,
         "delivery_counts": ledger.delivery_counts,
         "by_worker": dict(sorted(ledger.by_worker.items())),

@@ -1,4 +1,4 @@
-"""Runs the demo on a cluster: produce, let workers consume, kill one, wait until every record is accounted for."""
+"""Runs the demo on a cluster: produce, let workers work, kill one, wait until every record is accounted for."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from share_node.demo.crew import Worker, hire
+from share_node.demo.crew import WorkerProcess, hire
 from share_node.demo.jobs import Job, Tally, direct_count, has_more_records
 from share_node.demo.ledger import Ledger, Place, Report
+from share_node.demo.letters import how_many, letters_topic, set_up
+from share_node.demo.orders import Orders
 from sharegroups import Admin, DeliveryReport, KafkaError, NewTopic, Producer, UnknownTopicOrPartitionError
 
-#: Fewer than workers: consumers of a share group share a partition, so others go on with a killed one's.
+#: Fewer than workers: members of a share group share a partition, so others go on with a killed one's.
 PARTITIONS: Final = 2
-#: The first worker with this many reports is killed. That is inside a batch: it acknowledges at its next poll.
+#: The first worker with this many reports is killed, amid its jobs: it has more records in its hands.
 KILL_AFTER: Final = 13
 STALLED_AFTER_S: Final = 120.0
+#: Lines of a worker's log that the demo shows, the first of each sort.
+_LOGGED: Final = (", failed: ", ", was rejected: ")
 
 
 class DemoError(Exception):
@@ -44,6 +48,8 @@ class Outcome:
     seconds: float
     killed_worker: int
     discrepancies: list[str]
+    #: A line of a worker's log about a failed job, and one about a rejected one, as far as there were any.
+    logged: list[str] = field(default_factory=list)
 
 
 class Demo:
@@ -57,14 +63,16 @@ class Demo:
         self._input_path = input_path
         self._workers_wanted = workers
         name = f"demo-{secrets.token_hex(4)}"
-        self.topic, self.group = name, name
+        self.topic, self.group, self.letters = name, name, letters_topic(name)
         self._ledger = Ledger()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._failures: list[str] = []
         self._sent_all = False
-        self._victim: Worker | None = None
-        self._workers: list[Worker] = []
+        self._victim: WorkerProcess | None = None
+        self._workers: list[WorkerProcess] = []
+        self._logged: dict[str, str] = {}
+        self.no_letters: KafkaError | None = None
 
     def run(self, on_progress: Callable[[Progress], None]) -> Outcome:
         """Run to the end. Raises DemoError when a produce fails, or after STALLED_AFTER_S seconds without progress."""
@@ -72,8 +80,9 @@ class Demo:
             for error in admin.create_topics([NewTopic(self.topic, PARTITIONS)]).values():
                 if error is not None:
                     raise DemoError(f"topic {self.topic} could not be created: {error}")
+            self.no_letters = set_up(admin, self.group, self.letters)
             self._workers = [
-                hire(n, self.topic, self._arguments(n), self._take_report) for n in range(1, self._workers_wanted + 1)
+                hire(self._orders(n), self._take_report, self._take_log) for n in range(1, self._workers_wanted + 1)
             ]
             try:
                 self._wait_for_members(admin)
@@ -82,31 +91,35 @@ class Demo:
                 self._wait(on_progress)
                 self._wait_for_no_lag(admin)
                 seconds = time.monotonic() - started
+                if self.no_letters is None:
+                    self._ledger.letters = how_many(admin, self.letters)
             finally:
                 for worker in self._workers:
                     worker.dismiss()
         direct, accepted, rejected = direct_count(self._job)
         found = self._ledger.discrepancies(direct, accepted, rejected)
         killed = self._victim.number if self._victim is not None else 0
-        return Outcome(self._ledger, direct, accepted, rejected, seconds, killed, found)
+        logged = [self._logged[sort] for sort in _LOGGED if sort in self._logged]
+        return Outcome(self._ledger, direct, accepted, rejected, seconds, killed, found, logged)
 
     def clear_away(self, wait_ms: int = 60_000) -> str:
-        """Delete the topic, waiting for at most `wait_ms`. Returns what is left in the cluster, as text for a person.
+        """Delete the topics, waiting for at most `wait_ms`. Returns what is left in the cluster, as text for a person.
 
         The group stays. A topic that does not exist was deleted by an earlier try.
         """
         with Admin({"bootstrap.servers": self._bootstrap, "default.api.timeout.ms": wait_ms}) as admin:
             try:
-                error = admin.delete_topics([self.topic])[self.topic]
+                errors = admin.delete_topics([self.topic, self.letters])
             except KafkaError as failure:
-                error = failure
-        if error is None or isinstance(error, UnknownTopicOrPartitionError):
-            return f"topic {self.topic} is deleted; group {self.group} stays"
-        return f"topic {self.topic} and group {self.group} stay: {error}"
+                errors = {self.topic: failure, self.letters: failure}
+        gone = {None, UnknownTopicOrPartitionError}
+        stay = {topic: error for topic, error in errors.items() if (error and type(error)) not in gone}
+        told = [f"topic {topic} stays: {error}" for topic, error in stay.items()]
+        told += [f"topic {topic} is deleted" for topic in errors if topic not in stay]
+        return "; ".join([*told, f"group {self.group} stays"])
 
-    def _arguments(self, number: int) -> list[str]:
-        arguments = [self._bootstrap, self.topic, self.group, str(number)]
-        return [*arguments, self._input_path] if self._input_path else arguments
+    def _orders(self, number: int) -> Orders:
+        return Orders(self._bootstrap, self.topic, self.group, str(number), self._input_path or "")
 
     def _produce(self) -> None:
         try:
@@ -138,6 +151,12 @@ class Demo:
                 self._victim.kill()
             self._changed.notify_all()
 
+    def _take_log(self, line: str) -> None:
+        for sort in _LOGGED:
+            if sort in line:
+                with self._changed:
+                    self._logged.setdefault(sort, line)
+
     def _fail(self, reason: str) -> None:
         with self._changed:
             self._failures.append(reason)
@@ -152,8 +171,9 @@ class Demo:
                 return
             for worker in self._workers:
                 if worker.process.poll() is not None:
+                    status = worker.process.returncode
                     raise DemoError(
-                        f"worker {worker.number} ended with status {worker.process.returncode} at its start"
+                        f"worker {worker.number} ended with status {status} at its start:\n{worker.last_words}"
                     )
             time.sleep(0.05)
         raise DemoError(f"the workers did not join group {self.group} within {STALLED_AFTER_S:.0f} s")

@@ -75,19 +75,17 @@ def test_one_command_makes_the_page_of_a_demo(reported: Reported) -> None:
     assert "finished in each second, at most" in reported.out.read_text()
 
 
-@pytest.mark.rule("PM-37", "PM-39", "PM-41", "PM-44", "PM-46", "CM-71")
+@pytest.mark.rule("PM-37", "PM-39", "PM-41", "PM-44", "CM-71")
 def test_the_page_has_the_numbers_of_the_demos_own_account(played: Played, reported: Reported) -> None:
     found = reported.totals
     account = played.account
     assert account["produced"] == 300
-    assert account["rejected"] == 15
+    assert account["rejected"] == account["letters"] == 15
+    assert account["failed"] > 0
     names = {"finished": "produced", "accepted": "accepted", "rejected": "rejected"}
     assert {name: found[name] for name in names} == {name: account[own] for name, own in names.items()}
     redelivered = account["redelivered"]
-    assert redelivered > 0
-    assert found["redelivered_lb"] <= redelivered
-    if max(map(int, account["delivery_counts"])) == 2:  # then the lower bound is exact
-        assert found["redelivered_lb"] == redelivered
+    assert 0 < found["redelivered_lb"] <= redelivered  # what was written together with letters is missing (PM-46)
     assert (found["lag"], found["lost"], found["share_partitions"]) == (0, 0, 2)
     page = reported.out.read_text()
     assert f"<b>{account['produced']:,}</b> records finished" in page

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 from pyspark.testing import assertDataFrameEqual
 
 from kip932.ids import SharePartitionKey
-from kip932.state_batches import CAUSE_ACK, CAUSE_LOCK_EXPIRY, StateBatch, WriteStats
+from kip932.state_batches import CAUSE_ACK, CAUSE_DLQ, CAUSE_LOCK_EXPIRY, StateBatch, WriteStats
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareTombstone, ShareUpdate
 from share_metrics.metrics import (
     fill_windows,
@@ -79,6 +79,18 @@ def test_the_worked_example_of_the_kip(spark: SparkSession, world: World) -> Non
     assert (replayed["released_lb"], replayed["accepted_lb"], replayed["archived_lb"]) == (3, 7, 0)
     assert replayed["delivery_counts_lb"][:2] == [7, 0]
     assert (replayed["in_flight_batches"], replayed["incomplete"]) == (0, False)
+
+
+@pytest.mark.rule("PM-46")
+def test_records_with_dead_letters_never_raise_the_lower_bound_of_redelivered_ones(spark: SparkSession) -> None:
+    # Three records: one accepted at its second delivery, two rejected, of which one had been delivered twice.
+    before = WriteStats(CAUSE_ACK, n_accept=1, n_reject=2, max_dc=2, sum_dc=2, hwm=130)
+    after = WriteStats(CAUSE_DLQ, max_dc=2, sum_dc=3, hwm=130)
+    rows = states(spark, [(1, snapshot(100)), (2, update(101, stats=before)), (3, update(103, stats=after))])
+    (found,) = rows_of(progress(rows, 60), "window")
+    assert (found["ack_accept"], found["ack_reject"]) == (1, 2)
+    assert found["redelivered_lb"] == 0  # of two
+    assert found["finished_known"] == 3
 
 
 @pytest.mark.rule("PM-7", "PM-30", "PM-42", "PM-45", "PM-46", "PM-52", "PM-53", "PM-59", "PM-60", "PM-68")

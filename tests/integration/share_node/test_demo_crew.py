@@ -1,18 +1,38 @@
-"""The demo's workers as processes: whom the terminal's signals reach, and how they leave."""
+"""The demo's workers as processes: whom the terminal's signals reach, how they leave, what is heard of them."""
 
+import json
 import os
+import signal
 import sys
 
 import pytest
 
-from share_node.demo.crew import Worker
+from share_node.demo.crew import WorkerProcess
+from share_node.demo.ledger import Place, Report
+from share_node.demo.orders import Orders
+
+#: Reports one record, logs a line, and then waits as the demo's workers do.
+PROGRAM = """
+import json, sys, time
+from share_node.demo.orders import leave_when_dismissed
+print(json.dumps({"partition": 1, "offset": 2, "count": 3, "outcome": "accepted", "tally": {"lines": 4}}), flush=True)
+print('{"partition": 1, "off', flush=True)
+print("WARNING t-1@2: failed", file=sys.stderr, flush=True)
+leave_when_dismissed()
+time.sleep(60)
+"""
 
 
 @pytest.mark.rule("CM-71")
-def test_ctrl_c_does_not_reach_a_worker_and_it_leaves_when_it_is_dismissed() -> None:
-    worker = Worker(1, "t", [sys.executable, "-c", "import sys; sys.stdin.read()"], lambda report: None)
+def test_ctrl_c_does_not_reach_a_worker_and_it_gets_a_sigterm_when_it_is_dismissed() -> None:
+    reports: list[Report] = []
+    lines: list[str] = []
+    worker = WorkerProcess(Orders(topic="t", number="7"), [sys.executable, "-c", PROGRAM], reports.append, lines.append)
     try:
         assert os.getpgid(worker.process.pid) != os.getpgid(0)
     finally:
         worker.dismiss()
-    assert worker.process.returncode == 0
+    assert worker.process.returncode == -signal.SIGTERM
+    assert reports == [Report(Place("t", 1, 2), 7, 3, "accepted", json.loads('{"lines": 4}'))]
+    assert lines == ["WARNING t-1@2: failed"]
+    assert worker.last_words == "WARNING t-1@2: failed"

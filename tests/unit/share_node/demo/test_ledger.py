@@ -31,3 +31,14 @@ def test_every_kind_of_discrepancy_is_named() -> None:
     assert "lines: 3 through the queue, 4 directly" in found
     assert "1 records were produced and never finished" in found
     assert "never produced" in found
+
+
+@pytest.mark.rule("CM-71")
+@pytest.mark.parametrize(("letters", "is_short"), [(None, False), (0, True), (1, False), (2, False)])
+def test_a_rejected_record_without_its_letter_is_a_discrepancy(letters: int | None, is_short: bool) -> None:
+    ledger = Ledger(produced={HERE}, letters=letters)
+    ledger.add(Report(HERE, 1, 1, "released", Counter()))
+    ledger.add(Report(HERE, 2, 2, "rejected", Counter()))
+    assert ledger.failed == 1
+    found = ledger.discrepancies(Counter(), 0, 1)
+    assert found == (["1 records were rejected, and only 0 dead letters written"] if is_short else [])

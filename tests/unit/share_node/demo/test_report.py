@@ -12,6 +12,8 @@ from share_node.demo.ledger import Ledger, Place, Report
 from share_node.demo.report import ProgressBar, as_json, print_outcome
 from share_node.demo.run import Outcome, Progress
 
+LOGGED = "WARNING t-0@0: count, delivery 1 of 5, failed: OSError: [x]; it comes again in 0.2 s"
+
 
 def outcome(accepted_directly: int = 1) -> Outcome:
     """Two records, one of them delivered twice and one broken; worker 2 was killed."""
@@ -19,9 +21,10 @@ def outcome(accepted_directly: int = 1) -> Outcome:
     ledger.add(Report(Place("t", 0, 0), 2, 1, "released", Counter()))
     ledger.add(Report(Place("t", 0, 0), 1, 2, "accepted", Counter(lines=3)))
     ledger.add(Report(Place("t", 0, 1), 1, 1, "rejected", Counter()))
+    ledger.letters = 1
     direct = Counter(lines=3)
     found = ledger.discrepancies(direct, accepted_directly, 1)
-    return Outcome(ledger, direct, accepted_directly, 1, 0.5, 2, found)
+    return Outcome(ledger, direct, accepted_directly, 1, 0.5, 2, found, [LOGGED])
 
 
 def printed(told: Outcome) -> str:
@@ -35,6 +38,8 @@ def test_programs_are_told_every_figure() -> None:
         "produced": 2,
         "accepted": 1,
         "rejected": 1,
+        "letters": 1,
+        "failed": 1,
         "redelivered": 1,
         "delivery_counts": {1: 1, 2: 1},
         "by_worker": {1: 2, 2: 1},
@@ -52,6 +57,8 @@ def test_people_see_both_counts_side_by_side() -> None:
     assert "Every record is accounted for; the totals are equal." in text
     assert "1×: 1, 2×: 1" in text
     assert "worker 2" in text
+    assert "dead letters about them" in text
+    assert LOGGED in text
     assert "DIFFERENT" not in text
 
 

@@ -47,19 +47,19 @@ class _FakeAdmin:
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (None, "topic {0} is deleted; group {0} stays"),
+        (None, "topic {0} is deleted; topic dlq.{0} is deleted; group {0} stays"),
         (
             UnknownTopicOrPartitionError(),
-            "topic {0} is deleted; group {0} stays",
+            "topic {0} is deleted; topic dlq.{0} is deleted; group {0} stays",
         ),  # the answer to a try was lost
-        (NetworkError("gone"), "topic {0} and group {0} stay: gone"),
+        (NetworkError("gone"), "topic {0} stays: gone; topic dlq.{0} stays: gone; group {0} stays"),
     ],
 )
-def test_a_demo_in_a_cluster_of_the_users_deletes_its_topic_and_says_what_stays(
+def test_a_demo_in_a_cluster_of_the_users_deletes_its_topics_and_says_what_stays(
     monkeypatch: pytest.MonkeyPatch, error: KafkaError | None, told: str
 ) -> None:
     admin = _FakeAdmin(error)
     monkeypatch.setattr(run, "Admin", lambda settings: admin)
     demo = Demo("127.0.0.1:1", StandardLibrary(), 1, None)
     assert demo.clear_away() == told.format(demo.topic)
-    assert admin.deleted == [demo.topic]
+    assert admin.deleted == [demo.topic, f"dlq.{demo.topic}"]

@@ -1,45 +1,70 @@
-"""What a worker of the demo makes of a record."""
+"""What a worker of the demo makes of a record, and that its program is as short as one of the reader's."""
 
 from __future__ import annotations
 
-from collections import Counter
+import ast
+import json
+from collections.abc import Callable
 from itertools import count
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from share_node.demo import worker as program
 from share_node.demo.jobs import BrokenRecordError, fails_first_attempt
-from share_node.demo.worker import outcome_of
+from sharegroups import Reject
+from sharegroups.worker.core.policy import Kind, Verdict
+from sharegroups.worker.job import JobInfo, enter, run_blocking
 
 FAILING = next(key for key in map(str, count()) if fails_first_attempt(key))
 SOUND = next(key for key in map(str, count()) if not fails_first_attempt(key))
+SOURCE = b"def f(): ...\n"
+
+Run = Callable[..., tuple[Verdict, dict[str, Any]]]
 
 
-class Lines:
-    """A job that counts lines; an empty record is broken."""
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs the demo's job for a record, as a worker does; returns its verdict and what the demo was told."""
+    spec = program.worker.jobs["demo"]
 
-    name = "lines"
+    def once(key: str, value: bytes, times: int = 1) -> tuple[Verdict, dict[str, Any]]:
+        enter(lambda: JobInfo("demo", 1, 7, times, key.encode(), []))
+        verdict = run_blocking(spec, value)
+        return verdict, json.loads(capfd.readouterr().out)
 
-    def records(self) -> Any:
-        raise AssertionError("a worker makes no records")
-
-    def process(self, value: bytes) -> Counter[str]:
-        if not value:
-            raise BrokenRecordError
-        return Counter(lines=value.count(b"\n"))
-
-
-def delivered(key: str, value: bytes = b"a\nb\n", times: int = 1) -> Any:
-    return SimpleNamespace(key=key.encode, value=lambda: value, delivery_count=lambda: times)
+    return once
 
 
-def test_a_sound_record_is_accepted_with_its_tally() -> None:
-    assert outcome_of(Lines(), delivered(SOUND)) == ("accepted", Counter(lines=2))
+def test_a_sound_record_is_done_and_told_with_its_tally(run: Run) -> None:
+    verdict, told = run(SOUND, SOURCE)
+    assert verdict.kind is Kind.DONE
+    tally = {"functions": 1, "lines": 1}
+    assert told == {"partition": 1, "offset": 7, "count": 1, "outcome": "accepted", "tally": tally}
 
 
-def test_an_injected_failure_releases_the_first_delivery_only() -> None:
-    assert outcome_of(Lines(), delivered(FAILING)) == ("released", Counter())
-    assert outcome_of(Lines(), delivered(FAILING, times=2)) == ("accepted", Counter(lines=2))
+def test_a_planted_failure_is_tried_again_after_a_while_and_then_done(run: Run) -> None:
+    verdict, told = run(FAILING, SOURCE)
+    assert (verdict.kind, told["outcome"], told["tally"]) == (Kind.FAILED, "released", {})
+    assert program.worker.jobs["demo"].retry.delay_of(1, chance=1.0) > 0.1
+    verdict, told = run(FAILING, SOURCE, times=2)
+    assert (verdict.kind, told["outcome"], told["count"]) == (Kind.DONE, "accepted", 2)
 
 
-def test_a_broken_record_is_rejected() -> None:
-    assert outcome_of(Lines(), delivered(SOUND, b"")) == ("rejected", Counter())
+def test_what_cannot_be_parsed_is_rejected(run: Run) -> None:
+    verdict, told = run(SOUND, b"def broken(:\n")
+    assert (verdict.kind, told["outcome"], told["tally"]) == (Kind.REJECTED, "rejected", {})
+    assert verdict.why.startswith("BrokenRecordError: SyntaxError")
+    assert program.worker.jobs["demo"].outcomes == {BrokenRecordError: Reject}
+
+
+def test_the_program_has_twenty_lines_at_most() -> None:
+    """Without imports, blank lines and docstrings: what somebody who writes a worker writes."""
+    text = Path(program.__file__).read_text()
+    lines = {number for number, line in enumerate(text.splitlines(), 1) if line.strip()}
+    for node in ast.walk(ast.parse(text)):
+        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node, ast.stmt) and (is_docstring or isinstance(node, ast.Import | ast.ImportFrom)):
+            lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    assert len(lines) <= 20

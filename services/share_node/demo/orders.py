@@ -1,0 +1,82 @@
+"""What the demo tells each of its worker processes, in the environment, and what they tell it, on standard output."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from share_node.demo.jobs import BrokenRecordError, Job, Tally, fails_first_attempt, job_for
+from sharegroups.worker import current_job
+
+_PREFIX: Final = "SHAREGROUPS_DEMO_"
+
+
+class Orders(NamedTuple):
+    """Where a worker works, and on what. `input`: the user's own file, or ""."""
+
+    bootstrap: str = "127.0.0.1:7932"
+    topic: str = "demo"
+    group: str = "demo"
+    number: str = "1"
+    input: str = ""
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Orders:
+        """As they stand in the environment."""
+        return cls(**{name: environment[key] for name in cls._fields if (key := _PREFIX + name.upper()) in environment})
+
+    def environment(self) -> dict[str, str]:
+        """For a worker's environment."""
+        return {_PREFIX + name.upper(): value for name, value in self._asdict().items()}
+
+    @property
+    def job(self) -> Job:
+        """The work for each record. Raises InputError."""
+        return job_for(self.input or None)
+
+
+def fail_now_and_then() -> None:
+    """Raise ConnectionError at the first delivery of every ninth record, as a service does that is away for a
+    moment."""
+    job = current_job()
+    if job.delivery_count == 1 and fails_first_attempt((job.key or b"").decode()):
+        raise ConnectionError("planted: the first try fails for every ninth record")
+
+
+@contextlib.contextmanager
+def told() -> Iterator[Tally]:
+    """Around a job: write a line of JSON with how it ended and the tally, *before* the worker acknowledges the record.
+
+    So the demo may hear of a result twice, but never misses one.
+    """
+    tally, outcome = Tally(), "accepted"
+    try:
+        yield tally
+    except BrokenRecordError:
+        outcome = "rejected"
+        raise
+    except Exception:
+        outcome = "released"
+        raise
+    finally:
+        job = current_job()
+        report = {"partition": job.partition, "offset": job.offset, "count": job.delivery_count}
+        line = json.dumps(report | {"outcome": outcome, "tally": tally if outcome == "accepted" else {}}) + "\n"
+        os.write(sys.stdout.fileno(), line.encode())  # in one piece: other threads write, too
+
+
+def leave_when_dismissed() -> None:
+    """Let this process get a SIGTERM when its standard input closes: the demo dismisses it so, and so does the demo's
+    own end."""
+
+    def wait() -> None:
+        sys.stdin.read()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()

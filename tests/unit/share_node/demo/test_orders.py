@@ -1,0 +1,61 @@
+"""What the demo tells its workers, and what they tell it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from share_node.demo.jobs import FAILURE_EVERY, BrokenRecordError, fails_first_attempt
+from share_node.demo.orders import Orders, fail_now_and_then, told
+from sharegroups.worker.job import JobInfo, enter
+
+
+def at_work(key: str = "a", times: int = 1) -> None:
+    """Inside a job from here on."""
+    enter(lambda: JobInfo("t", 0, 5, times, key.encode(), []))
+
+
+def test_orders_go_through_the_environment() -> None:
+    given = Orders("h:1", "t", "g", "3", "rows.csv")
+    assert Orders.of({"HOME": "/", **given.environment()}) == given
+    assert Orders.of({}) == Orders()
+
+
+def test_one_record_in_nine_or_so_fails_and_only_at_its_first_delivery() -> None:
+    failed = 0
+    for key in map(str, range(900)):
+        at_work(key, times=2)
+        fail_now_and_then()
+        at_work(key)
+        if fails_first_attempt(key):
+            failed += 1
+            with pytest.raises(ConnectionError, match="planted"):
+                fail_now_and_then()
+        else:
+            fail_now_and_then()
+    assert 0.5 * 900 / FAILURE_EVERY < failed < 2 * 900 / FAILURE_EVERY
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "tally"),
+    [(None, "accepted", {"lines": 3}), (BrokenRecordError("no"), "rejected", {}), (OSError("away"), "released", {})],
+)
+def test_each_end_of_a_job_is_told_once_and_the_exception_goes_on(
+    capfd: pytest.CaptureFixture[str], error: Exception | None, outcome: str, tally: dict[str, int]
+) -> None:
+    at_work(times=2)
+
+    def work() -> None:
+        with told() as counted:
+            counted["lines"] = 3
+            if error is not None:
+                raise error
+
+    if error is None:
+        work()
+    else:
+        with pytest.raises(type(error)):
+            work()
+    said = json.loads(capfd.readouterr().out)
+    assert said == {"partition": 0, "offset": 5, "count": 2, "outcome": outcome, "tally": tally}
