@@ -12,7 +12,7 @@ from tests.model.schedule import MEMBERS, Schedule
 ROUNDS_MAX = 400
 #: After so many rounds in which nothing moved, nothing will.
 QUIET_MAX = 8
-ROUND_MS = 6_000  # longer than a lock, and than the wait of PL-621
+ROUND_MS = 6_000  # longer than a lock, and than the wait of PL-621; QUIET_MAX of them are longer than any delay
 LETTERS_MS = 60_000  # longer than any pause between attempts
 
 
@@ -58,7 +58,7 @@ def _round(schedule: Schedule) -> None:
     for member in MEMBERS:
         held = schedule.held(member)
         if held:
-            schedule.ask(member, [(first, last, (ACCEPT,)) for first, last in held])
+            schedule.ask(member, [(first, last, (ACCEPT,), ()) for first, last in held])
     _settle(schedule)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.model.fetching import Pass, Read
-from tests.model.orders import Ack, Asked, Orders, Rank, Told
-from tests.model.records import ACKNOWLEDGED, ACQUIRED, ARCHIVED, ARCHIVING, AVAILABLE, CATCH_UP_MS, Rules
+from tests.model.orders import Ack, Asked, Orders, Told
+from tests.model.records import ACKNOWLEDGED, ACQUIRED, ARCHIVED, ARCHIVING, AVAILABLE, CATCH_UP_MS, Rank, Rules
 from tests.model.writing import Writing
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
@@ -61,7 +61,11 @@ class Leader(Writing):
         if self.status != "active":
             return {None}
         write = None if self.unsettled is None or self.sent or self.unknown else self.unsettled + CATCH_UP_MS
-        locks = {offset: record.lock_end for offset, record in self.records.all.items() if record.lock_end > self.now}
+        locks = {
+            offset: end
+            for offset, record in self.records.all.items()
+            if (end := record.until if record.is_delayed else record.lock_end) > self.now
+        }
         above = [end for offset, end in locks.items() if offset >= self.records.start]
         return {min([*some, *([write] if write is not None else [])], default=None) for some in (locks.values(), above)}
 
@@ -69,6 +73,9 @@ class Leader(Writing):
 
     def loaded(self, start: int, stored: dict[int, Rank], resolved: bool) -> None:
         self.records.load(start, stored)
+        for offset, (_, _, until) in self.on_own_clock(stored).items():
+            if until:
+                self.records.waits(offset, until, self.now)
         if resolved:  # PL-609
             self.write(first=True)
             return
@@ -81,6 +88,8 @@ class Leader(Writing):
 
     def expire(self) -> None:
         for offset, record in self.records.all.items():
+            if record.is_delayed and record.until <= self.now:
+                record.until = 0  # PL-932; nothing is written for it (PL-934)
             if record.state != ACQUIRED or record.goal is not None or record.lock_end > self.now:
                 continue
             if offset < self.records.start:
@@ -94,6 +103,8 @@ class Leader(Writing):
                 if record.state != AVAILABLE:
                     self.given_up[offset] = ""
                     self.dirty_told.limited += 1
+                else:
+                    self.back_off(offset)
             self.note([offset], "lock_expiry")
             self.dirty_told.timed_out += 1
             self.urgent = True
@@ -153,7 +164,7 @@ class Leader(Writing):
                 self.apply(ack, asked, counts, rules)
         except RefusedError as refused:
             for offset in asked.offsets:
-                self.records.all[offset].goal = None
+                self.records.all[offset].is_held_again()
             self.orders.replies[number] = (str(refused), False, ())
             return
         asked.types = tuple(counts)
@@ -161,12 +172,12 @@ class Leader(Writing):
         told.limited = asked.told.limited
         asked.told = told
         passed = start > self.confirmed and any(  # PL-404
-            first < start and last >= self.confirmed for first, last, _ in acks
+            first < start and last >= self.confirmed for first, last, _, _ in acks
         )
         self.wait(asked, passed)
 
     def apply(self, ack: Ack, asked: Asked, counts: list[int], rules: Rules) -> None:
-        first, last, types = ack
+        first, last, types, delays = ack
         records = self.records
         if RENEW in types and not rules.renew:
             raise RefusedError("INVALID_RECORD_STATE")
@@ -185,7 +196,8 @@ class Leader(Writing):
             for offset in offsets:
                 kind = types[0] if len(types) == 1 else types[offset - first]
                 counts[kind] += 1
-                self.take(offset, kind, asked, rules)
+                delay = -1 if not delays else delays[0] if len(delays) == 1 else delays[offset - first]
+                self.take(offset, kind, asked, rules, delay)
 
     def locate(self, first: int, last: int) -> None:
         """PL-405."""
@@ -196,7 +208,7 @@ class Leader(Writing):
         if found[1] < first or last > found[1]:
             raise RefusedError("INVALID_REQUEST")
 
-    def take(self, offset: int, kind: int, asked: Asked, rules: Rules) -> None:
+    def take(self, offset: int, kind: int, asked: Asked, rules: Rules, delay: int) -> None:
         """PL-409 for one record that the member holds."""
         record = self.records.all[offset]
         if kind == RENEW:
@@ -214,6 +226,9 @@ class Leader(Writing):
             record.goal = rules.released(record.count)
             asked.told.limited += record.goal != AVAILABLE
             self.mark(offset, asked, "delivery count exceeded", "delivery_limit")
+            if record.goal == AVAILABLE:  # PL-932: the limit comes first
+                delay = rules.back_off(record.count, self.chance) if delay == -1 else delay
+                record.until = self.now + delay if delay else 0
 
     def mark(self, offset: int, asked: Asked, letter: str, cause: str) -> None:
         record = self.records.all[offset]

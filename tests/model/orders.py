@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-Rank = tuple[int, int]
-Ack = tuple[int, int, tuple[int, ...]]
+from tests.model.records import Rank
+
+#: First and last offset, types, delays of releases (PL-930).
+Ack = tuple[int, int, tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(slots=True)
@@ -68,9 +70,9 @@ class Sent:
 class Orders:
     """What an event must lead to.
 
-    `write`: generation, start offset, delivery complete count, offset → (count, state), SPEO. `wrote`: its causes; its
-    counters, with the greatest and the summed delivery count of what it finishes (PM-20 X4). `letters`: cause → offset
-    → count. `told`: the same, of records archived for good. `ends`: fenced, dropped.
+    `write`: generation, start offset, delivery complete count, offset → rank (delays by the wall clock), SPEO.
+    `wrote`: its causes; its counters, with the greatest and the summed delivery count of what it finishes (PM-20 X4).
+    `letters`: cause → offset → count. `told`: the same, of records archived for good. `ends`: fenced, dropped.
     """
 
     replies: dict[int, tuple[str, bool, tuple[int, ...]]] = field(default_factory=dict)

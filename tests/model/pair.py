@@ -9,14 +9,16 @@ from kip932 import errors
 from kip932.state_batches import StateBatch
 from partition_leader.share.core import effects as fx
 from partition_leader.share.core import events as ev
+from partition_leader.share.core.backoff import Backoff
 from partition_leader.share.core.dead_letters import DeadLetters
 from partition_leader.share.core.share_partition import SharePartition
 from partition_leader.share.core.status import Status
-from partition_leader.share.core.transitions import PENDING, STATE_MASK
+from partition_leader.share.core.transitions import DELAYED, PENDING, STATE_MASK
+from partition_leader.share.delay_clock import on_the_leader, on_the_wall
 from tests.model.fetching import Read
 from tests.model.leader import Leader
-from tests.model.orders import Ack, Orders, Rank
-from tests.model.records import Rules, alike
+from tests.model.orders import Ack, Orders
+from tests.model.records import Rank, Rules, alike
 
 STATUS: Final = {
     Status.INITIALIZING: "initializing",
@@ -39,7 +41,10 @@ class DifferenceError(AssertionError):
 
 
 def settings_of(rules: Rules) -> ev.GroupSettings:
-    return ev.GroupSettings(rules.lock_ms, rules.limit, rules.locks_max, rules.renew, rules.dlq, rules.letters_max)
+    return ev.GroupSettings(
+        rules.lock_ms, rules.limit, rules.locks_max, rules.renew, rules.dlq, rules.letters_max,
+        Backoff(rules.initial, rules.multiplier, rules.longest, rules.jitter), rules.delay_max, rules.delayed_max,
+    )  # fmt: skip
 
 
 class Pair:
@@ -50,7 +55,7 @@ class Pair:
 
     def __init__(self, generation: int, rules: Rules, squeeze_at: int) -> None:
         self.model = Leader(generation, rules)
-        self.core = SharePartition(generation)
+        self.core = SharePartition(generation, chance=lambda: self.model.chance)
         self.core._state.dead_letters = DeadLetters(squeeze_at)
         self.squeezes = squeeze_at < 64
         self.rules = rules
@@ -63,7 +68,7 @@ class Pair:
     # Events.
 
     def load(self, start: int, batches: Sequence[StateBatch], stored: dict[int, Rank], resolved: bool) -> Orders:
-        event = ev.Initialized(1, start, tuple(batches), resolved, settings_of(self.rules))
+        event = ev.Initialized(1, start, self._read(batches), resolved, settings_of(self.rules))
         return self._step(event, lambda: self.model.loaded(start, stored, resolved), self.rules)
 
     def lock(self, budget: int) -> tuple[int, int] | None:
@@ -119,7 +124,7 @@ class Pair:
         return self._step(event, lambda: self.model.failed(error, unknown))
 
     def read_back(self, start: int, batches: Sequence[StateBatch], stored: dict[int, Rank]) -> Orders:
-        event = ev.ReadBack(self.model.generation, 1, start, tuple(batches))
+        event = ev.ReadBack(self.model.generation, 1, start, self._read(batches))
         return self._step(event, lambda: self.model.read_back(start, stored))
 
     def read_back_failed(self) -> Orders:
@@ -145,6 +150,17 @@ class Pair:
 
     def drop(self) -> Orders:
         return self._step(ev.Drop(errors.NotLeaderOrFollowerError("gone")), self.model.stop)
+
+    # The clocks, as the host reads them.
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return self.now + self.model.ahead
+
+    def _read(self, batches: Sequence[StateBatch]) -> tuple[StateBatch, ...]:
+        return on_the_leader(batches, self, self.rules.delay_max)
 
     # One step.
 
@@ -184,9 +200,10 @@ class Pair:
                 found.replies[effect.op_id] = (name, effect.persisted, tuple(effect.acknowledged))
             elif isinstance(effect, fx.Persist):
                 self._write_id = effect.write_id
+                batches = on_the_wall(effect.state_batches, self) if effect.has_delays else effect.state_batches
                 found.write = (
                     effect.generation, effect.start_offset, effect.delivery_complete_count,
-                    _states(effect.state_batches), effect.speo,
+                    _states(batches), effect.speo,
                 )  # fmt: skip
                 causes = {name for bit, name in fx.CAUSE_NAMES.items() if effect.cause & bit}
                 found.wrote = (causes, tuple(effect.counters))
@@ -219,14 +236,21 @@ class Pair:
         _same("end offset", window.end_offset, records.end)
         _same("gap window", window.open_gap, records.open_gap)
         found = {
-            offset: (code & STATE_MASK, bool(code & PENDING), count, member, end)
+            offset: (code & STATE_MASK, bool(code & PENDING), bool(code & DELAYED), count, member, end)
             for batch in window.walk()
             for first, last, code, count, member, end in batch.lock_runs(batch.first, batch.last)
             for offset in range(first, last + 1)
             if offset >= records.start
         }
         wanted = {
-            offset: (record.shown, record.goal is not None, record.count, record.holder, record.lock_end)
+            offset: (
+                record.shown,
+                record.goal is not None,
+                record.shown == 0 and bool(record.until),
+                record.count,
+                record.holder,
+                record.until if record.is_delayed else record.lock_end,
+            )
             for offset, record in records.all.items()
             if offset >= records.start
         }
@@ -234,7 +258,7 @@ class Pair:
             both = {at: (found.get(at), wanted.get(at)) for at in sorted(found.keys() | wanted.keys())}
             unlike = {at: pair for at, pair in both.items() if pair[0] != pair[1]}
             raise DifferenceError(
-                f"records (state, pending, count, holder, lock end), product and model: {unlike}; all: {both}"
+                f"records (state, pending, delayed, count, holder, end), product and model: {unlike}; all: {both}"
             )
         if not self.squeezes:
             _same("pieces", [(batch.first, batch.last) for batch in window.walk()], records.pieces)
@@ -243,7 +267,9 @@ class Pair:
             _same("next offset to fetch", core.next_fetch_offset(), records.next_fetch())
             overview = core.overview()
             _same("dcc", overview.delivery_complete_count, model.standing[1])
-            shown = {offset: (one.count, one.shown) for offset, one in records.all.items() if offset >= records.start}
+            shown = {
+                offset: (one.count, one.shown, 0) for offset, one in records.all.items() if offset >= records.start
+            }
             _same("overview", _states(overview.records), shown)
             _same("room", core.can_acquire(settings_of(self.rules)), records.can_acquire(self.rules))
             _same("letters full", core.dead_letters_full(settings_of(self.rules)), records.letters_full(self.rules))
@@ -272,11 +298,11 @@ def _add(into: dict[int, int], ranges: Iterable[fx.AcquiredRange]) -> None:
 def _states(batches: Sequence[StateBatch]) -> dict[int, Rank]:
     """Per offset; ascending, without overlap, equal neighbours joined (PL-703)."""
     states: dict[int, Rank] = {}
-    for first, last, state, count, _ in batches:
+    for first, last, state, count, until in batches:
         for offset in range(first, last + 1):
             if offset in states:
                 raise DifferenceError(f"{offset} twice in the state batches {batches}")
-            states[offset] = (count, state)
+            states[offset] = (count, state, until)
     joined = [(first, last) for first, last, _ in alike(states)]
     _same("state batches, joined", [(one.first_offset, one.last_offset) for one in batches], joined)
     return states

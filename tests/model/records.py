@@ -7,10 +7,14 @@ purpose. Each question is answered by looking at all records again; no count, in
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = range(5)
 FINISHED = (ACKNOWLEDGED, ARCHIVED)
 CATCH_UP_MS = 5_000
+#: Delivery count, state, and the end of the delay (0: none) of one offset.
+Rank = tuple[int, int, int]
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,17 @@ class Rules:
     renew: bool
     dlq: bool
     letters_max: int
+    delay_max: int = 20_000
+    delayed_max: int = 5_000
+    initial: int = 0
+    multiplier: float = 2
+    longest: int = 60_000
+    jitter: float = 0
+
+    def back_off(self, count: int, chance: float) -> int:
+        """How long a record waits after so many deliveries, with the part that chance takes off (PL-936)."""
+        delay = min(self.initial * self.multiplier ** (count - 1), self.longest)
+        return round(delay - delay * self.jitter * chance)
 
     def released(self, count: int) -> int:
         """What becomes of a record that is given back after so many deliveries (PL-107)."""
@@ -39,7 +54,8 @@ def released(count: int, limit: int, dlq: bool) -> int:
 @dataclass(slots=True)
 class Record:
     """One record. `goal`: the state it gets when its write is durable; None when nothing is pending. `piece`: first and
-    last offset of what was acquired together with it (PL-235): isolation (PL-240) and PL-225 look at that."""
+    last offset of what was acquired together with it (PL-235): isolation (PL-240) and PL-225 look at that. `until`:
+    when its delay ends (PL-932), of a pending release when it will (PL-933); 0: none."""
 
     state: int
     count: int
@@ -47,6 +63,7 @@ class Record:
     holder: str = ""
     lock_end: int = 0
     goal: int | None = None
+    until: int = 0
 
     @property
     def shown(self) -> int:
@@ -56,7 +73,12 @@ class Record:
     @property
     def is_free(self) -> bool:
         """Whether it could be acquired."""
-        return self.state == AVAILABLE and self.goal is None
+        return self.state == AVAILABLE and self.goal is None and not self.until
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether it waits for the end of its delay (PL-932)."""
+        return self.state == AVAILABLE and self.goal is None and bool(self.until)
 
     @property
     def is_finished(self) -> bool:
@@ -68,13 +90,18 @@ class Record:
         """Finished, or waiting for its letter (PL-915)."""
         return self.goal is None and self.state in (*FINISHED, ARCHIVING)
 
-    def becomes(self, state: int) -> None:
-        """Take a state for good; nobody holds it."""
-        self.state, self.goal, self.holder, self.lock_end = state, None, "", 0
+    def becomes(self, state: int, until: int = 0) -> None:
+        """Take a state for good, with the end of a delay perhaps; nobody holds it."""
+        self.state, self.goal, self.holder, self.lock_end, self.until = state, None, "", 0, until
+
+    def is_held_again(self) -> None:
+        """What was asked of it is not to be (T19, PL-933)."""
+        self.goal, self.until = None, 0
 
 
 class Records:
-    """What a leader has in flight. `end`: as PL-005. `gap`: PL-606. `letters`: number → offset → delivery count."""
+    """What a leader has in flight. `end`: as PL-005. `gap`: PL-606. `letters`: number → offset → delivery count.
+    `waited`: the last offset that was ever delayed (PL-935)."""
 
     def __init__(self, start: int = 0) -> None:
         self.all: dict[int, Record] = {}
@@ -82,11 +109,13 @@ class Records:
         self.end = start
         self.gap: tuple[int, int] | None = None
         self.letters: dict[int, dict[int, int]] = {}
+        self.waited = -1
 
-    def load(self, start: int, stored: dict[int, tuple[int, int]]) -> None:
-        """PL-606: what the store has, neighbours that are alike as one piece; `stored`: offset → (count, state)."""
+    def load(self, start: int, stored: dict[int, Rank]) -> None:
+        """PL-606: what the store has, neighbours that are alike as one piece. Delays come apart, for their ends are by
+        another clock."""
         self.__init__(start)  # type: ignore[misc]  # a fresh memory
-        for first, last, (count, state) in alike(stored):
+        for first, last, (count, state, _) in alike(stored):
             for offset in range(first, last + 1):
                 self.all[offset] = Record(AVAILABLE if state == ACQUIRED else state, count, (first, last))
         if self.all:
@@ -142,8 +171,13 @@ class Records:
         return bool(out) and len(out) >= rules.letters_max
 
     def room(self, rules: Rules) -> int:
-        """How many new offsets may be acquired (PL-131, PL-915, PL-916)."""
+        """How many new offsets may be acquired (PL-131, PL-915, PL-916, PL-935)."""
         out = self.letters_out
+        if self.waited >= self.start:
+            delayed = sum(record.is_delayed for record in self.all.values())
+            if delayed >= rules.delayed_max or self.letters_full(rules):
+                return 0
+            return rules.locks_max - sum(not (r.is_leaving or r.is_delayed) for r in self.all.values())
         if not out:
             return rules.locks_max - self.in_flight
         if self.letters_full(rules):
@@ -187,6 +221,11 @@ class Records:
 
     # Changes.
 
+    def waits(self, offset: int, until: int, now: int) -> None:
+        """An Available record waits until then, unless that is over (PL-932)."""
+        self.all[offset].until = until if until > now else 0
+        self.waited = max(self.waited, offset)
+
     def advance(self) -> None:
         """PL-120."""
         start, _ = self.progress(committed_only=True)
@@ -217,9 +256,9 @@ class Records:
         return gone
 
 
-def alike(values: dict[int, tuple[int, int]]) -> list[tuple[int, int, tuple[int, int]]]:
+def alike(values: dict[int, V]) -> list[tuple[int, int, V]]:
     """Neighbours with one value: (first, last, value)."""
-    found: list[tuple[int, int, tuple[int, int]]] = []
+    found: list[tuple[int, int, V]] = []
     for offset in sorted(values):
         if found and found[-1][1] + 1 == offset and found[-1][2] == values[offset]:
             found[-1] = (found[-1][0], offset, values[offset])

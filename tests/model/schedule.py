@@ -11,8 +11,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, NamedTuple
 
+from tests.model.asking import draw_ack, kind_at
 from tests.model.fetching import Read
-from tests.model.leader import ACCEPT, GAP, REJECT, RELEASE, RENEW
+from tests.model.leader import ACCEPT
 from tests.model.orders import Ack, Orders
 from tests.model.pair import DifferenceError, Pair
 from tests.model.post import Post
@@ -25,7 +26,9 @@ MEMBERS: Final = ("A", "B", "C")
 #: Offsets between what is stored as finished and the log's end; a fuller log gets no more.
 AHEAD_MAX: Final = 60
 TRACE_LINES: Final = 40
-KINDS: Final = [ACCEPT] * 8 + [RELEASE] * 4 + [REJECT] * 4 + [RENEW] * 2 + [GAP] * 2
+#: By how much a leader's wall clock is ahead of another's.
+CLOCKS_AHEAD: Final = (0, 0, 0, 50, -50, 3_000, -3_000, 100_000, -100_000)
+WALL_MS: Final = 1_700_000_000_000
 Done = dict[int, tuple[int, ...]]
 
 
@@ -82,7 +85,8 @@ class Schedule:
         rng = self.rng
         return Rules(
             LOCK_MS, rng.choice((2, 3, 5, 10)), rng.choice((5, 5, 20, 100)), rng.random() < 0.9,
-            rng.random() < 0.6, rng.choice((3, 10, 5_000)),
+            rng.random() < 0.6, rng.choice((3, 10, 5_000)), rng.choice((5_000, 20_000)), rng.choice((1, 4, 5_000)),
+            rng.choice((0, 0, 200, 2_000)), rng.choice((1, 2, 3)), rng.choice((1_000, 8_000)), rng.choice((0, 0.5)),
         )  # fmt: skip
 
     # Leaders.
@@ -95,14 +99,25 @@ class Schedule:
         self.pair = Pair(generation, self.rules, self.squeeze_at)
         self.pair.trace = self.trace.append
         self.pair.now = self.now
+        self.clock()
         self.outstanding: Write | None = None
         self.fetching: Fetch | None = None
         self.post = Post()
         self.post.drops = self.rng.random() < 0.3
         self.accepted.clear()
-        self.seen["letters resumed"] += sum(state == ARCHIVING for _, state in self.store.ranks.values())
+        self.seen["letters resumed"] += sum(state == ARCHIVING for _, state, _ in self.store.ranks.values())
         self.note(self.pair.load(self.store.start, self.store.batches, self.store.ranks, resolved))
         self.seen["gaps"] += self.pair.model.records.gap is not None
+        self.seen["delays loaded"] += self.delayed
+
+    def clock(self) -> None:
+        """This leader's wall clock, from now on."""
+        self.pair.model.ahead = WALL_MS + self.rng.choice(CLOCKS_AHEAD)
+
+    @property
+    def delayed(self) -> int:
+        """How many records wait for the end of a delay."""
+        return sum(record.is_delayed for record in self.pair.model.records.all.values())
 
     def note(self, orders: Orders) -> None:
         """Carry out what both have ordered."""
@@ -227,17 +242,12 @@ class Schedule:
         records = self.pair.model.records
         self.accepted[self.number] = {
             offset
-            for first, last, types in acks
+            for first, last, types, _ in acks
             for offset in range(first, last + 1)
-            if (types[0] if len(types) == 1 else types[offset - first]) == ACCEPT
+            if kind_at(types, offset - first) == ACCEPT
             and (offset < records.start or offset in records.all)  # not those of a hole (PL-405)
         }
         self.note(self.pair.acknowledge(self.number, member, acks))
-
-    def types(self, size: int) -> tuple[int, ...]:
-        if self.rng.random() < 0.6:
-            return (self.rng.choice(KINDS),)
-        return tuple(self.rng.choices(KINDS, k=size))
 
     def held(self, member: str) -> list[tuple[int, int]]:
         """The stretches of offsets that a member holds."""
@@ -256,7 +266,7 @@ class Schedule:
             if rng.random() < 0.7:
                 low = first if rng.random() < 0.5 else rng.randint(first, last)
                 high = last if rng.random() < 0.5 else rng.randint(low, last)
-                acks.append((low, high, self.types(high - low + 1)))
+                acks.append(draw_ack(rng, self.rules, low, high))
         if acks:
             self.ask(member, acks)
 
@@ -267,7 +277,7 @@ class Schedule:
         first = rng.randint(max(0, self.pair.model.records.start - 5), self.pair.model.records.next_offset + 3)
         for _ in range(rng.choice((1, 1, 2, 3))):
             last = first + rng.choice((0, 0, 1, 4, 9))
-            acks.append((first, last, self.types(last - first + 1)))
+            acks.append(draw_ack(rng, self.rules, first, last))
             first = last + rng.randint(1, 4)
         self.ask(rng.choice(MEMBERS), acks)
 
@@ -289,6 +299,10 @@ class Schedule:
     # Time.
 
     def pass_time(self) -> None:
+        if self.rng.random() < 0.05:
+            self.clock()
+        self.pair.model.chance = self.rng.choice((0.0, 0.5, 1.0))
+        waiting = self.delayed
         due = self.pair.core.next_deadline()
         if due is not None and self.rng.random() < 0.4:
             self.now = max(self.now, due)
@@ -300,6 +314,7 @@ class Schedule:
             after = self.pair.core.next_deadline()
             if after is not None and after <= self.now:
                 raise DifferenceError("a deadline that stays due would make the host spin")
+            self.seen["delays ended"] += max(0, waiting - self.delayed)
 
     # The store.
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from kip932.state_batches import StateBatch, merge_into
-from tests.model.orders import Rank
 from tests.model.pair import DifferenceError, Pair
-from tests.model.records import Rules, alike
+from tests.model.records import Rank, Rules, alike
 
-#: A write: generation, start offset, delivery complete count, offset → (count, state), SPEO.
+#: A write: generation, start offset, delivery complete count, offset → (count, state, end of its delay), SPEO.
 Write = tuple[int, int, int, dict[int, Rank], int]
 RULES: Final = Rules(lock_ms=1_000, limit=5, locks_max=100, renew=True, dlq=False, letters_max=5_000)
 
@@ -36,10 +35,10 @@ class Store:
         if start >= self.start:
             self.complete = max(self.complete, complete) if start == self.start else complete
         self.start = max(self.start, start)
-        batches = [StateBatch(first, last, state, count) for first, last, (count, state) in alike(states)]
+        batches = [StateBatch(first, last, state, count, until) for first, last, (count, state, until) in alike(states)]
         self.batches = merge_into(self.batches, batches, self.start)
         for offset, rank in states.items():
-            self.ranks[offset] = max(self.ranks.get(offset, (-1, -1)), rank)
+            self.ranks[offset] = max(self.ranks.get(offset, (-1, -1, 0)), rank)
         self.ranks = {offset: rank for offset, rank in self.ranks.items() if offset >= self.start}
         self.compare()
         return True
@@ -51,8 +50,8 @@ class Store:
     def compare(self) -> None:
         """Both agree, and so do leaders made of them."""
         found = {
-            offset: (count, state)
-            for first, last, state, count, _ in self.batches
+            offset: (count, state, until)
+            for first, last, state, count, until in self.batches
             for offset in range(first, last + 1)
         }  # fmt: skip
         if found != self.ranks:

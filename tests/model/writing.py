@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.model.orders import Asked, Orders, Rank, Sent, Told
+from tests.model.orders import Asked, Orders, Sent, Told
 from tests.model.records import (
     ACQUIRED,
     ARCHIVED,
     ARCHIVING,
     AVAILABLE,
     FINISHED,
+    Rank,
+    Record,
     Records,
     Rules,
     released,
@@ -31,7 +33,8 @@ SEEN = {
 
 
 class Writing:
-    """One share-partition object. `status`: initializing, active, retiring, gone."""
+    """One share-partition object. `status`: initializing, active, retiring, gone. `ahead`: by how much its wall clock
+    is ahead of its own clock, in which `now` and all ends of locks and delays are (PL-934). `chance`: see PL-936."""
 
     def __init__(self, generation: int, rules: Rules) -> None:
         self.generation = generation
@@ -39,6 +42,8 @@ class Writing:
         self.records = Records()
         self.status = "initializing"
         self.now = 0
+        self.ahead = 0
+        self.chance = 0.0
         self.queue: list[Asked] = []
         self.sent: Sent | None = None
         self.unknown: list[Asked] = []
@@ -58,6 +63,23 @@ class Writing:
     def standing(self) -> tuple[int, int]:
         """The start offset and count that hold now."""
         return self.records.start, self.records.complete_from(self.records.start)
+
+    def on_own_clock(self, stored: dict[int, Rank]) -> dict[int, Rank]:
+        """What is stored waits for what is left, at most the group's maximum (PL-934)."""
+        return {
+            offset: (
+                count,
+                state,
+                until and self.now + min(max(0, until - self.ahead - self.now), self.rules.delay_max),
+            )
+            for offset, (count, state, until) in stored.items()
+        }
+
+    def back_off(self, offset: int) -> None:
+        """The lock of a record that is Available now has run out (PL-936)."""
+        delay = self.rules.back_off(self.records.all[offset].count, self.chance)
+        if delay:
+            self.records.waits(offset, self.now + delay, self.now)
 
     def activate(self) -> None:
         self.status = "active"
@@ -79,7 +101,7 @@ class Writing:
             self.queue, carried, self.dirty_archiving, self.dirty_archived, self.dirty_told, (start, complete), first
         )
         ranks = {
-            offset: (records.all[offset].count, records.all[offset].shown)
+            offset: self.rank(records.all[offset])
             for offset in carried.union(*(asked.offsets for asked in self.queue))
             if offset >= records.start and offset in records.all and records.all[offset].shown != ACQUIRED
         }
@@ -87,13 +109,18 @@ class Writing:
         told = Told()
         for one in [self.dirty_told, *(asked.told for asked in self.queue)]:
             told.add(one)
-        finished = [count for count, state in ranks.values() if state in FINISHED]
+        finished = [count for count, state, _ in ranks.values() if state in FINISHED]
         causes = {"init"} if first else told.causes or {"cold"}
         self.orders.wrote = (causes, (*told.counters, max(finished, default=0), sum(finished)))
         self.orders.write = (self.generation, start, complete, states, records.next_offset)
         self.queue, self.dirty, self.dirty_archiving, self.dirty_archived = [], set(), set(), {}
         self.dirty_told = Told()
         self.urgent, self.unsettled = False, None
+
+    def rank(self, record: Record) -> Rank:
+        """How a record stands in a write: the end of its delay is by the wall clock."""
+        waits = record.shown == AVAILABLE and record.until
+        return record.count, record.shown, record.until + self.ahead if waits else 0
 
     def persisted(self) -> None:
         sent, self.sent = self.sent, None
@@ -108,13 +135,21 @@ class Writing:
             for offset in asked.offsets:
                 record = self.records.all.get(offset)
                 if record is not None and record.goal is not None:
-                    record.becomes(record.goal)
+                    self.takes_effect(offset, record.goal)
             self.orders.replies[asked.number] = ("NONE", True, asked.types)
             self.given_up |= dict.fromkeys([*asked.archived, *asked.letters], asked.member)
             self.tell(asked.archived)
             letters |= asked.letters
         self.tell({offset: ("delivery_limit", count) for offset, count in sent.archived.items()})
         self.send_letters(letters)
+
+    def takes_effect(self, offset: int, goal: int) -> None:
+        """What was asked of a record is stored. A delay counts from when it was asked for, and may be over (PL-933)."""
+        record = self.records.all[offset]
+        until = record.until if goal == AVAILABLE else 0
+        record.becomes(goal)
+        if until:
+            self.records.waits(offset, until, self.now)
 
     def tell(self, archived: dict[int, tuple[str, int]]) -> None:
         """PL-810."""
@@ -189,9 +224,10 @@ class Writing:
         asked, self.unknown = self.unknown, []
         self.confirmed = max(self.confirmed, start)
         letters: dict[int, str] = {}
+        stored = self.on_own_clock(stored)
         for one in asked:
             for offset in one.offsets:
-                self.settle(offset, one, start, stored.get(offset, (-1, -1)), letters)
+                self.settle(offset, one, start, stored.get(offset, (-1, -1, 0)), letters)
         for one in asked:
             self.tell({offset: what for offset, what in one.archived.items() if self.is_archived(offset)})
         self.roll_back(asked)
@@ -201,11 +237,13 @@ class Writing:
         record = self.records.all.get(offset)
         if record is None or record.goal is None:
             return
-        if offset < start or rank == (record.count, record.goal):
-            record.becomes(record.goal)
-        elif rank > (record.count, record.goal):
+        if offset < start or rank[:2] == (record.count, record.goal):
+            self.takes_effect(offset, record.goal)
+        elif rank[:2] > (record.count, record.goal):
             record.count = rank[0]
             record.becomes(ARCHIVED if rank[1] == AVAILABLE and offset < self.records.start else rank[1])
+            if record.state == AVAILABLE and rank[2] > self.now:
+                self.records.waits(offset, rank[2], self.now)
         else:
             return
         if record.state == ARCHIVING:
@@ -225,9 +263,11 @@ class Writing:
                 if record is None or record.goal is None:
                     continue
                 if offset >= self.records.start and record.lock_end > self.now:
-                    record.goal = None
+                    record.is_held_again()
                     continue
                 record.becomes(ARCHIVED if offset < self.records.start else released(record.count, one.limit, one.dlq))
+                if record.state == AVAILABLE and one.member:  # a session's records do not wait (PL-936)
+                    self.back_off(offset)
                 if self.status == "active":
                     self.changed_back(offset, record.state, record.count)
 

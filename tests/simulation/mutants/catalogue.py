@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.simulation.mutants.changes import CHANGES
 from tests.simulation.mutants.consumption import CONSUMPTION
+from tests.simulation.mutants.delays import DELAYS
 from tests.simulation.mutants.letters import LETTERS
 from tests.simulation.mutants.lost_members import LOST_MEMBERS
 from tests.simulation.mutants.mutant import Mutant
@@ -17,4 +18,5 @@ from tests.simulation.mutants.wiring import WIRING
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *SCHEDULES, *CHANGES, *LETTERS, *TRANSACTIONS, *CONSUMPTION, *WIRING, *PARTS, *SHARE_PARTITION, *LOST_MEMBERS,
+    *DELAYS,
 )  # fmt: skip

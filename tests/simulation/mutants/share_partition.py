@@ -11,7 +11,7 @@ from tests.simulation.mutants.mutant import Edit, Mutant
 
 _CORE: Final = "partition_leader.share.core"
 _FIXED: Final = "test_the_core_and_the_naive_model_agree_after_every_step_of_fixed_histories"
-_TESTS: Final = (f"tests/model/test_model.py::{_FIXED}",)
+FIXED_HISTORIES: Final = (f"tests/model/test_model.py::{_FIXED}",)
 
 _PLANTED: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str], ...]] = (
     (
@@ -105,5 +105,6 @@ _PLANTED: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str], ...]] = (
 )
 
 SHARE_PARTITION: Final = tuple(
-    Mutant(name, wrong, rules, (Edit(module, old, new),), _TESTS) for name, wrong, rules, module, old, new in _PLANTED
+    Mutant(name, wrong, rules, (Edit(module, old, new),), FIXED_HISTORIES)
+    for name, wrong, rules, module, old, new in _PLANTED
 )

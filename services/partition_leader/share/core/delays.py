@@ -54,7 +54,8 @@ def released_runs(
 
 
 def with_delays(batches: Sequence[StateBatch], delays: Iterable[Delay]) -> list[StateBatch]:
-    """State batches of a write, with the end of the delay on those parts of Available ones that wait. Both ascend."""
+    """State batches of a write, with the end of the delay on those parts of Available ones that wait; neighbours that
+    are alike are one (PL-703)."""
     result: list[StateBatch] = []
     waiting = sorted(delays)
     at = 0
@@ -62,22 +63,30 @@ def with_delays(batches: Sequence[StateBatch], delays: Iterable[Delay]) -> list[
         while at < len(waiting) and waiting[at][0][1] < batch.first_offset:
             at += 1
         if batch.delivery_state != STATE_AVAILABLE:
-            result.append(batch)
+            _append(result, batch)
             continue
         cursor, index = batch.first_offset, at
         while cursor <= batch.last_offset:
             span = waiting[index][0] if index < len(waiting) else None
             if span is None or span[0] > batch.last_offset:
-                result.append(batch._replace(first_offset=cursor))
+                _append(result, batch._replace(first_offset=cursor))
                 break
             if cursor < span[0]:
-                result.append(batch._replace(first_offset=cursor, last_offset=span[0] - 1))
+                _append(result, batch._replace(first_offset=cursor, last_offset=span[0] - 1))
             low, high = max(cursor, span[0]), min(span[1], batch.last_offset)
             if low <= high:
-                result.append(batch._replace(first_offset=low, last_offset=high, not_before_ms=waiting[index][1]))
+                _append(result, batch._replace(first_offset=low, last_offset=high, not_before_ms=waiting[index][1]))
             cursor = max(cursor, high + 1)
             index += 1
     return result
+
+
+def _append(batches: list[StateBatch], batch: StateBatch) -> None:
+    last = batches[-1] if batches else None
+    if last is not None and last.last_offset + 1 == batch.first_offset and last[2:] == batch[2:]:
+        batches[-1] = last._replace(last_offset=batch.last_offset)
+    else:
+        batches.append(batch)
 
 
 def delayed_in(window: Window, spans: Iterable[Span]) -> Iterator[Delay]:

@@ -352,3 +352,12 @@ def test_a_write_has_the_delays_on_the_parts_that_wait_and_on_no_other_state() -
         StateBatch(31, 31, 0, 1),
     ]
     assert with_delays(batches, []) == batches
+
+
+@pytest.mark.rule("PL-703")
+def test_neighbours_whose_delays_end_together_are_one_state_batch() -> None:
+    waiting = [((0, 3), 7), ((4, 5), 7), ((6, 6), 8), ((7, 9), 8)]
+    assert with_delays([StateBatch(0, 4, 0, 1), StateBatch(5, 9, 0, 1)], waiting) == [
+        StateBatch(0, 5, 0, 1, 7),
+        StateBatch(6, 9, 0, 1, 8),
+    ]
