@@ -184,7 +184,7 @@ class ShareGroupOffset:
     accepted them: those at the delivery limit, and rejected ones. Both begin at 0 when the group begins with the
     partition, and again when its offset is reset. When the backlog was asked for: `in_flight` records are held by
     members, `waiting` ones can be delivered, and the oldest that is not finished is `oldest_age_ms` old; `dead_letters`
-    are not written yet, the oldest of them for `dead_letter_age_ms`.
+    are not written yet, the oldest of them for `dead_letter_age_ms`; `delayed` ones wait for the end of a delay.
     """
 
     start_offset: int
@@ -197,6 +197,7 @@ class ShareGroupOffset:
     oldest_age_ms: int | None = None
     dead_letters: int | None = None
     dead_letter_age_ms: int | None = None
+    delayed: int | None = None
 
     @property
     def archived(self) -> int | None:

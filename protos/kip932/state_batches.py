@@ -145,6 +145,11 @@ def clip(batches: Sequence[StateBatch], first_offset: int, last_offset: int) -> 
     return part
 
 
+def delayed_at(batches: Iterable[StateBatch], wall_ms: int) -> int:
+    """How many offsets wait for the end of a delay at this instant, ms since 1970 (PL-938)."""
+    return sum(last - first + 1 for first, last, _, _, until_ms in batches if until_ms > wall_ms)
+
+
 def terminal_count(batches: Iterable[StateBatch], start_offset: int = -1) -> int:
     """Offsets at or above `start_offset` in a terminal state: the delivery-complete count (KIP-1226, SC-42)."""
     return sum(

@@ -32,10 +32,18 @@ class StateSpan(NamedTuple):
     last_offset: int
 
 
+class DelayedAt(NamedTuple):
+    """The instant for which a summary shall say how many records wait for the end of a delay, ms since 1970
+    (PL-938)."""
+
+    wall_ms: int
+
+
 class StateSummary(NamedTuple):
     """Start offset, epochs and counts of a share-partition; the defaults are those of one without state (SC-50).
 
-    `batches`: the state batches of the offsets that were asked for, cut at their bounds (PL-825).
+    `batches`: the state batches of the offsets that were asked for, cut at their bounds (PL-825). `delayed`: records
+    that wait for the end of a delay; −1: nobody asked, or a node of an older build answered (PL-938).
     """
 
     state_epoch: int = 0
@@ -45,3 +53,4 @@ class StateSummary(NamedTuple):
     archived_by_limit: int = -1
     archived_by_reject: int = -1
     batches: tuple[StateBatch, ...] = ()
+    delayed: int = -1

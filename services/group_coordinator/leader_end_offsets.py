@@ -36,6 +36,7 @@ class GroupBacklog(NamedTuple):
     oldest_age_ms: int | None = None
     dead_letters: int | None = None
     dead_letter_age_ms: int | None = None
+    delayed: int | None = None
 
 
 UNKNOWN: Final = GroupBacklog()

@@ -116,7 +116,7 @@ class GroupCoordinatorRole:
         ends = EndOffsets(node.transport, node.leader_of)
         self.service = GroupCoordinatorService(
             GroupCoordinator(around, self.metrics.rebalanced),
-            ShareGroupOffsets(around, node.persister, ends),
+            ShareGroupOffsets(around, node.persister, ends, node.clock.wall_ms),
             OffsetAlterations(around, outcomes, ends),
             Deletions(around, outcomes, node.complete_since_ms),
         )

@@ -7,7 +7,7 @@ coordinator.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeGuard
 
@@ -19,7 +19,7 @@ from group_coordinator.service import Surroundings, error_code
 from kip932 import errors
 from kip932.api.v1 import describe_share_group_offsets_pb2 as pb
 from kip932.ids import NULL_TOPIC_ID, TopicIdPartition
-from kip932.state_values import StateSummary
+from kip932.state_values import DelayedAt, StateSummary
 from shard_runtime.rpc.bounds import Turns, check_groups, check_partitions
 from share_persister.values import Persister, PersisterError
 
@@ -59,8 +59,12 @@ class _Room:
 class ShareGroupOffsets:
     """The handler."""
 
-    def __init__(self, around: Surroundings, persister: Persister, end_offsets: EndOffsets) -> None:
+    def __init__(
+        self, around: Surroundings, persister: Persister, end_offsets: EndOffsets, wall_ms: Callable[[], int]
+    ) -> None:
+        """`wall_ms`: the time, ms since 1970; delayed records of what no leader has loaded are counted by it."""
         self._around = around
+        self._wall_ms = wall_ms
         self._persister = persister
         self._end_offsets = end_offsets
         self._slots = asyncio.Semaphore(CONCURRENT_GROUPS)
@@ -104,7 +108,8 @@ class ShareGroupOffsets:
         if room.left < 0:  # the request is refused as a whole
             return Response.GroupResult(group_id=group.group_id)
         partitions = list(dict.fromkeys(partition for topic in wanted for partition in topic.known()))
-        summaries = await self._persister.summary(group.group_id, partitions) if partitions else {}
+        delayed_at = DelayedAt(self._wall_ms()) if group.include_backlog else None
+        summaries = await self._persister.summary(group.group_id, partitions, delayed_at) if partitions else {}
         ends = await self._end_offsets.latest(
             {key: found.start_offset for key, found in summaries.items() if _has_lag(found)},
             group.group_id if group.include_backlog else None,
@@ -188,9 +193,10 @@ def _result(
         return _refused(key.partition, end)
     lag = NO_OFFSET if end is None else _lag(summary, end)
     backlog = UNKNOWN if end is None else end.backlog
-    waiting = backlog.waiting
-    if waiting is None and backlog.in_flight is not None:
-        waiting = max(0, lag - (backlog.dead_letters or 0))  # it is not loaded, so nobody holds any of it (GC-109)
+    waiting, delayed = backlog.waiting, backlog.delayed
+    if waiting is None and backlog.in_flight is not None:  # it is not loaded, so nobody holds any of it (GC-109)
+        delayed = _known(summary.delayed)
+        waiting = max(0, lag - (backlog.dead_letters or 0) - (delayed or 0))
     return Response.PartitionResult(
         partition_index=key.partition,
         start_offset=summary.start_offset,
@@ -203,6 +209,7 @@ def _result(
         oldest_age_ms=backlog.oldest_age_ms,
         dead_letters=backlog.dead_letters,
         dead_letter_age_ms=backlog.dead_letter_age_ms,
+        delayed=delayed,
     )
 
 

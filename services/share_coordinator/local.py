@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from kip932.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError
 from kip932.ids import SharePartitionKey
+from kip932.state_values import DelayedAt
 from share_coordinator.core import commands as core
 from share_coordinator.dispatch import Dispatcher
 from share_persister.values import Answer, Payload, StateOperation, StoredState, TopicStarts, Value
@@ -16,7 +17,9 @@ _COMMANDS: Final[dict[StateOperation, Callable[[SharePartitionKey, Any], core.Ke
     StateOperation.WRITE: core.WriteState,
     StateOperation.INITIALIZE: lambda key, init: core.InitializeState(key, init.state_epoch, init.start_offset),
     StateOperation.DELETE: core.DeleteState,
-    StateOperation.SUMMARY: core.ReadSummary,
+    StateOperation.SUMMARY: lambda key, asked: (
+        core.ReadSummary(key, None, asked.wall_ms) if isinstance(asked, DelayedAt) else core.ReadSummary(key, asked)
+    ),
 }
 
 

@@ -56,6 +56,8 @@ log = structlog.get_logger(__name__)
 #: How much one step decides: share-partitions, and their state batches together (one share-partition may have more).
 KEYS_SLICE: Final = 200
 BATCHES_SLICE: Final = 5_000
+#: What to count delayed records costs of it: all state batches are looked at, mostly some, 10,000 at most.
+_DELAYED_COST: Final = 100
 #: How many share-partitions of an answer to ReadTopicStartOffsets are written in one step.
 STARTS_SLICE: Final = 1_000
 #: The most bytes of a request with state batches; their number is bounded, too.
@@ -99,16 +101,18 @@ def _span_of(partition: Any) -> int:
 
 
 def _summary_command(key: SharePartitionKey, partition: Any) -> ReadSummary:
+    at_ms = partition.delayed_at_ms if partition.HasField("delayed_at_ms") else None
     if not partition.HasField("batches_from"):
-        return ReadSummary(key)
+        return ReadSummary(key, None, at_ms)
     first = partition.batches_from
-    return ReadSummary(
-        key, StateSpan(first, partition.batches_through if partition.HasField("batches_through") else first)
-    )
+    span = StateSpan(first, partition.batches_through if partition.HasField("batches_through") else first)
+    return ReadSummary(key, span, at_ms)
 
 
 def _summary_fields(reply: Any) -> dict[str, Any]:
     fields: dict[str, Any] = reply._asdict()
+    if fields["delayed"] < 0:
+        del fields["delayed"]
     return fields | {"state_batches": batches_to_messages(fields.pop("batches"))}
 
 
@@ -339,7 +343,9 @@ def _batches(rpc: _Rpc, partition: Any) -> int:
     """How many state batches a partition of a request brings, or may bring back."""
     if rpc is _WRITE:
         return len(partition.state_batches)
-    return _span_of(partition) if rpc is _SUMMARY else 0
+    if rpc is not _SUMMARY:
+        return 0
+    return _span_of(partition) + (_DELAYED_COST if partition.HasField("delayed_at_ms") else 0)
 
 
 def _slices(rpc: _Rpc, named: Sequence[tuple[bytes, Any]]) -> Iterator[Sequence[tuple[bytes, Any]]]:

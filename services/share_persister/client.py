@@ -23,7 +23,7 @@ from kip932.errors import (
 )
 from kip932.ids import NULL_TOPIC_ID, TOPIC_ID_BYTES, SharePartitionKey, TopicIdPartition
 from kip932.rpc.transport import Transport
-from kip932.state_values import StateSpan, StateSummary, StateWrite
+from kip932.state_values import DelayedAt, StateSpan, StateSummary, StateWrite
 from shard_runtime.clock import Clock
 from share_persister.finder import CoordinatorFinder, Nodes, NoNodesError, Resolve
 from share_persister.key_locks import KeyLocks
@@ -135,10 +135,10 @@ class PersisterClient:
         }
 
     async def summary(
-        self, group_id: str, partitions: Collection[TopicIdPartition]
+        self, group_id: str, partitions: Collection[TopicIdPartition], delayed_at: DelayedAt | None = None
     ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
-        """Read start offsets and epochs without fencing any leader."""
-        results = await self._perform_all(StateOperation.SUMMARY, group_id, dict.fromkeys(partitions))
+        """Read start offsets and epochs without fencing any leader; with `delayed_at` also how many records wait."""
+        results = await self._perform_all(StateOperation.SUMMARY, group_id, dict.fromkeys(partitions, delayed_at))
         return cast("dict[TopicIdPartition, StateSummary | PersisterError]", results)
 
     async def look(self, key: SharePartitionKey, span: StateSpan) -> StateSummary:

@@ -13,7 +13,7 @@ from kip932.ids import SharePartitionKey, TopicIdPartition
 from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.records.share_state import batches_from_messages, batches_to_messages, stats_to_message
 from kip932.rpc.transport import Method, service_methods
-from kip932.state_values import StateSpan, StateSummary
+from kip932.state_values import DelayedAt, StateSpan, StateSummary
 from share_persister.values import Answer, Payload, StateOperation, StoredState, Value
 
 METHODS: Final[dict[str, Method[Message, Message]]] = service_methods(
@@ -56,11 +56,14 @@ def _summary(result: Any) -> StateSummary:
         by_limit,
         by_reject,
         batches_from_messages(result.state_batches),
+        result.delayed if result.HasField("delayed") else -1,
     )
 
 
-def _summary_fields(span: StateSpan | None) -> dict[str, Any]:
-    first, last = span or (None, None)
+def _summary_fields(asked: StateSpan | DelayedAt | None) -> dict[str, Any]:
+    if isinstance(asked, DelayedAt):
+        return {"leader_epoch": -1, "delayed_at_ms": asked.wall_ms}
+    first, last = asked or (None, None)
     return {"leader_epoch": -1, "batches_from": first, "batches_through": last}
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from kip932.errors import KafkaError
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from kip932.state_batches import StateBatch
-from kip932.state_values import StateSpan, StateSummary, StateWrite
+from kip932.state_values import DelayedAt, StateSpan, StateSummary, StateWrite
 
 
 class StoredState(NamedTuple):
@@ -81,9 +81,10 @@ class Persister(Protocol):
         ...
 
     async def summary(
-        self, group_id: str, partitions: Collection[TopicIdPartition]
+        self, group_id: str, partitions: Collection[TopicIdPartition], delayed_at: DelayedAt | None = None
     ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
-        """Read start offsets and epochs without fencing any leader. Returns each partition's summary or error."""
+        """Read start offsets and epochs without fencing any leader. Returns each partition's summary or error. With
+        `delayed_at` they have the number of records that wait for the end of a delay then."""
         ...
 
     async def close(self) -> None:
@@ -114,8 +115,9 @@ class StateOperation(Enum):
     SUMMARY = "ReadShareGroupStateSummary"
 
 
-#: An operation's argument: for DELETE the state epoch, for SUMMARY None or whose batches it shall contain.
-Payload = StateRead | StateWrite | StateInit | StateSpan | int | None
+#: An operation's argument: for DELETE the state epoch, for SUMMARY None, whose batches it shall contain, or when the
+#: delayed records that it shall count wait.
+Payload = StateRead | StateWrite | StateInit | StateSpan | DelayedAt | int | None
 Value = StoredState | StateSummary | None
 
 

@@ -24,7 +24,7 @@ from kip932.api.v1.common_pb2 import StringList
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kip932.ids import TopicIdPartition, shard_index
 from kip932.rpc.transport import service_methods
-from kip932.state_values import StateSummary, StateWrite
+from kip932.state_values import DelayedAt, StateSummary, StateWrite
 from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import ShardId
@@ -47,12 +47,14 @@ KAFKA = GroupCoordinatorConfig(shards=3, fast_first_assignment=False)
 
 @dataclass
 class ShareStates:
-    """The share coordinator. `refuse` makes calls for a partition fail, `gate` holds every call back."""
+    """The share coordinator. `refuse` makes calls for a partition fail, `gate` holds every call back. `delayed_asked`:
+    the instants for which delayed records were asked."""
 
     states: dict[tuple[str, TopicIdPartition], StateSummary] = field(default_factory=dict)
     refuse: dict[TopicIdPartition, PersisterError] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
     broken: Exception | None = None
+    delayed_asked: list[int] = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -90,10 +92,14 @@ class ShareStates:
         return None
 
     async def summary(
-        self, group_id: str, partitions: Collection[TopicIdPartition]
+        self, group_id: str, partitions: Collection[TopicIdPartition], delayed_at: DelayedAt | None = None
     ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
         await self._called("summary", group_id)
-        return {key: self.refuse.get(key) or self.states.get((group_id, key), StateSummary()) for key in partitions}
+        found = {key: self.refuse.get(key) or self.states.get((group_id, key), StateSummary()) for key in partitions}
+        if delayed_at is not None:
+            self.delayed_asked.append(delayed_at.wall_ms)
+            return found
+        return {key: one._replace(delayed=-1) if isinstance(one, StateSummary) else one for key, one in found.items()}
 
     async def read(self, key: object, leader_epoch: int, generation: int) -> StoredState:
         raise AssertionError("a group coordinator never reads state")

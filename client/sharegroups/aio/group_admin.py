@@ -45,7 +45,7 @@ Places = asyncio.Semaphore
 GROUPS_AT_ONCE: Final = 64
 _COUNTS: Final = (
     "archived_by_limit", "archived_by_reject", "in_flight", "waiting", "oldest_age_ms", "dead_letters",
-    "dead_letter_age_ms",
+    "dead_letter_age_ms", "delayed",
 )  # fmt: skip
 
 

@@ -19,7 +19,9 @@ GROUP_OFFSETS: Final[Columns] = {
     "IN-FLIGHT": "With --verbose: records that members hold, those included whose acknowledgement is being written; - "
     "when not known.",
     "WAITING": "With --verbose: records that can be delivered, up to the end of the log; - when not known. While no "
-    "member has the partition it is the lag without the dead letters that its leader knows of.",
+    "member has the partition it is the lag without DELAYED and the dead letters that its leader knows of.",
+    "DELAYED": "With --verbose: records that wait until their delay ends, after a release or by the group's back-off; "
+    "`groups explain` says for how much longer. - when not known.",
     "DEAD-LETTERS": "With --verbose: records that wait until their dead letter is written; `groups explain` and the "
     "leader's log say why. - when not known.",
     "OLDEST": "With --verbose: how long ago the oldest record was written that is not finished; - without one, or when "
@@ -142,7 +144,7 @@ def page() -> str:
     parts = [
         "# Columns of the tables\n\nMade from the declarations by `make docs`; do not edit. `--help` of each command "
         "says the same. In the\nJSON of `--output json`, ARCHIVED is `archived_by_limit` and `archived_by_reject`; "
-        "IN-FLIGHT, WAITING, DEAD-LETTERS and\nOLDEST are asked for with --verbose only, and null without it.\n"
+        "IN-FLIGHT, WAITING, DELAYED,\nDEAD-LETTERS and OLDEST are asked for with --verbose, and null without it.\n"
     ]
     for command, columns in TABLES.items():
         rows = [f"| `{name}` | {meaning} |" for name, meaning in columns.items()]

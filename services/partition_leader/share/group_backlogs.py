@@ -36,11 +36,12 @@ class GroupBacklogs:
         host = self._partitions.peek(SharePartitionKey(group_id, *partition))
         found = None if host is None else host.core.backlog(topic_log.high_watermark, topic_log.holes_from)
         start = stored_start if found is None else found.start_offset
-        held, waiting = (0, None) if found is None else (found.held, found.waiting)
+        held, waiting, delayed = (0, None, None) if found is None else (found.held, found.waiting, found.delayed)
         letters = self._letters.waiting(SharePartitionKey(group_id, *partition))
         count = letters.letters if letters is not None else None if found is None else 0
         age_ms = None if letters is None else letters.oldest_ms
-        return GroupBacklog(held, waiting, await self._age_ms(topic_log, start, allowance), count, age_ms)
+        oldest_ms = await self._age_ms(topic_log, start, allowance)
+        return GroupBacklog(held, waiting, oldest_ms, count, age_ms, delayed)
 
     async def _age_ms(self, topic_log: TopicLog, start: int, allowance: ReadAllowance) -> int | None:
         """The age of the first record from `start` on; None when there is none, or reading it is not allowed any

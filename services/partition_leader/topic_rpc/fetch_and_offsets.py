@@ -126,6 +126,8 @@ class OffsetsService:
             into.group_dead_letters = found.dead_letters
         if found.dead_letter_age_ms is not None:
             into.group_dead_letter_age_ms = found.dead_letter_age_ms
+        if found.delayed is not None:
+            into.group_delayed = found.delayed
 
     async def fetch(self, request: fetch_pb2.FetchRequest, context: object = None) -> fetch_pb2.FetchResponse:
         """Read; wait up to `max_wait_ms` for `min_bytes`. Raises InvalidRequestError as `list_offsets`."""

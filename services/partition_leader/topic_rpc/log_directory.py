@@ -48,13 +48,14 @@ class LogDirectory(Protocol):
 class GroupBacklog(NamedTuple):
     """What a share group has still to do in a partition (PL-827). `waiting` None: its share-partition is not loaded.
     `oldest_age_ms` None: everything is finished, or it was not looked up. `dead_letters`: not written yet (PL-920);
-    None: not loaded."""
+    None: not loaded. `delayed`: wait for the end of a delay (PL-938); None: not loaded."""
 
     in_flight: int
     waiting: int | None
     oldest_age_ms: int | None
     dead_letters: int | None = None
     dead_letter_age_ms: int | None = None
+    delayed: int | None = None
 
 
 class ReadAllowance:

@@ -42,10 +42,13 @@ class DeleteState(NamedTuple):
 
 
 class ReadSummary(NamedTuple):
-    """Read start offset and epochs without fencing any leader (SC-50), and the state batches of `span` (PL-825)."""
+    """Read start offset and epochs without fencing any leader (SC-50), and the state batches of `span` (PL-825).
+    `delayed_at_ms`: count also the records that wait for the end of a delay at this instant of the asker's clock
+    (PL-938)."""
 
     key: SharePartitionKey
     span: StateSpan | None = None
+    delayed_at_ms: int | None = None
 
 
 KeyCommand = InitializeState | ReadState | WriteState | DeleteState | ReadSummary

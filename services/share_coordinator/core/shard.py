@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kip932.errors import InQuarantineError, KafkaError
 from kip932.ids import SharePartitionKey
-from kip932.state_batches import CAUSE_ADMIN, CAUSE_COLD, CAUSE_INIT, WriteStats, clip, combine
+from kip932.state_batches import CAUSE_ADMIN, CAUSE_COLD, CAUSE_INIT, WriteStats, clip, combine, delayed_at
 from kip932.state_values import StateSummary
 from shard_runtime.hosting.quarantine import Healed, Quarantine
 from shard_runtime.hosting.shard import Anchor, DamagedEntry, Decision
@@ -213,7 +213,7 @@ class ShareStateShard:
     def _summary(self, command: ReadSummary, state: ShareState | None, wall_ms: int) -> _KeyDecision:
         check_metadata(command.key, self._metadata)
         if state is None:
-            return None, StateSummary()
+            return None, StateSummary(delayed=-1 if command.delayed_at_ms is None else 0)
         return None, StateSummary(
             state.state_epoch,
             state.leader_epoch,
@@ -222,6 +222,7 @@ class ShareStateShard:
             state.archived_by_limit,
             state.archived_by_reject,
             tuple(clip(state.batches, *command.span)) if command.span else (),
+            -1 if command.delayed_at_ms is None else delayed_at(state.batches, command.delayed_at_ms),
         )
 
     def _record(self, state: ShareState, update: ShareUpdate, wall_ms: int) -> ShareRecord:

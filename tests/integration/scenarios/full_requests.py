@@ -369,7 +369,8 @@ async def _delete_share_group_state(world: World) -> Any:
 
 @full
 async def _read_share_group_state_summary(world: World) -> Any:
-    return await _state(world, "ReadShareGroupStateSummary", leader_epoch=3, batches_from=1, batches_through=2)
+    asked = {"batches_from": 1, "batches_through": 2, "delayed_at_ms": 7}
+    return await _state(world, "ReadShareGroupStateSummary", leader_epoch=3, **asked)
 
 
 @full

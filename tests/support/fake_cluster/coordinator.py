@@ -176,3 +176,6 @@ class Coordinator(GroupChanges):
             letters = [state for state, _, _ in log.states[group].values() if state == "archiving"]
             if backlog and letters:
                 found.dead_letters = len(letters)
+            delayed = [state for state, _, _ in log.states[group].values() if state == "delayed"]
+            if backlog and delayed:
+                found.delayed = len(delayed)

@@ -16,7 +16,7 @@ import pytest
 from kip932 import errors
 from kip932.ids import TopicIdPartition
 from kip932.rpc.transport import TransportError
-from kip932.state_values import StateSummary
+from kip932.state_values import DelayedAt, StateSummary
 from shard_runtime.record_log.protocol import Appended, ShardId, StreamAppend
 from share_persister import PersisterError, StateInit
 from tests.support.group_admin import alter, delete_groups, delete_offsets, emptied, groups_of
@@ -106,10 +106,10 @@ class States(ShareStates):
         return found
 
     async def summary(
-        self, group_id: str, partitions: Collection[TopicIdPartition]
+        self, group_id: str, partitions: Collection[TopicIdPartition], delayed_at: DelayedAt | None = None
     ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
         found: dict[TopicIdPartition, StateSummary | PersisterError] = await self.places.through(
-            "summary", lambda: ShareStates.summary(self, group_id, partitions), lambda: None
+            "summary", lambda: ShareStates.summary(self, group_id, partitions, delayed_at), lambda: None
         )
         return found
 

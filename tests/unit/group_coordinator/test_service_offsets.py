@@ -151,6 +151,44 @@ def test_the_backlog_is_asked_for_with_the_log_end_and_unknown_is_never_0(
     play(body)
 
 
+@pytest.mark.rule("PL-938", "GC-109")
+@pytest.mark.parametrize(
+    ("leader", "stored", "told"),
+    [
+        ({"in_flight": 3, "waiting": 20, "delayed": 1}, 7, (20, 1)),  # loaded: the leader knows better
+        ({"in_flight": 3, "waiting": 20, "delayed": 0}, 7, (20, 0)),
+        ({"in_flight": 3, "waiting": 20}, 7, (20, None)),  # a leader of an older build: unknown, and never 0
+        ({"in_flight": 0}, 7, (17, 7)),  # nothing is loaded: what is stored counts, and does not wait for a member
+        ({"in_flight": 0, "dead_letters": 20}, 7, (0, 7)),
+        ({"in_flight": 0}, 0, (24, 0)),
+        ({"in_flight": 0}, -1, (24, None)),  # a share coordinator of an older build
+        ({}, 7, (None, None)),
+    ],
+)
+def test_delayed_records_are_told_by_the_leader_or_by_what_is_stored(
+    leader: dict[str, int], stored: int, told: tuple[int | None, int | None]
+) -> None:
+    async def body(world: GroupCluster) -> None:
+        await _ready(world)
+        world.persister.states["grp", TopicIdPartition(T, 0)] = StateSummary(2, 9, 100, 6, delayed=stored)
+        world.leaders.backlogs[T, 0] = leader
+        world.persister.delayed_asked.clear()
+
+        async def ask(include: bool) -> Any:
+            topics = Request.TopicList(values=[Request.Topic(topic_name="t", partitions=[0])])
+            group = Request.Group(group_id="grp", topics=topics, include_backlog=include)
+            response = cast(Any, await world.call("DescribeShareGroupOffsets", Request(groups=[group])))
+            return response.groups[0].topics[0].partitions[0]
+
+        assert not (await ask(include=False)).HasField("delayed")
+        assert world.persister.delayed_asked == []
+        one = await ask(include=True)
+        assert tuple(getattr(one, name) if one.HasField(name) else None for name in ("waiting", "delayed")) == told
+        assert world.persister.delayed_asked == [world.clock.wall_ms()], "of now"
+
+    play(body)
+
+
 @pytest.mark.rule("GC-115", "CM-105")
 @pytest.mark.parametrize(("holes", "lag"), [(0, 24), (4, 24), (6, 24), (10, 20), (29, 1), (30, 0), (1_000, 0)])
 def test_offsets_without_a_record_are_left_out_and_none_is_taken_off_twice(holes: int, lag: int) -> None:

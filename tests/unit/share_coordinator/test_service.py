@@ -89,6 +89,9 @@ async def test_the_five_rpcs_carry_their_fields_both_ways() -> None:
     assert (summary.state_epoch, summary.leader_epoch, summary.start_offset) == (1, 1, 5)
     assert summary.delivery_complete_count == 3
     assert not summary.state_batches
+    assert not summary.HasField("delayed")
+    counted = (await client.call("ReadShareGroupStateSummary", name, delayed_at_ms=1)).results[0].partitions[0]
+    assert (counted.HasField("delayed"), counted.delayed) == (True, 0)
     for through, last in ((8, 8), (99, 9), (None, 7)):
         looked = await client.call("ReadShareGroupStateSummary", name, batches_from=7, batches_through=through)
         (one,) = looked.results[0].partitions[0].state_batches

@@ -10,8 +10,9 @@ import pytest
 from kip932 import errors
 from kip932.ids import TopicIdPartition
 from kip932.state_batches import StateBatch, WriteStats
-from kip932.state_values import StateSpan, StateSummary
+from kip932.state_values import DelayedAt, StateSpan, StateSummary
 from share_coordinator.core.commands import WriteState
+from share_coordinator.local import LocalShareCoordinator
 from share_persister import PersisterError, PersisterSettings, StateInit
 from share_persister.messages import build_request
 from share_persister.values import StateOperation, StoredState
@@ -25,11 +26,12 @@ def _partitions(request: Any) -> list[int]:
 
 
 @pytest.mark.rule("SC-90", "PL-602", "PL-702", "P-4", "GC-118", "SC-96")
+@pytest.mark.parametrize("beside", [True, False])
 @virtual
-async def test_all_operations_reach_the_coordinator_and_come_back() -> None:
+async def test_all_operations_reach_the_coordinator_and_come_back(beside: bool) -> None:
     net = Net()
     world = net.real()
-    persister = net.persister()
+    persister = net.persister(local=LocalShareCoordinator(world.dispatcher) if beside else None)
     names = [TopicIdPartition(TOPIC, 0), TopicIdPartition(OTHER_TOPIC, 3), TopicIdPartition(TOPIC, 77)]
     failures = await persister.initialize("g", dict.fromkeys(names, StateInit(4, 10)))
     assert [failures[name] and type(failures[name].error) for name in names[:2]] == [None, None]  # type: ignore[union-attr]
@@ -43,7 +45,12 @@ async def test_all_operations_reach_the_coordinator_and_come_back() -> None:
     assert sent[0].write.stats == stats
     summaries = await persister.summary("g", names[:2])
     assert summaries == {names[0]: StateSummary(4, 3, 11, 4, 0, 0), names[1]: StateSummary(4, 0, 10, 0, 0, 0)}
-    looked = await persister.look(key(), StateSpan(13, 99))
+    waits = StateBatch(16, 18, 0, 1, 5_000)
+    await persister.write(key(), write._replace(batches=(waits,), delivery_complete_count=4))
+    for at_ms, delayed in ((4_999, 3), (5_000, 0)):
+        counted = await persister.summary("g", names[:1], DelayedAt(at_ms))
+        assert counted == {names[0]: StateSummary(4, 3, 11, 4, 0, 0, delayed=delayed)}
+    looked = await persister.look(key(), StateSpan(13, 15))
     assert looked == StateSummary(4, 3, 11, 4, 0, 0, (StateBatch(13, 15, 2, 1),))
     deleted = await persister.delete("g", {names[0]: 3, names[1]: 4})
     refused = deleted[names[0]]

@@ -16,11 +16,12 @@ from partition_leader.share.core.transitions import PENDING_CODES
 
 class Backlog(NamedTuple):
     """`held`: acquired, or with an acknowledgement or release that is being written. `waiting`: Available, or not
-    fetched yet. `start_offset`: everything before it is finished."""
+    fetched yet. `start_offset`: everything before it is finished. `delayed`: wait for the end of a delay (PL-938)."""
 
     held: int
     waiting: int
     start_offset: int
+    delayed: int
 
 
 def backlog(window: Window, high_watermark: int, holes_from: Callable[[int], int]) -> Backlog:
@@ -29,7 +30,7 @@ def backlog(window: Window, high_watermark: int, holes_from: Callable[[int], int
     beyond = window.next_offset
     if beyond < high_watermark:
         waiting += max(0, high_watermark - beyond - holes_from(beyond))
-    return Backlog(held_records(window), waiting, window.start_offset)
+    return Backlog(held_records(window), waiting, window.start_offset, window.delayed)
 
 
 def held_records(window: Window) -> int:

@@ -16,7 +16,7 @@ from kip932.errors import (
 )
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from kip932.state_batches import StateBatch, combine
-from kip932.state_values import StateSpan, StateSummary, StateWrite
+from kip932.state_values import DelayedAt, StateSpan, StateSummary, StateWrite
 from share_persister.values import PersisterError, StateInit, StoredState
 
 OPERATION_TIMEOUT_S = 15.0
@@ -130,7 +130,7 @@ class ScriptedPersister:
         raise NotImplementedError
 
     async def summary(
-        self, group_id: str, partitions: Collection[TopicIdPartition]
+        self, group_id: str, partitions: Collection[TopicIdPartition], delayed_at: DelayedAt | None = None
     ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
         raise NotImplementedError
 

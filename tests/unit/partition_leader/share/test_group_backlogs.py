@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kip932.api.v1 import list_offsets_pb2 as pb
-from kip932.ids import OFFSET_LATEST
+from kip932.ids import ACK_RELEASE, OFFSET_LATEST
+from partition_leader.share.core.events import AckBatch
 from partition_leader.topic_rpc import fetch_and_offsets
 from shard_runtime.rpc.binding import CallContext
 
@@ -64,6 +65,35 @@ def test_held_waiting_and_oldest_of_what_is_loaded_and_of_what_is_not(cache_byte
         assert age < 11_000, "of the leader's own start offset, not of the stored one"
 
     run(scenario, tail_cache_bytes=cache_bytes)
+
+
+@pytest.mark.rule("PL-938", "PL-827")
+def test_delayed_records_of_what_is_loaded_are_told_and_wait_for_nobody() -> None:
+    async def scenario(world: World) -> None:
+        async def told() -> tuple[int, int | None, int | None]:
+            request = pb.ListOffsetsRequest()
+            asked = request.topics.add(topic_id=TOPIC).partitions
+            asked.add(partition_index=0, timestamp=OFFSET_LATEST, holes_from=0, share_group_id=GROUP)
+            one: Any = (await world.leader.service.list_offsets(request, CONTEXT)).topics[0].partitions[0]
+            waiting, delayed = (
+                getattr(one, name) if one.HasField(name) else None for name in ("group_waiting", "group_delayed")
+            )
+            return one.group_in_flight, waiting, delayed
+
+        await world.produce(6)
+        assert await told() == (0, None, None), "nothing is loaded: the share coordinator knows"
+        member = world.member()
+        assert await member.fetch(0, max_wait_ms=100, max_records=6).ranges() == [(0, 5, 1)]
+        assert await told() == (6, 0, 0)
+        await member.acknowledge(
+            {0: [AckBatch(1, 3, (ACK_RELEASE,), (30_000,)), AckBatch(4, 4, (ACK_RELEASE,))]}
+        ).answer()
+        assert await told() == (2, 1, 3)
+        await asyncio.sleep(31)
+        held, waiting, delayed = await told()
+        assert (held + (waiting or 0), delayed) == (6, 0)
+
+    run(scenario)
 
 
 @pytest.mark.rule("PL-827")

@@ -7,7 +7,7 @@ import pytest
 from kip932 import errors
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import StateBatch
-from kip932.state_values import StateSpan
+from kip932.state_values import StateSpan, StateSummary
 from share_coordinator.core.commands import ReadSummary
 from share_coordinator.core.records import ShareSnapshot, ShareUpdate
 from tests.support.share_state import COLD_MS, KEY, OTHER_TOPIC, Driver, initialize, read, write
@@ -81,3 +81,22 @@ def test_a_reset_of_the_state_forgets_its_delays() -> None:
     driver.run(initialize(2, 0))
     assert driver.state().batches == ()
     assert driver.state(other).batches == (WAITING,)
+
+
+@pytest.mark.rule("SC-115")
+def test_a_summary_counts_what_waits_at_the_instant_of_the_asker_and_only_when_asked() -> None:
+    driver = Driver()
+    driver.run(initialize(1, 0))
+    driver.run(write((0, 1, 0, 1, 9_000), (2, 2, 2, 1), (3, 6, 0, 2, 8_000), (7, 7, 0, 1), start=0))
+
+    def delayed(at_ms: int | None, key: SharePartitionKey = KEY) -> int:
+        summary = driver.run(ReadSummary(key, None, at_ms))
+        assert isinstance(summary, StateSummary)
+        assert summary.batches == ()
+        return summary.delayed
+
+    assert [delayed(at_ms) for at_ms in (0, 7_999, 8_000, 8_999, 9_000)] == [6, 6, 2, 2, 0]
+    assert delayed(None) == -1
+    assert delayed(0, KEY._replace(group_id="other")) == 0, "without state nothing waits"
+    driver.run(write((0, 1, 0, 1, 9_000), start=1))
+    assert delayed(8_000) == 1

@@ -140,12 +140,12 @@ def test_an_empty_group_has_no_table_of_members_but_its_row_of_states(admin: Stu
 
 
 @pytest.mark.scenario("S-086")
-@pytest.mark.rule("CT-23i", "CT-23a", "CT-23b")
+@pytest.mark.rule("CT-23i", "CT-23a", "CT-23b", "PL-938")
 def test_groups_offsets_and_what_is_missing(admin: StubAdmin) -> None:
     admin.groups = {name: group(name) for name in ("none", LONG)}
     admin.offsets = {
         LONG: {
-            TopicPartition("u", 0): ShareGroupOffset(5, 9, 4, 1, 2, 0, 4, 61_500),
+            TopicPartition("u", 0): ShareGroupOffset(5, 9, 4, 1, 2, 0, 4, 61_500, delayed=3),
             TopicPartition("t", 10): None,
             TopicPartition("t", 2): ShareGroupOffset(7, None, None),
         }
@@ -164,20 +164,21 @@ def test_groups_offsets_and_what_is_missing(admin: StubAdmin) -> None:
     assert described("--all-groups", "--verbose")[:5] == [
         "",
         "GROUP                    TOPIC           PARTITION  LEADER-EPOCH  START-OFFSET  LAG        IN-FLIGHT  "
-        "WAITING    ARCHIVED   DEAD-LETTERS  OLDEST",
+        "WAITING    DELAYED    ARCHIVED   DEAD-LETTERS  OLDEST",
         f"{LONG} t               2          -             7             -          -          -          -          "
-        "-             -",
+        "-          -             -",
         f"{LONG} t               10         -             -             -          -          -          -          "
-        "-             -",
+        "-          -             -",
         f"{LONG} u               0          9             5             4          0          4          3          "
-        "-             1 min 1 s",
+        "3          -             1 min 1 s",
     ]
     assert admin.backlog is True
     (shown, _) = json.loads(sharegroups("groups", "describe", "--all-groups", "--output", "json", "--verbose").stdout)
-    assert [(one["in_flight"], one["waiting"], one["oldest_age_ms"]) for one in shown["offsets"]] == [
-        (None, None, None),
-        (None, None, None),
-        (0, 4, 61_500),
+    names = ("in_flight", "waiting", "delayed", "oldest_age_ms")
+    assert [tuple(one[name] for name in names) for one in shown["offsets"]] == [
+        (None, None, None, None),
+        (None, None, None, None),
+        (0, 4, 3, 61_500),
     ]
 
 

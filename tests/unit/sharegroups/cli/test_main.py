@@ -273,11 +273,11 @@ def test_offsets_are_described_and_a_loading_coordinator_is_asked_again(fake: Fa
     verbose = sharegroups("groups", "describe", "--group", "g", "--offsets", "--verbose").output.splitlines()
     assert verbose[1] == (
         "GROUP           TOPIC           PARTITION  LEADER-EPOCH  START-OFFSET  LAG        IN-FLIGHT  "
-        "WAITING    ARCHIVED   DEAD-LETTERS  OLDEST"
+        "WAITING    DELAYED    ARCHIVED   DEAD-LETTERS  OLDEST"
     )
     assert verbose[2] == (
         "g               t               0          1             3             4          -          "
-        "-          -          -             -"
+        "-          -          -          -             -"
     )
 
 

@@ -13,10 +13,17 @@ from tests.unit.partition_leader.share.core.bench import LOCK_MS, Bench
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 
 
-def counted(bench: Bench, end: int, holes: frozenset[int] = frozenset()) -> Backlog:
+def backlog(bench: Bench, end: int, holes: frozenset[int] = frozenset()) -> Backlog:
     found = bench.core.backlog(end, lambda first: sum(first <= hole < end for hole in holes))
     assert found is not None
     return found
+
+
+def counted(bench: Bench, end: int, holes: frozenset[int] = frozenset()) -> tuple[int, int, int]:
+    """Of a share-partition in which no record is delayed."""
+    held, waiting, start, delayed = backlog(bench, end, holes)
+    assert delayed == 0
+    return held, waiting, start
 
 
 @pytest.mark.rule("PL-827")
@@ -35,6 +42,20 @@ def test_what_members_hold_and_what_waits() -> None:
         bench.persisted()
     assert counted(bench, 20) == (0, 17, 2)
     assert bench.core.overview() == bench.core.overview()
+
+
+@pytest.mark.rule("PL-827")
+def test_delayed_records_are_neither_held_nor_waiting() -> None:
+    bench = Bench(log=[(0, 9), (10, 19)])
+    bench.fetch("M", max_records=10)
+    bench.ack("M", (2, 6, RELEASE, 5_000))
+    assert backlog(bench, 20) == (10, 10, 0, 0), "until the write is confirmed"
+    bench.persisted()
+    assert backlog(bench, 20) == (5, 10, 0, 5)
+    bench.do(ev.LogStartMoved(4))
+    assert backlog(bench, 20) == (3, 10, 4, 3)
+    bench.pass_time(5_000)
+    assert backlog(bench, 20) == (3, 13, 4, 0)
 
 
 @pytest.mark.rule("PL-827")
