@@ -85,8 +85,10 @@ class Race:
             ended(LEAVE_S)
 
     def total(self) -> Consumed:
-        """All consumers together."""
+        """All consumers together, until the last record of any."""
         found = Consumed(self.start_ms, max(one.end_ms for one in self.each))
+        found.last_ms = max(one.last_ms for one in self.each)
+        found.close()
         found.records = sum(one.records for one in self.each)
         found.size = sum(one.size for one in self.each)
         found.first_ms = min((one.first_ms for one in self.each if one.first_ms), default=0)
@@ -102,7 +104,10 @@ class Race:
         try:
             try:
                 with suppress(WakeupError):
-                    self._consume(consumer, self.each[index])
+                    try:
+                        self._consume(consumer, self.each[index])
+                    finally:
+                        self.each[index].close()
                     consumer.commit_sync()
                 self.metrics[index] = consumer.metrics()
             finally:
@@ -118,7 +123,7 @@ class Race:
             tally.end_ms = now_ms()
             if messages:
                 self._last_s = time.monotonic()
-                tally.first_ms = tally.first_ms or tally.end_ms
+                tally.first_ms, tally.last_ms = tally.first_ms or tally.end_ms, tally.end_ms
                 tally.records += len(messages)
                 tally.size += sum(len(message.key() or b"") + len(message.value() or b"") for message in messages)
             elif (time.monotonic() - self._last_s) * 1000 > self._timeout_ms:
@@ -175,9 +180,9 @@ def consume(
 ) -> None:
     """Consume and accept records of TOPIC, and print how many a second came.
 
-    Times are local. The row's time begins before the group is joined, as Kafka's does; standard error tells the rates
-    from the first record on. Whole answers are counted, so it may be more than --num-records. Exit codes: 0 done, 1 an
-    error, also when fewer records came, 130 after Ctrl-C, 143 after SIGTERM.
+    Times are local. The row's time begins before the group is joined, as Kafka's does, and ends with the last record;
+    standard error tells the rates from the first record on. Whole answers are counted, so it may be more than
+    --num-records. Exit codes: 0 done, 1 an error, also when fewer records came, 130 after Ctrl-C, 143 after SIGTERM.
     """
     records = num_records or old_records
     if records is None:

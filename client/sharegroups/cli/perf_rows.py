@@ -41,14 +41,19 @@ class DateFormat:
 
 @dataclass(slots=True)
 class Consumed:
-    """What one consumer, or all of them, had by `end_ms`. Times are ms since 1970; `first_ms`: the first record's, or
-    0."""
+    """What one consumer, or all of them, had by `end_ms`. Times are ms since 1970; `first_ms` and `last_ms`: of the
+    first and the last record, or 0."""
 
     start_ms: int
     end_ms: int
     records: int = 0
     size: int = 0
     first_ms: int = 0
+    last_ms: int = 0
+
+    def close(self) -> None:
+        """No more comes: the time ends with the last record, so that no rate counts the wait for another one."""
+        self.end_ms = self.last_ms or self.end_ms
 
     def row(self, dates: DateFormat) -> str:
         """One row under HEADER."""

@@ -1,4 +1,4 @@
-"""What a worker looks at before it begins: the group's limits, and whether its topics exist (CL-125)."""
+"""What a worker looks at before it begins: the group's limits and back-off, and whether its topics exist (CL-125)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from sharegroups.admin_values import ConfigResource
+from sharegroups.admin_values import ConfigEntry, ConfigResource
 from sharegroups.aio import Admin
 from sharegroups.config import ADMIN
 from sharegroups.errors import KafkaError, RequestTimedOutError, RetriableError, UnknownTopicOrPartitionError
+from sharegroups.worker.core.policy import Retry
 from sharegroups.worker.job import JobSpec
 from sharegroups.worker.pools import WorkerError
 
@@ -19,6 +20,7 @@ log = logging.getLogger("sharegroups.worker")
 
 _LIMIT: Final = "share.delivery.count.limit"
 _LETTERS: Final = "errors.deadletterqueue.topic.name"
+_BACKOFF: Final = "sharegroups.retry.backoff."
 #: How long one question may take, ms, and how long to wait before the next, s.
 _ASK_MS: Final = 3_000
 _AGAIN_S: Final = 1.0
@@ -27,10 +29,12 @@ USUAL_LIMIT: Final = 5
 
 
 class GroupLimits(NamedTuple):
-    """`deliveries`: after so many the leader archives a record. `letters_to`: the group's dead-letter topic, or ""."""
+    """`deliveries`: after so many the leader archives a record. `letters_to`: the group's dead-letter topic, or "".
+    `backoff`: the group's own (PL-936), as a policy; None when it has none, or it is not known."""
 
     deliveries: int
     letters_to: str = ""
+    backoff: Retry | None = None
 
 
 async def look(
@@ -56,6 +60,8 @@ async def look(
                 await _pause(stopping)
                 continue
             check_limits(specs, limits, str(settings["group.id"]))
+            for line in other_backoffs(specs, limits, str(settings["group.id"])):
+                log.info("%s", line)
             return limits, missing
     return None
 
@@ -74,6 +80,34 @@ def check_limits(specs: Iterable[JobSpec], limits: GroupLimits, group: str) -> N
                 )
 
 
+def other_backoffs(specs: Iterable[JobSpec], limits: GroupLimits, group: str) -> list[str]:
+    """A line for each job whose failures wait for another time than the group's own back-off; it says what counts."""
+    if limits.backoff is None:
+        return []
+    return [
+        f"group {group} has a back-off of its own ({_words(limits.backoff)}), for locks that run out and for a Release "
+        f"without a delay; failed jobs of topic {spec.topic} wait as this worker says ({_words(spec.retry)})"
+        for spec in specs
+        if _words(spec.retry) != _words(limits.backoff)
+    ]
+
+
+def _words(retry: Retry) -> str:
+    return f"{retry.backoff:g} s, each time x {retry.multiplier:g}, at most {retry.maximum:g} s"
+
+
+def backoff_of(found: Mapping[str, ConfigEntry]) -> Retry | None:
+    """The back-off in a group's configs; None when it is off, or the cluster knows none."""
+    values = {name: found[_BACKOFF + name].value for name in _BACKOFFS if _BACKOFF + name in found}
+    if len(values) < len(_BACKOFFS) or not float(values["initial.ms"] or 0):
+        return None
+    initial_ms, maximum_ms, multiplier, jitter = (float(values[name] or 0) for name in _BACKOFFS)
+    return Retry(None, initial_ms / 1000, maximum_ms / 1000, multiplier, jitter)
+
+
+_BACKOFFS: Final = ("initial.ms", "max.ms", "multiplier", "jitter")
+
+
 async def _limits(admin: Admin, group: str) -> GroupLimits:
     """Raises RetriableError. Who may not read configs is told, and the usual limit is taken."""
     resource = ConfigResource.group(group)
@@ -85,7 +119,7 @@ async def _limits(admin: Admin, group: str) -> GroupLimits:
         log.warning("the configs of group %s cannot be read (%s); taking %s=%d", group, why, _LIMIT, USUAL_LIMIT)
         return GroupLimits(USUAL_LIMIT)
     letters_to = found[_LETTERS].value if _LETTERS in found else None
-    return GroupLimits(int(found[_LIMIT].value or USUAL_LIMIT), letters_to or "")
+    return GroupLimits(int(found[_LIMIT].value or USUAL_LIMIT), letters_to or "", backoff_of(found))
 
 
 async def _topics(admin: Admin, names: list[str]) -> frozenset[str]:

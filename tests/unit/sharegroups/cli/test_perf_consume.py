@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from sharegroups.cli import clients
+from sharegroups.cli import clients, perf_consume
 from sharegroups.cli.main import main
 from sharegroups.cli.perf_consume import Race
 from tests.support.fake_cluster.cluster import FakeCluster
@@ -95,6 +95,43 @@ def test_too_few_records_are_an_error_and_the_row_is_printed_all_the_same(fake: 
     assert result.exit_code == 1
     assert result.stdout.splitlines()[1].split(", ")[5] == "3"
     assert "WARNING: Exiting before consuming the expected number of records: timeout (100 ms)" in result.stderr
+
+
+class Ending:
+    """Takes 10 ms for each poll with a record, of which it has so many, and 100 ms for each that finds none."""
+
+    def __init__(self, clock: list[int], records: int) -> None:
+        self._clock, self._left = clock, records
+
+    def subscribe(self, topics: list[str]) -> None: ...
+
+    def poll(self, timeout: float) -> list[Any]:
+        self._clock[0] += 10 if self._left else 100
+        if not self._left:
+            return []
+        self._left -= 1
+        return [SimpleNamespace(key=lambda: None, value=lambda: b"12345678")]
+
+    def commit_sync(self, timeout: float | None = None) -> None: ...
+
+    def metrics(self) -> dict[tuple[str, str], float]:
+        return {}
+
+    def close(self, timeout: float) -> None: ...
+
+
+@pytest.mark.rule("CT-97")
+@pytest.mark.parametrize("records", [3, 0])
+def test_the_wait_after_the_last_record_counts_in_no_rate(monkeypatch: pytest.MonkeyPatch, records: int) -> None:
+    clock = [1_000]
+    monkeypatch.setattr(clients, "open_client", lambda *_: Ending(clock, records))
+    monkeypatch.setattr(perf_consume, "now_ms", lambda: clock[0])
+    race = Race("t", 4, 0, [{}])
+    race.run(60.0, lambda: None)
+    assert clock[0] >= 1_100
+    for found in (race.each[0], race.total()):
+        assert (found.start_ms, found.end_ms) == (1_000, 1_030 if records else clock[0])
+        assert found.values()["records_per_second"] == pytest.approx(100.0 if records else 0.0)
 
 
 class StubConsumer:

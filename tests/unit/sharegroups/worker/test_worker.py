@@ -6,13 +6,15 @@ import json
 import subprocess
 import sys
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from sharegroups.admin_values import ConfigEntry
 from sharegroups.errors import ConfigError, InvalidGroupIdError
 from sharegroups.worker import Retry, Worker, WorkerError, current_job
-from sharegroups.worker.checks import GroupLimits, check_limits
+from sharegroups.worker.checks import GroupLimits, backoff_of, check_limits, other_backoffs
 
 GIVEN: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "group_id": "mail"}
 
@@ -117,6 +119,37 @@ def test_a_retry_limit_above_the_groups_is_refused_also_in_outcomes() -> None:
     worker.job("b", outcomes={OSError: Retry(limit=6)})(blocking)
     with pytest.raises(WorkerError, match="topic 'b' asks for Retry\\(limit=6\\), but group 'mail' archives"):
         check_limits(worker.jobs.values(), GroupLimits(5), "mail")
+
+
+@pytest.mark.rule("CL-125")
+def test_a_back_off_of_the_group_that_is_not_the_jobs_is_told_with_what_counts_for_what() -> None:
+    worker = Worker(**GIVEN)
+    worker.job("a", retry=Retry(limit=3, backoff=2, maximum=60))(blocking)
+    worker.job("b", retry=Retry(backoff=2, maximum=90))(blocking)
+    jobs = worker.jobs.values()
+    assert other_backoffs(jobs, GroupLimits(5), "mail") == []
+    (line,) = other_backoffs(jobs, GroupLimits(5, "", Retry(backoff=2, maximum=60)), "mail")
+    assert line == (
+        "group mail has a back-off of its own (2 s, each time x 2, at most 60 s), for locks that run out and for a "
+        "Release without a delay; failed jobs of topic b wait as this worker says (2 s, each time x 2, at most 90 s)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        (("500", "60000", "2.0", "0.1"), Retry(backoff=0.5, maximum=60)),
+        (("0", "60000", "2.0", "0.1"), None),
+        ((), None),
+    ],
+)
+def test_the_back_off_of_a_group_is_read_from_its_configs(values: tuple[str, ...], found: Retry | None) -> None:
+    names = ("initial.ms", "max.ms", "multiplier", "jitter")
+    configs = {
+        f"sharegroups.retry.backoff.{name}": SimpleNamespace(value=value)
+        for name, value in zip(names, values, strict=False)
+    }
+    assert backoff_of(cast(dict[str, ConfigEntry], configs)) == found
 
 
 def test_current_job_belongs_to_a_handler() -> None:
