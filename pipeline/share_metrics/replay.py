@@ -45,7 +45,11 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """The counts of one window."""
+    """The counts of one window.
+
+    `waits`: what waits for the end of a delay when the window ends: how many records until the end of which window (µs,
+    ascending); None when that is not known.
+    """
 
     released_lb: int = 0
     accepted_lb: int = 0
@@ -53,6 +57,7 @@ class Tally:
     in_flight_batches: int | None = None
     in_flight_width_lb: int | None = None
     incomplete: bool = False
+    waits: tuple[tuple[int, int], ...] | None = None
     histogram: list[int] = field(default_factory=lambda: [0] * HISTOGRAM_MAX)
     latencies_ms: list[tuple[int, int]] = field(default_factory=list)
 
@@ -106,14 +111,21 @@ class Replay:
         self._suspects: dict[int, Poison] = {}
         self._window: int | None = None
         self._tally = Tally()
-        self.windows: dict[int, Tally] = {}
+        self._windows: dict[int, Tally] = {}
+
+    @property
+    def windows(self) -> dict[int, Tally]:
+        """The counts by the begin of their window (µs), up to the last record."""
+        self._close()
+        return self._windows
 
     def apply(self, event: Event) -> None:
         """Take one record. Nothing is counted before the first snapshot, nor from a gap to the next one (PM-11)."""
         window = event.time_us // self._window_us
         if window != self._window:
+            self._close()
             self._window = window
-            self._tally = self.windows.setdefault(window * self._window_us, Tally())
+            self._tally = self._windows.setdefault(window * self._window_us, Tally())
         if event.losses != self._losses:
             if self._losses is not None:
                 self._forget()
@@ -132,6 +144,18 @@ class Replay:
         """Candidates, newest first (PM-48)."""
         found = sorted(self._suspects.values(), key=lambda one: (-one.last_seen_us, -one.offset))
         return found[:POISON_MAX]
+
+    def _close(self) -> None:
+        """Note what waits at the end of the present window. Only here the cost is that of all batches."""
+        if self._window is None:
+            return
+        end_us = (self._window + 1) * self._window_us
+        waits: dict[int, int] = {}
+        for first, last, _, _, until_ms in self._batches:
+            if until_ms * 1000 > end_us:
+                until_us = -(-until_ms * 1000 // self._window_us) * self._window_us
+                waits[until_us] = waits.get(until_us, 0) + last - first + 1
+        self._tally.waits = tuple(sorted(waits.items())) if self._known else None
 
     def _snapshot(self, event: Event) -> None:
         """Replace the whole state; count the changes against the state before.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kip932.state_batches import StateBatch
 from share_metrics.reader.schemas import STATE_BATCH_FIELDS
@@ -91,8 +92,9 @@ def _state_batches(column: Any) -> Iterator[tuple[StateBatch, ...] | None]:
 
     The column's offsets count in the whole child array.
     """
-    fields = (column.values.field(name).to_pylist() for name in STATE_BATCH_FIELDS)
-    flat = list(map(StateBatch, *fields))
+    *plain, until = (column.values.field(name) for name in STATE_BATCH_FIELDS)
+    until_ms = pc.fill_null(pc.divide(until.cast(pa.int64()), 1000), 0)
+    flat = list(map(StateBatch, *(field.to_pylist() for field in plain), until_ms.to_pylist()))
     offsets = column.offsets.to_pylist()
     for begin, end, known in zip(offsets, offsets[1:], column.is_valid().to_pylist(), strict=False):
         yield tuple(flat[begin:end]) if known else None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 from kip932.ids import SharePartitionKey, parse_topic_id, shard_index
 from kip932.state_batches import UNSET_OFFSET, StateBatch, combine, merge_count, merge_into
@@ -14,6 +14,9 @@ from share_metrics.reader.schemas import STATE_BATCH_FIELDS
 from .reader import EntryId, Kind, Reader, Store
 from .reader.planning import Goal
 from .reader.streams import topics
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
 
 
 class UnknownTopicError(Exception):
@@ -44,7 +47,7 @@ class State:
             "leader_epoch": self.leader_epoch,
             "start_offset": self.start_offset,
             "delivery_complete_count": self.delivery_complete_count,
-            "state_batches": [dict(zip(STATE_BATCH_FIELDS, batch, strict=False)) for batch in self.batches],
+            "state_batches": [_batch_as_dict(batch) for batch in self.batches],
             "complete": self.complete,
         }
 
@@ -64,7 +67,7 @@ def history(rows: Iterable[dict[str, Any]], key: SharePartitionKey, topic_text: 
 
 def _next(before: State | None, row: dict[str, Any]) -> State:
     ended = before is None or before.record_type == "tombstone"
-    batches = tuple(StateBatch(**batch) for batch in row["state_batches"] or ())
+    batches = tuple(map(_batch, row["state_batches"] or ()))
     if row["record_type"] == "tombstone":
         return _state(row, (), complete=True)
     start = _unset(row["start_offset"])
@@ -80,6 +83,17 @@ def _next(before: State | None, row: dict[str, Any]) -> State:
         "delivery_complete_count": None if count < 0 else count,
     }
     return _state(row | known, tuple(merge_into(before.batches, batches, start)), complete=before.complete)
+
+
+def _batch(told: dict[str, Any]) -> StateBatch:
+    plain = dict(told)
+    until = plain.pop("not_before")
+    return StateBatch(**plain, not_before_ms=0 if until is None else (until - _EPOCH) // _MS)
+
+
+def _batch_as_dict(batch: StateBatch) -> dict[str, Any]:
+    until = (_EPOCH + batch.not_before_ms * _MS).isoformat() if batch.not_before_ms else None
+    return dict(zip(STATE_BATCH_FIELDS, (*batch[:-1], until), strict=True))
 
 
 def _unset(value: int | None) -> int:

@@ -9,7 +9,7 @@ from .lag import lag_seconds, with_log_ends
 from .progress import latest_state, progress
 from .quality import gaps, quality, shard_skew
 from .replaying import poison, poison_of, replay_windows, replay_windows_of, replayed
-from .stalls import fill_windows, stalls
+from .stalls import fill_windows, stalls, with_delayed
 
 __all__ = [
     "convergence",
@@ -28,5 +28,6 @@ __all__ = [
     "shard_skew",
     "share_partition_counts",
     "stalls",
+    "with_delayed",
     "with_log_ends",
 ]

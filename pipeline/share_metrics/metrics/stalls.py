@@ -84,19 +84,36 @@ def last_lag() -> Column:
     return F.when(~F.col("gone"), last_known("lag"))
 
 
+def with_delayed(filled: DataFrame, replay: DataFrame, window_s: int = 60) -> DataFrame:
+    """Rows of `fill_windows` with `delayed`: the records that wait for the end of a delay at the window's end (PM-88).
+
+    `replay` are rows of `replay_windows` of the same windows. Null where that is not known.
+    """
+    told = replay.select(*KEY, "window", F.struct("waits").alias("told"))
+    newest_told = F.last("told", ignorenulls=True).over(_so_far(*KEY, "era"))["waits"]
+    joined = filled.join(told, [*KEY, "window"], "left").withColumn("waits", newest_told)
+    end = F.col("window") + F.expr(f"interval {window_s} seconds")
+    later = F.transform(F.filter("waits", lambda one: one["until"] > end), lambda one: one["records"])
+    number = F.aggregate(later, F.lit(0).cast("bigint"), lambda total, one: total + one)
+    return joined.withColumn("delayed", F.when(~F.col("gone"), number)).drop("told", "waits")
+
+
 def stalls(filled: DataFrame, members: DataFrame | None = None, stall_after_s: int = STALL_AFTER_S) -> DataFrame:
     """Windows at whose end a share-partition had lag and had finished nothing for `stall_after_s` (PM-61).
 
     `members` are rows of `group_windows`: share-partitions of a group without live members are `abandoned`, not
     `stalled`. Without `members` every group counts as having some. `still_s`: seconds since a record was last finished,
-    as far as is known.
+    as far as is known. With the column `delayed` (`with_delayed`) nobody stands still of whose lag all records wait for
+    the end of a delay, and the time begins anew after that.
     """
     of_era = _so_far(*KEY, "era")
-    finished_at = F.max(F.when(F.col("finished_count") > 0, F.col("window"))).over(of_era)
-    moved = F.coalesce(finished_at, F.min("window").over(of_era))
-    still = F.col("window").cast("long") - moved.cast("long")
-    lagging = filled.withColumn("still_s", still).withColumn("lag", last_lag())
-    standing = lagging.where((F.col("lag") > 0) & (F.col("finished_count") == 0)).select(*_SHOWN)
+    delayed = F.coalesce("delayed", F.lit(0)) if "delayed" in filled.columns else F.lit(0)
+    lagging = filled.withColumn("lag", last_lag()).withColumn("due", F.col("lag") - delayed)
+    nothing_due = (F.col("lag") > 0) & (F.col("due") <= 0)
+    moved_at = F.max(F.when((F.col("finished_count") > 0) | nothing_due, F.col("window"))).over(of_era)
+    moved = F.coalesce(moved_at, F.min("window").over(of_era))
+    lagging = lagging.withColumn("still_s", F.col("window").cast("long") - moved.cast("long"))
+    standing = lagging.where((F.col("due") > 0) & (F.col("finished_count") == 0)).select(*_SHOWN)
     if members is None:
         return standing.where(F.col("still_s") >= stall_after_s).withColumn("kind", F.lit("stalled"))
     kind = F.when(F.coalesce("live", F.lit(1)) > 0, "stalled").otherwise("abandoned")

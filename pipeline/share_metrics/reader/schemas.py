@@ -50,7 +50,10 @@ _COMMON: Final = {
     "error": _TEXT,
     "raw": pa.binary(),
 }
-_STATE_BATCH: Final = _struct(first_offset=_LONG, last_offset=_LONG, delivery_state=_INT, delivery_count=_INT)
+#: `not_before`: until when Available records wait; null for no delay, and in rows of earlier builds (PM-16).
+_STATE_BATCH: Final = _struct(
+    first_offset=_LONG, last_offset=_LONG, delivery_state=_INT, delivery_count=_INT, not_before=_TIME
+)
 STATE_BATCH_FIELDS: Final = tuple(field.name for field in _STATE_BATCH)
 _SHARE_STATE: Final = {
     "group_id": _TEXT,

@@ -20,6 +20,7 @@ from share_metrics.metrics import (
     replayed,
     shard_skew,
     stalls,
+    with_delayed,
     with_log_ends,
 )
 from share_metrics.metrics.common import KEY, since, until
@@ -75,12 +76,13 @@ def collect(  # noqa: PLR0917 - what a report is made of
     windows = progress(states, window_s)
     windows = (windows if logs is None else with_log_ends(windows, logs.ends, window_s)).localCheckpoint()
     filled = fill_windows(windows, window_s, begin, end, _deletions(states, window_s))
+    replay = replayed(states, window_s).localCheckpoint()
+    filled = with_delayed(filled, replay_windows_of(replay), window_s)
     filled = filled.withColumn("last_lag", last_lag()).withColumn("last_spso", last_known("spso")).localCheckpoint()
     members = group_windows(groups, window_s).localCheckpoint()
     here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
     stood = _lagging(_stood(filled.where(here)), logs, window_s)
     lines = _lines(windows.where(here), _blank_after(filled.where(here), known_end), stood, names)
-    replay = replayed(states, window_s).localCheckpoint()
     suspects = poison_of(replay).where(F.col("last_seen") >= F.lit(begin))
     still = stalls(filled, members).where(here & (F.col("window") < F.lit(known_end))).localCheckpoint()
     both = quality(states).unionByName(quality(groups))
@@ -154,6 +156,7 @@ def _stood(filled: DataFrame) -> DataFrame:
     return filled.groupBy(*KEY).agg(
         F.max_by("last_spso", "window").alias("spso"),
         F.max_by("last_lag", "window").alias("lag"),
+        F.max_by("delayed", "window").alias("delayed"),
         F.max("window").alias("window"),
     )
 
@@ -163,7 +166,7 @@ def _lines(windows: DataFrame, filled: DataFrame, stood: DataFrame, names: dict[
     # A share-partition without writes did nothing, so its counts are 0. One whose writes have no counts keeps null.
     idle = F.col("written").isNull()
     done = [F.when(idle, F.lit(0)).otherwise(F.col(name)).alias(name) for name in _SUMMED]
-    totals = stood.join(summed, [*KEY], "left").select(*KEY, "spso", "lag", "lag_seconds", *done)
+    totals = stood.join(summed, [*KEY], "left").select(*KEY, "spso", "lag", "delayed", "lag_seconds", *done)
     ordered = [row.asDict() for row in totals.orderBy(F.desc_nulls_last("lag"), *KEY).collect()]
     worst = {tuple(row[name] for name in KEY) for row in ordered[:SHOWN_MAX]}
     points: dict[tuple[Any, ...], list[Point]] = {key: [] for key in worst}
@@ -192,6 +195,7 @@ def _line(row: dict[str, Any], names: dict[str, str], points: tuple[Point, ...])
         row["anomalies"],
         points,
         row["lag_seconds"],
+        row["delayed"],
     )
 
 

@@ -26,7 +26,8 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionLine:
-    """A share-partition over the whole time of the report."""
+    """A share-partition over the whole time of the report. `delayed`: of its lag, records that wait at the end for the
+    end of a delay; None: not known."""
 
     name: str
     spso: int | None
@@ -43,6 +44,7 @@ class PartitionLine:
     anomalies: int
     points: tuple[Point, ...] = ()
     lag_s: float | None = None
+    delayed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

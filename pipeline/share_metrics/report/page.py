@@ -42,8 +42,9 @@ _WORDS: Final = {
 }
 _REDELIVERED: Final = "redelivered\N{NO-BREAK SPACE}≥"  # so that the sign is never alone on a line
 _LINE_HEAD: Final = (
-    "share-partition", "start offset", "lag", "lag in\N{NO-BREAK SPACE}s", "finished", "accepted", "released",
-    "rejected", "timed out", "over limit", _REDELIVERED, "of finished\N{NO-BREAK SPACE}≥", "resets", "anomalies",
+    "share-partition", "start offset", "lag", "delayed", "lag in\N{NO-BREAK SPACE}s", "finished", "accepted",
+    "released", "rejected", "timed out", "over limit", _REDELIVERED, "of finished\N{NO-BREAK SPACE}≥",
+    "resets", "anomalies",
 )  # fmt: skip
 _WINDOWS: Final = {1: "second", 60: "minute", 3_600: "hour"}
 _QUALITY: Final = ("stream", "entries", "claims", "noops", "quarantined", "unknown", "gaps", "lost")
@@ -57,8 +58,9 @@ def render(report: Report) -> str:
         f'<p class="dim">{escape(report.begin)} to {escape(report.end)}, UTC, windows of {report.window_s:,} s</p>',
         _summary(report),
         "<h2>Share-partitions</h2>",
-        "<p class='dim'>Largest lag first. Lag is high watermark less finished records, as leaders wrote it; a dash "
-        "is not known. “≥” marks lower bounds.</p>",
+        "<p class='dim'>Largest lag first. Lag is high watermark less finished records, as leaders wrote it; of them, "
+        "delayed ones wait until their delay ends, and nobody could take them at the end of this page. A dash is not "
+        "known. “≥” marks lower bounds.</p>",
         _partitions(shown),
         _fold(f"{len(folded)} more share-partitions", _partitions(folded)) if folded else "",
         "<h2>Lag and progress</h2>",
@@ -123,9 +125,9 @@ def _partitions(lines: Sequence[PartitionLine]) -> str:
         _LINE_HEAD,
         (
             (
-                line.name, line.spso, line.lag, line.lag_s, line.finished, line.accepted, line.released, line.rejected,
-                line.timed_out, line.limited, line.redelivered_lb, _percent(line.redelivery_ratio), line.resets,
-                line.anomalies,
+                line.name, line.spso, line.lag, line.delayed, line.lag_s, line.finished, line.accepted, line.released,
+                line.rejected, line.timed_out, line.limited, line.redelivered_lb, _percent(line.redelivery_ratio),
+                line.resets, line.anomalies,
             )
             for line in lines
         ),

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
-from kip932.state_batches import CAUSE_ACK, WriteStats
+from kip932.state_batches import CAUSE_ACK, StateBatch, WriteStats
 from share_coordinator.core.records import ShareRecord
 from share_metrics import job, tables
 from share_metrics.commands import metrics
@@ -21,7 +21,7 @@ from share_metrics.folders import FolderError, checkpoints, noted, owned, positi
 from share_metrics.ingest import Source, Watch, start, stored, write_batch
 from share_metrics.job import Cluster, Exposition, Job, run
 from share_metrics.log_samples import sample, samples
-from share_metrics.metrics import lag_seconds, progress, with_log_ends
+from share_metrics.metrics import lag_seconds, progress, replay_windows, with_log_ends
 from share_metrics.reader import Gap, Kind
 from share_metrics.report import Report
 from share_metrics.tables import write_tables
@@ -145,6 +145,39 @@ def test_what_was_put_together_stays_for_a_report_that_has_begun(spark: SparkSes
     assert not any(folder.exists() for folder in singles)
     assert visible(tmp_path, STATE) == [made]
     assert stored(spark, tmp_path, STATE).count() == 3
+
+
+@pytest.mark.rule("PM-16", "PM-35")
+def test_rows_of_an_earlier_build_are_read_beside_newer_ones_and_put_together_with_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    until = datetime(2026, 1, 2, 3, 4, 5, 6_000, UTC)
+    batch = StateBatch(1, 3, 0, 1), StateBatch(4, 4, 0, 1, int(until.timestamp() * 1_000))
+    older = states(spark, [(0, snapshot(0, batches=batch))])
+    plain = F.transform("state_batches", lambda one: one.dropFields("not_before"))
+    write_batch(spark, tmp_path, STATE, older.withColumn("state_batches", plain), 0, Watch())
+    write_batch(spark, tmp_path, STATE, states(spark, [(0, update(0)), (1, update(0, batches=batch))]), 1, Watch())
+
+    def told() -> dict[str, Any]:
+        rows = stored(spark, tmp_path, STATE).where("size(state_batches) > 0").collect()
+        return {
+            row["record_type"]: [(one["last_offset"], one["not_before"]) for one in row["state_batches"]]
+            for row in rows
+        }
+
+    found = told()
+    assert found["snapshot"] == [(3, None), (4, None)]
+    assert [last for last, _ in found["update"]] == [3, 4]
+    (plain_one, waiting) = (at for _, at in found["update"])
+    assert plain_one is None
+    assert waiting.astimezone(UTC) == until
+    done = checkpoints(tmp_path, STATE) / "commits"
+    done.mkdir(parents=True)
+    for number in (0, 1):
+        (done / str(number)).touch()
+    assert compact(spark, tmp_path, STATE) is not None
+    assert told() == found
+    assert [row["released_lb"] for row in rows_of(replay_windows(stored(spark, tmp_path, STATE)), "window")] == [0]
 
 
 @pytest.mark.rule("PM-2", "PM-35")

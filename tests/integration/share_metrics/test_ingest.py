@@ -77,7 +77,7 @@ def test_equal_data_gives_equal_bytes(ingested: Ingested, reported: bytes, tmp_p
 @pytest.mark.rule("PM-1", "PM-37", "PM-39")
 def test_a_report_from_the_command_line(reported: bytes) -> None:
     page = reported.decode()
-    assert "G1 · AAAAAAAAAAAAAAAAAAAAAQ-0</td><td>10</td><td>30</td><td>–</td><td>10</td><td>10</td>" in page
+    assert "G1 · AAAAAAAAAAAAAAAAAAAAAQ-0</td><td>10</td><td>30</td><td>0</td><td>–</td><td>10</td><td>10</td>" in page
     assert "<b>1</b> poison candidates" in page
 
 
@@ -100,7 +100,9 @@ def test_a_state_is_read_back_as_of_an_entry_or_a_time(world: World) -> None:
     world.make_cluster(state_shards=4)
     world.make_topic("orders", TOPIC, 1, 1)
     log = Log(world, f"{{sgs:{shard_index(KEY.text, 4)}}}:log")
-    log.state(snapshot(100), update(batches=[StateBatch(105, 106, 0, 1)]), snapshot(5, key=KEY._replace(partition=3)))
+    waits, until = StateBatch(107, 107, 0, 1, 1_764_000_000_250), "2025-11-24T16:00:00.250000+00:00"
+    log.state(snapshot(100), update(batches=[StateBatch(105, 106, 0, 1), waits]))
+    log.state(snapshot(5, key=KEY._replace(partition=3)))
     log.state(update(103, 2), ShareTombstone(KEY), snapshot(7))
     base = ["replay", "--store", world.url, "--group", "G1", "--topic", "orders", "--partition", "0"]
 
@@ -114,7 +116,8 @@ def test_a_state_is_read_back_as_of_an_entry_or_a_time(world: World) -> None:
     second = at("--at", "1-2")
     assert (second["entry_id"], second["start_offset"], second["complete"]) == ("1-2", 100, True)
     assert second["state_batches"] == [
-        {"first_offset": 105, "last_offset": 106, "delivery_state": 0, "delivery_count": 1}
+        {"first_offset": 105, "last_offset": 106, "delivery_state": 0, "delivery_count": 1, "not_before": None},
+        {"first_offset": 107, "last_offset": 107, "delivery_state": 0, "delivery_count": 1, "not_before": until},
     ]
     third = datetime.fromtimestamp(1_000.002, UTC).isoformat()  # after the third entry, which is another partition's
     assert at("--at", third)["entry_id"] == "1-2"

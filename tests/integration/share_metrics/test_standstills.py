@@ -126,6 +126,29 @@ def test_a_standstill_in_which_nobody_writes_anything_is_red(spark: SparkSession
     assert [row["still_s"] for row in found.stalls] == list(range(1_680, 299, -60))
 
 
+@pytest.mark.rule("PM-61", "PM-88", "PM-37")
+def test_who_waits_for_the_end_of_delays_does_not_stand_still_until_they_are_over(spark: SparkSession) -> None:
+    upto_50 = WriteStats(hwm=50)
+    soon, late = (
+        StateBatch(first, last, 0, 1, (BASE_S + second) * 1_000)
+        for first, last, second in ((10, 29, 600), (30, 49, 900))
+    )
+    rows = states(spark, [(0, snapshot(0, stats=upto_50)), (60, update(10, batches=[soon, late], stats=upto_50))])
+    waits = page(spark, rows, 0, 780)
+    (line,) = waits.partitions
+    assert (line.lag, line.delayed) == (40, 20), "the others are due, and have been for less than five minutes"
+    assert (waits.light, waits.stalls) == ("green", [])
+    html = render(waits)
+    assert "<th>lag</th><th>delayed</th>" in html
+    assert "<td>40</td><td>20</td>" in html
+    over = page(spark, rows, 0, 1_500)
+    assert [(line.lag, line.delayed) for line in over.partitions] == [(40, 0)]
+    assert over.light == "red"
+    times = {datetime.fromisoformat(str(row["window"])).replace(tzinfo=UTC): row["still_s"] for row in over.stalls}
+    assert times[time(1_440)] == 960, "since the window of 480, at whose end none was due"
+    assert min(times) == time(780)
+
+
 @pytest.mark.rule("PM-31", "PM-37", "PM-61")
 def test_who_has_stood_still_for_longer_than_is_read_back_is_in_the_table_and_red(spark: SparkSession) -> None:
     deleted: list[tuple[int, ShareRecord]] = [

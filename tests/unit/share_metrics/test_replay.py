@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -123,7 +124,7 @@ def test_of_offsets_released_together_each_waits_since_its_own_first_release() -
 @pytest.mark.rule("PM-47", "PM-63")
 def test_a_table_has_the_percentiles_and_the_histogram_of_a_window() -> None:
     tally = Tally(released_lb=1, accepted_lb=2, archived_lb=3, in_flight_batches=4, in_flight_width_lb=5)
-    tally.latencies_ms = [(at, 1) for at in range(1, 201)]
+    tally.latencies_ms, tally.waits = [(at, 1) for at in range(1, 201)], ((7, 8),)
     replay = Replay(MINUTE)
     replay.windows[MINUTE] = tally
     (row,) = _rows(("g", "t", 7), replay)
@@ -131,8 +132,9 @@ def test_a_table_has_the_percentiles_and_the_histogram_of_a_window() -> None:
         "group_id": "g", "topic_id": "t", "partition": 7,
         "tally": {
             "window": MINUTE, "released_lb": 1, "accepted_lb": 2, "archived_lb": 3, "in_flight_batches": 4,
-            "in_flight_width_lb": 5, "release_to_final_p50_ms": 100, "release_to_final_p95_ms": 190,
-            "release_to_final_p99_ms": 198, "delivery_counts_lb": [0] * 10, "incomplete": False,
+            "in_flight_width_lb": 5, "waits": [{"until": 7, "records": 8}], "release_to_final_p50_ms": 100,
+            "release_to_final_p95_ms": 190, "release_to_final_p99_ms": 198, "delivery_counts_lb": [0] * 10,
+            "incomplete": False,
         },
     }  # fmt: skip
 
@@ -174,30 +176,31 @@ def test_changes_cover_what_is_new_and_what_is_different() -> None:
     ]
 
 
-_BATCH = st.tuples(st.integers(0, 30), st.integers(0, 6), st.sampled_from([0, 2, 3, 4]), st.integers(0, 4)).map(
-    lambda made: StateBatch(made[0], made[0] + made[1], made[2], made[3])
-)
+_BATCH = st.tuples(
+    st.integers(0, 30), st.integers(0, 6), st.sampled_from([0, 2, 3, 4]), st.integers(0, 4), st.integers(0, 3)
+).map(lambda made: StateBatch(made[0], made[0] + made[1], made[2], made[3], 0 if made[2] else 59_999 * made[4]))
 _WRITES = st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.lists(_BATCH, max_size=4)), max_size=12)
 
 
 def oracle(found: Sequence[StateBatch], writes: Sequence[tuple[bool, int, list[StateBatch]]]) -> Tally:
-    """The tally of writes a second apart, from a dictionary of every offset: the highest (count, state) wins."""
-    known = {offset: one.rank[:2] for one in found for offset in range(one.first_offset, one.last_offset + 1)}
+    """The tally of writes a second apart, from a dictionary of every offset: the highest (count, state, instant)
+    wins."""
+    known = {offset: one.rank for one in found for offset in range(one.first_offset, one.last_offset + 1)}
     waiting: dict[int, int] = {}
     tally = Tally()
     start = 0
     for second, (whole, step, batches) in enumerate(writes):
         start += step
-        stated: dict[int, tuple[int, int]] = {} if whole else dict(known)
+        stated: dict[int, tuple[int, int, int]] = {} if whole else dict(known)
         for batch in batches:
             for offset in range(batch.first_offset, batch.last_offset + 1):
-                rank = (batch.delivery_count, batch.delivery_state)
+                rank = (batch.delivery_count, batch.delivery_state, batch.not_before_ms)
                 stated[offset] = max(stated.get(offset, rank), rank)
         stated = {offset: rank for offset, rank in sorted(stated.items()) if offset >= start}
         final = [offset for offset in waiting if offset < start]
-        for offset, (count, state) in stated.items():
+        for offset, (count, state, _) in stated.items():
             before = known.get(offset)
-            if before == (count, state) or (before is None and (count, state) == (0, 0)):
+            if (before and before[:2] == (count, state)) or (before is None and (count, state) == (0, 0)):
                 continue
             if state == 0 and count > 0:
                 tally.released_lb += 1
@@ -211,6 +214,8 @@ def oracle(found: Sequence[StateBatch], writes: Sequence[tuple[bool, int, list[S
         known = stated
         runs = [offset for offset, rank in known.items() if known.get(offset - 1) != rank]
         tally.in_flight_batches, tally.in_flight_width_lb = len(runs), max(known, default=start - 1) + 1 - start
+    ends = sorted(-(-until_ms // 60_000) * MINUTE for _, _, until_ms in known.values() if until_ms > 60_000)
+    tally.waits = tuple(Counter(ends).items())
     return tally
 
 
@@ -234,3 +239,40 @@ def test_a_random_history_counts_as_the_oracle_does(
     expected = oracle(first, [(True, 0, first), *writes])
     tally.latencies_ms, expected.latencies_ms = sorted(by_offset), sorted(expected.latencies_ms)
     assert tally == expected
+
+
+@pytest.mark.rule("PM-88")
+def test_what_waits_at_the_end_of_each_window_is_known_until_when() -> None:
+    minute_ms = MINUTE // 1000
+    events = [
+        snap(
+            0, StateBatch(0, 1, 0, 1, 2 * minute_ms), StateBatch(2, 2, 0, 1, 2 * minute_ms + 1), StateBatch(3, 3, 0, 2)
+        ),
+        upd(None, StateBatch(0, 0, 0, 2, 5 * minute_ms - 1), at=MINUTE),
+        upd(None, StateBatch(0, 0, 2, 3), at=4 * MINUTE),
+        upd(None, StateBatch(4, 4, 0, 1, 9 * minute_ms), at=7 * MINUTE),
+        upd(5, at=7 * MINUTE + 1),
+    ]
+    replay = played(*events)
+    assert {at // MINUTE: tally.waits for at, tally in replay.windows.items()} == {
+        0: ((2 * MINUTE, 2), (3 * MINUTE, 1)),
+        1: ((3 * MINUTE, 1), (5 * MINUTE, 1)),
+        4: (),
+        7: (),
+    }
+    replay.apply(upd(None, StateBatch(8, 8, 0, 1, 9 * minute_ms), at=7 * MINUTE + 2))
+    assert replay.windows[7 * MINUTE].waits == ((9 * MINUTE, 1),), "the newest record of a window counts"
+
+
+@pytest.mark.rule("PM-88", "PM-11")
+def test_what_waits_is_unknown_before_a_snapshot_and_after_a_gap() -> None:
+    wait = StateBatch(0, 0, 0, 1, 9 * MINUTE // 1000)
+    replay = played(upd(None, wait), snap(0, wait, at=MINUTE), upd(None, at=2 * MINUTE, losses=1))
+    assert [tally.waits for tally in replay.windows.values()] == [None, ((9 * MINUTE, 1),), None]
+
+
+@pytest.mark.rule("PM-16", "PM-49")
+def test_a_write_that_changes_nothing_but_the_instant_is_no_release() -> None:
+    replay = played(snap(0), upd(None, StateBatch(0, 4, 0, 1, 7_000)), upd(None, StateBatch(0, 2, 0, 1, 9_000)))
+    tally = replay.windows[0]
+    assert (tally.released_lb, tally.in_flight_batches) == (5, 2)

@@ -24,9 +24,9 @@ MINUTE = 60_000_000
 CLAIM, GAP = "claim", "gap"
 _TOPIC_TEXT = topic_id_text(TOPIC)
 _BATCHES = st.lists(
-    st.tuples(st.integers(0, 9), st.integers(0, 3), st.sampled_from([0, 2, 3, 4]), st.integers(0, 5)).map(
-        lambda made: StateBatch(made[0], made[0] + made[1], made[2], made[3])
-    ),
+    st.tuples(
+        st.integers(0, 9), st.integers(0, 3), st.sampled_from([0, 2, 3, 4]), st.integers(0, 5), st.integers(0, 3)
+    ).map(lambda made: StateBatch(made[0], made[0] + made[1], made[2], made[3], 0 if made[2] else 61_001 * made[4])),
     max_size=3,
 )
 #: What stands in a stream: type, share-partition, seconds, start offset, state batches; how often the row comes.

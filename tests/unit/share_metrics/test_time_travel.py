@@ -18,9 +18,9 @@ from share_metrics.time_travel import State, history
 from tests.support.pipeline_entries import KEY, TOPIC, UNHURRIED, snapshot, state_entry, update
 
 _BATCHES = st.lists(
-    st.tuples(st.integers(90, 120), st.integers(0, 9), st.sampled_from([0, 2, 4]), st.integers(0, 5)).map(
-        lambda made: StateBatch(made[0], made[0] + made[1], made[2], made[3])
-    ),
+    st.tuples(
+        st.integers(90, 120), st.integers(0, 9), st.sampled_from([0, 2, 4]), st.integers(0, 5), st.integers(0, 3)
+    ).map(lambda made: StateBatch(made[0], made[0] + made[1], made[2], made[3], 0 if made[2] else 1_001 * made[4])),
     max_size=3,
 )
 _OFFSETS, _COUNTS = st.just(-1) | st.integers(90, 110), st.integers(-1, 6)
@@ -74,3 +74,23 @@ def test_a_log_that_was_trimmed_is_not_complete_until_a_snapshot_says_all() -> N
     found = replayed(records)
     assert [one.complete for one in found] == [False, True, True, True, False]
     assert [one.state_epoch for one in found] == [None, 1, 1, None, None]
+
+
+@pytest.mark.rule("PM-16", "PM-39", "SC-115")
+def test_records_that_wait_are_told_with_the_instant_and_neighbours_stay_apart() -> None:
+    soon, late = 1_764_000_000_250, 1_764_000_060_000
+    records: list[ShareRecord] = [
+        snapshot(5, batches=[StateBatch(5, 6, 0, 1, soon), StateBatch(7, 9, 0, 1)]),
+        update(-1, batches=[StateBatch(7, 7, 0, 1, late), StateBatch(6, 6, 0, 2)]),
+    ]
+    first, second = (
+        [(one["first_offset"], one["last_offset"], one["delivery_count"], one["not_before"]) for one in told]
+        for told in (state.as_dict()["state_batches"] for state in replayed(records))
+    )
+    assert first == [(5, 6, 1, "2025-11-24T16:00:00.250000+00:00"), (7, 9, 1, None)]
+    assert second == [
+        (5, 5, 1, "2025-11-24T16:00:00.250000+00:00"),
+        (6, 6, 2, None),
+        (7, 7, 1, "2025-11-24T16:01:00+00:00"),
+        (8, 9, 1, None),
+    ]

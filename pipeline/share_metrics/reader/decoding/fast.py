@@ -23,6 +23,8 @@ from .share_state import TYPES
 from .values import TIME_MS_MAX, topic_text
 
 _SCHEMA: Final = schema_of(Kind.SHARE_STATE)
+_STATE_BATCHES: Final = _SCHEMA.field("state_batches").type
+_STATE_BATCH: Final = _STATE_BATCHES.value_type
 _STATS: Final = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "max_dc", "sum_dc", "hwm", "speo")
 
 
@@ -73,6 +75,9 @@ def _plain(entries: Sequence[RawEntry], light: bool) -> Any:
     key, snapshot, update = (message.column(name) for name in ("key", "snapshot", "update"))
     if not _is_plain(message, letters, key, snapshot, update):
         return None
+    values = _values(snapshot, update, light)
+    if values is None:
+        return None
     columns = {
         "stream": pa.array([entry.stream for entry in entries]),
         "entry_id": pa.array([str(entry.id) for entry in entries]),
@@ -87,7 +92,7 @@ def _plain(entries: Sequence[RawEntry], light: bool) -> Any:
         "state_epoch": _known(pc.struct_field(snapshot, "state_epoch")),
         "create_ts": _time(pc.struct_field(snapshot, "create_timestamp")),
         "write_ts": _time(pc.struct_field(snapshot, "write_timestamp")),
-        **_values(snapshot, update, light),
+        **values,
     }
     absent = {field.name: pa.nulls(len(entries), field.type) for field in _SCHEMA if field.name not in columns}
     arrays = [(columns | absent)[field.name].cast(field.type) for field in _SCHEMA]
@@ -107,12 +112,26 @@ def _is_plain(message: Any, letters: Any, key: Any, snapshot: Any, update: Any) 
         and not pc.any(pc.not_equal(pc.binary_length(pc.struct_field(key, "topic_id")), TOPIC_ID_BYTES)).as_py()
         and pc.equal(letters, "S").equals(snapshot.is_valid())
         and pc.equal(letters, "U").equals(update.is_valid())
-        and not any(pc.any(pc.or_(pc.less(time, 0), pc.greater(time, TIME_MS_MAX))).as_py() for time in times)
+        and all(map(_are_times, times))
     )
 
 
-def _values(snapshot: Any, update: Any, light: bool) -> dict[str, Any]:
-    """The columns that snapshots and updates have in common; null in tombstones."""
+def _are_times(times_ms: Any) -> bool:
+    return not pc.any(pc.or_(pc.less(times_ms, 0), pc.greater(times_ms, TIME_MS_MAX))).as_py()
+
+
+def _state_batches(lists: Any) -> Any:
+    """The column as the schema has it, from lists of messages."""
+    values = lists.values
+    *plain, _ = _STATE_BATCH
+    fields = [pc.struct_field(values, field.name).cast(field.type) for field in plain]
+    fields.append(_time(pc.struct_field(values, "not_before_ms")))
+    items = pa.StructArray.from_arrays(fields, fields=list(_STATE_BATCH))
+    return pa.ListArray.from_arrays(lists.offsets, items, type=_STATE_BATCHES, mask=lists.is_null())
+
+
+def _values(snapshot: Any, update: Any, light: bool) -> dict[str, Any] | None:
+    """The columns that snapshots and updates have in common; null in tombstones. None if a time is none."""
 
     def either(name: str) -> Any:
         return pc.coalesce(pc.struct_field(snapshot, name), pc.struct_field(update, name))
@@ -123,8 +142,10 @@ def _values(snapshot: Any, update: Any, light: bool) -> dict[str, Any]:
         return pc.coalesce(*(pc.struct_field(one, name) for one in stats))
 
     written = pc.or_(snapshot.is_valid(), update.is_valid())
-    batches = {} if light else {"state_batches": either("state_batches")}
-    return batches | {
+    batches = either("state_batches")
+    if not _are_times(pc.struct_field(batches.values, "not_before_ms")):
+        return None
+    return ({} if light else {"state_batches": _state_batches(batches)}) | {
         "snapshot_epoch": either("snapshot_epoch"),
         "leader_epoch": _known(either("leader_epoch")),
         "start_offset": _known(either("start_offset")),

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from kip932.records.share_state import batches_from_messages, stats_from_message
 from kip932.records.v1 import share_state_log_pb2 as pb
-from share_metrics.reader.schemas import STATE_BATCH_FIELDS
 
 from .values import known, time_us, topic_text
 
@@ -56,6 +55,7 @@ def _value(value: pb.ShareSnapshot | pb.ShareUpdate, light: bool) -> dict[str, A
     }
 
 
-def _batches(value: pb.ShareSnapshot | pb.ShareUpdate) -> tuple[tuple[int, ...], ...]:
-    """Until when a batch waits (PL-934) is no column."""
-    return tuple(batch[: len(STATE_BATCH_FIELDS)] for batch in batches_from_messages(value.state_batches))
+def _batches(value: pb.ShareSnapshot | pb.ShareUpdate) -> tuple[tuple[int | None, ...], ...]:
+    """State batches; the instant until which one waits (PL-934) as other times. Raises ValueError for one that is
+    none."""
+    return tuple((*batch[:-1], time_us(batch.not_before_ms)) for batch in batches_from_messages(value.state_batches))

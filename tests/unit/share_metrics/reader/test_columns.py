@@ -18,7 +18,8 @@ PARTITIONS: Final = "array<struct<topic_id:string,topic_name:string,partitions:a
 OWN: Final = {
     Kind.SHARE_STATE: "group_id:string,topic_id:string,partition:int,state_epoch:int,leader_epoch:int,"
     "snapshot_epoch:int,start_offset:bigint,delivery_complete_count:int,create_ts:timestamp,write_ts:timestamp,"
-    "state_batches:array<struct<first_offset:bigint,last_offset:bigint,delivery_state:int,delivery_count:int>>,"
+    "state_batches:array<struct<first_offset:bigint,last_offset:bigint,delivery_state:int,delivery_count:int,"
+    "not_before:timestamp>>,"
     "cause:int,n_accept:int,n_release:int,n_reject:int,n_timeout:int,n_limit:int,max_dc:int,sum_dc:bigint,hwm:bigint,"
     "speo:bigint",
     Kind.GROUP: "group_id:string,member_id:string,tombstone:boolean,cause:int,reason:string,group_epoch:int,"

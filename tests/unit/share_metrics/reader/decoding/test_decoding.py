@@ -47,16 +47,25 @@ def filled(row: dict[str, object]) -> dict[str, object]:
 @pytest.mark.rule("PM-16", "PM-20", "X1")
 def test_a_snapshot_becomes_a_row() -> None:
     stats = WriteStats(CAUSE_ACK, n_accept=10, max_dc=2, sum_dc=12, hwm=130, speo=121)
-    record = snapshot(110, 3, epoch=4, batches=[StateBatch(111, 112, 0, 1)], stats=stats, write_ms=2_000)
+    batches = [StateBatch(111, 112, 0, 1, 9_000), StateBatch(115, 115, 0, 1)]
+    record = snapshot(110, 3, epoch=4, batches=batches, stats=stats, write_ms=2_000)
     row = filled(decode(Kind.SHARE_STATE, state_entry(AT, record, 1_234)))
     assert row.pop("bytes")
     assert row == {
         "stream": STREAM, "entry_id": "5-1", "epoch": 5, "seq": 1, "ts": 1_234_000, "record_type": "snapshot",
         "group_id": "G1", "topic_id": topic_id_text(TOPIC), "partition": 0, "state_epoch": 1, "leader_epoch": 1,
         "snapshot_epoch": 4, "start_offset": 110, "delivery_complete_count": 3, "create_ts": 1_000_000,
-        "write_ts": 2_000_000, "state_batches": ((111, 112, 0, 1),), "cause": CAUSE_ACK, "n_accept": 10, "max_dc": 2,
-        "sum_dc": 12, "hwm": 130, "speo": 121,
+        "write_ts": 2_000_000, "state_batches": ((111, 112, 0, 1, 9_000_000), (115, 115, 0, 1, None)),
+        "cause": CAUSE_ACK, "n_accept": 10, "max_dc": 2, "sum_dc": 12, "hwm": 130, "speo": 121,
     }  # fmt: skip
+
+
+@pytest.mark.rule("PM-16")
+@pytest.mark.parametrize("until_ms", [-1, 253_402_300_800_000])
+def test_an_instant_that_is_no_time_is_quarantined_as_other_times_are(until_ms: int) -> None:
+    row = decode(Kind.SHARE_STATE, state_entry(AT, update(1, batches=[StateBatch(2, 3, 0, 1, until_ms)])))
+    assert row["record_type"] == "malformed"
+    assert f"{until_ms} ms since 1970 is no time" in str(row["error"])
 
 
 @pytest.mark.rule("PM-20", "X2", "X3", "X4", "X5")

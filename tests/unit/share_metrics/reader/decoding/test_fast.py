@@ -22,7 +22,8 @@ LATER = b"\xfa\x3f\x03new"  # field 1023, which this build does not know
 INT = st.integers(0, 2**31 - 1)
 LONG = st.integers(0, 2**63 - 1)
 KEYS = st.builds(SharePartitionKey, st.text(max_size=5), st.sampled_from([TOPIC, bytes(16)]), INT)
-BATCHES = st.lists(st.builds(StateBatch, LONG, LONG, st.integers(0, 4), INT, LONG), max_size=3).map(tuple)
+UNTIL = st.sampled_from([0, 0, 1, 253_402_300_799_999]) | LONG
+BATCHES = st.lists(st.builds(StateBatch, LONG, LONG, st.integers(0, 4), INT, UNTIL), max_size=3).map(tuple)
 SOME = st.none() | INT
 ANY = st.none() | LONG
 STATS = st.builds(WriteStats, INT, SOME, SOME, SOME, SOME, SOME, SOME, ANY, ANY, ANY)
