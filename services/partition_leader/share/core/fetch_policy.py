@@ -55,7 +55,7 @@ class FetchBudget:
         """Records that may still be acquired; below 0 when whole batches went past the limit (PL-204)."""
         self.partitions_left = sizes.max_bytes
         """Share-partitions that may still be read: no more than there are bytes (PL-207). The order of the session
-        turns with each fetch, so none is left out for ever (PL-204)."""
+        brings each of them to its front, so none is left out for ever (PL-204)."""
 
     @property
     def asks_for_nothing(self) -> bool:

@@ -96,6 +96,7 @@ class _Session:
     last_request_ms: int
     epoch: int = 1
     requests_running: int = 0
+    fruitless: int = 0  # fetches in a row that brought no records, the present one included
     # In fetch order. True: the partition is new, or was in error, so report its next clean entry too (PL-511).
     partitions: dict[TopicIdPartition, bool] = field(default_factory=dict)
 
@@ -150,7 +151,8 @@ class SessionCache:
         for partition in request.forgotten:
             session.partitions.pop(partition, None)
         session.requests_running += 1
-        order = _rotated(tuple(session.partitions), request.epoch)
+        order = _rotated(tuple(session.partitions), session.fruitless)
+        session.fruitless += 1
         return SessionStep(request.key, request.epoch, session.session_id, order)
 
     def acknowledge(self, request: SessionRequest, now_ms: int) -> SessionStep:
@@ -183,7 +185,7 @@ class SessionCache:
             )
         # Replaced, not ended: the group keeps a session, so its share-partitions stay (12.6).
         closed = self._remove(key, replaced=True) if key in self._sessions else None
-        session = _Session(new_session_id, request.connection_id, now_ms, requests_running=1)
+        session = _Session(new_session_id, request.connection_id, now_ms, requests_running=1, fruitless=1)
         session.partitions = dict.fromkeys(request.topics, True)
         self._sessions[key] = session
         self._group_sizes[key.group_id] = self._group_sizes.get(key.group_id, 0) + 1
@@ -267,6 +269,7 @@ class SessionCache:
                 reported.append(partition)
             if owed is not None:
                 if outcome.has_records:
+                    session.fruitless = 0
                     del partitions[partition]
                 partitions[partition] = outcome.has_error
         return tuple(reported)
@@ -320,9 +323,10 @@ class SessionCache:
         return ClosedSession(key, tuple(session.partitions), not left and not replaced)
 
 
-def _rotated(partitions: tuple[TopicIdPartition, ...], epoch: int) -> tuple[TopicIdPartition, ...]:
-    """Begin one partition further with each epoch, so that no partition is always served last (PL-204)."""
-    if len(partitions) < 2 or epoch < 1:
+def _rotated(partitions: tuple[TopicIdPartition, ...], fruitless: int) -> tuple[TopicIdPartition, ...]:
+    """Begin one partition further after each fetch without records, so that one which gives none bars no other
+    (PL-204)."""
+    if not fruitless or len(partitions) < 2:
         return partitions
-    by = epoch % len(partitions)
+    by = fruitless % len(partitions)
     return partitions[by:] + partitions[:by]

@@ -120,12 +120,42 @@ def test_closing_releases_and_tells_when_the_group_is_gone() -> None:
 
 
 @pytest.mark.rule("PL-204", "PL-512")
-def test_the_order_rotates_and_served_partitions_go_last() -> None:
+def test_served_partitions_go_last_and_after_fetches_without_records_the_order_turns() -> None:
     cache = opened(P0, P1, P2)
     first = cache.fetch(request(1), 0, 0)
-    assert first.fetch == (P1, P2, P0)
+    assert first.fetch == (P1, P2, P0), "the opening fetch brought nothing"
     cache.report(first, {P1: RECORDS, P2: IDLE, P0: IDLE})
-    assert cache.fetch(request(2), 0, 0).fetch == (P1, P0, P2)  # order P0, P2, P1, rotated by two
+    second = cache.fetch(request(2), 0, 0)
+    assert second.fetch == (P0, P2, P1)
+    cache.report(second, {P0: ERROR})
+    third = cache.fetch(request(3), 0, 0)
+    assert third.fetch == (P2, P1, P0), "what is in error bars no other"
+    assert cache.fetch(request(4), 0, 0).fetch == (P1, P0, P2), "the third has no answer yet, and counts"
+    cache.report(third, {P2: RECORDS})
+    assert cache.fetch(request(5), 0, 0).fetch == (P0, P1, P2)
+
+
+@pytest.mark.rule("PL-204", "PL-512")
+@pytest.mark.parametrize("partitions", [2, 3, 4])
+@pytest.mark.parametrize("acknowledgements", [0, 1, 2, 3], ids="{} between two fetches".format)
+@pytest.mark.parametrize("served", [1, 2])
+def test_no_partition_with_records_waits_for_more_fetches_than_there_are_partitions(
+    partitions: int, acknowledgements: int, served: int
+) -> None:
+    """An acknowledgement consumes an epoch, too. One more at some time is enough for other epochs to fetch from then
+    on."""
+    topics = [TopicIdPartition(bytes(16), partition) for partition in range(partitions)]
+    cache = opened(*topics)
+    epoch, waited = 1, dict.fromkeys(topics, 0)
+    for number in range(60):
+        step = cache.fetch(request(epoch), 0, 0)
+        epoch += 1
+        cache.report(step, dict.fromkeys(step.fetch[:served], RECORDS))
+        waited = {each: 0 if each in step.fetch[:served] else times + 1 for each, times in waited.items()}
+        assert max(waited.values()) < partitions
+        for _ in range(acknowledgements + (number == 9)):
+            cache.acknowledge(request(epoch), 0)
+            epoch += 1
 
 
 @pytest.mark.rule("PL-511", "PL-420", "PL-508")
