@@ -210,6 +210,9 @@ async def test_renewal_keeps_the_lock_and_the_count(wire: Wire) -> None:
     assert (part(renewed).error_code, renewed.acquisition_lock_timeout_ms) == (NONE, 2_000)
     assert (await wire.state(session.group, session.topic_id))[:2] == (0, [(5, 9, 2, 1)])
     assert acquired(await other.fetch(wait_ms=1_000)) == [], "2.3 s after the acquisition"
+    assert part(await session.acknowledge((0, 4, [RENEW]), renew=True)).error_code == NONE, "once more"
+    assert acquired(await other.fetch(wait_ms=1_300)) == [], "3.6 s after the acquisition"
+    assert (await wire.state(session.group, session.topic_id))[:2] == (0, [(5, 9, 2, 1)])
     assert await other.acquire() == [(0, 4, 2)]
 
 

@@ -253,6 +253,20 @@ class Wire:
         return answer.results[0].partitions[0]
 
     async def state(self, group: str, topic_id: bytes, partition: int = 0) -> State:
+        """What `stored` finds, without the ends of delays."""
+        found = await self.stored(group, topic_id, partition)
+        return State(found.start_offset, batches_of(found), found.state_epoch)
+
+    async def delays(self, group: str, topic_id: bytes, partition: int = 0) -> dict[int, int]:
+        """Offset → end of its delay, ms since 1970, of all that waits as `stored` finds it."""
+        return {
+            offset: batch.not_before_ms
+            for batch in (await self.stored(group, topic_id, partition)).state_batches
+            for offset in range(batch.first_offset, batch.last_offset + 1)
+            if batch.not_before_ms
+        }
+
+    async def stored(self, group: str, topic_id: bytes, partition: int = 0) -> Any:
         """ReadShareGroupState with exactly the present (leader epoch, generation): it writes and fences nothing.
 
         The generation is no part of any answer; every lower pair is refused without effect, so it is found by counting.
@@ -268,7 +282,7 @@ class Wire:
             if found.error_code == errors.FencedLeaderEpochError.code:
                 continue
             assert found.error_code == 0, found.error_message
-            return State(found.start_offset, batches_of(found), found.state_epoch)
+            return found
         raise AssertionError("no generation below 1000 is the present one")
 
     async def until_state(self, group: str, topic_id: bytes, start: int, batches: Batches) -> None:
