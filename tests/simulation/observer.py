@@ -17,6 +17,7 @@ from partition_leader.share.core.effects import Fenced
 from partition_leader.share.core.events import AckBatch, Initialized
 from partition_leader.share.core.invariants import BrokenInvariantError
 from tests.simulation.coordinator_edges import Groups, States
+from tests.simulation.delay_edge import Delays, Retries
 from tests.simulation.edge import Edge
 from tests.simulation.history import (
     AckAnswered,
@@ -94,6 +95,7 @@ class _Leader:
         groups = partitions._parts.groups
         self._settings = groups.current
         self._limits: dict[str, tuple[int, int, int]] = {}
+        self._retries = Retries(self.edge)
         vars(groups).update(current=self.settings)
         vars(requests).update(handle=self.handle, _session_step=self.session_step, _release=self.release)
         vars(partitions).update(obtain=self.obtain)
@@ -153,6 +155,7 @@ class _Leader:
         if self._limits.get(group_id) != limits:
             self._limits[group_id] = limits
             self.edge.tell(LimitsSeen, group_id, *limits)
+        self._retries.look(group_id, found[0])
         return found
 
     def _ended(self, closed: ClosedSession) -> None:
@@ -281,6 +284,7 @@ class _Object:
         self._acquire = host.acquire
         self._acknowledge = host.acknowledge
         self._release = host.release
+        self._delays = Delays(self._edge, self._share, self._id, host)
         vars(host).update(acquire=self.acquire, acknowledge=self.acknowledge, release=self.release)
         self._handle = host.core.handle
         self._give_up = host.core.give_up
@@ -341,6 +345,7 @@ class _Object:
         begun = (edge.now_ms(), len(edge.events), host.core.start_offset)
         settings = host.group.settings
         self._leader.acked[number, self._partition] = (epochs[0], self._id, epochs[1])
+        self._delays.asked(number, member_id, batches)
 
         def done(result: OperationResult) -> None:
             code = 0 if result.error is None else result.error.code

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kip932.ids import STATE_ACQUIRED, SharePartitionKey
 from partition_leader.share.core.status import Status
-from partition_leader.share.core.transitions import PENDING
+from partition_leader.share.core.transitions import DELAYED, PENDING
 from shard_runtime.config import kafka_configs
 from tests.simulation.history import GroupSeen, SizesSeen, StateSeen
 from tests.simulation.inside import confirmed, locks_used, running, seen, share_of, states
+from tests.simulation.shape import DELAYS_MAX_MS
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -148,6 +149,9 @@ def _leader_sizes(process: Process, resting: bool) -> Iterator[tuple[str, int, i
     due_ms = [deadline for host in hosts if (deadline := host.core.next_deadline()) is not None]
     yield "ms that a deadline is overdue", max(0, now_ms - min(due_ms, default=now_ms)), _OVERDUE_MS
     yield "ms that a lock is overdue", max((_overdue_ms(host, now_ms) for host in hosts), default=0), _OVERDUE_MS
+    ends_ms = [end_ms - now_ms for host in hosts for end_ms in _delay_ends(host)]
+    yield "ms that a delay is overdue", max(0, -min(ends_ms, default=0)), _OVERDUE_MS
+    yield "ms until the last delay ends", max(ends_ms, default=0), int(max(DELAYS_MAX_MS))
     yield "records that wait for no write", sum(map(_forgotten, hosts)), 0
     yield "share-partitions that dead letters hold up", sum(map(_held_up, hosts)), 0
 
@@ -158,10 +162,18 @@ def _overdue_ms(host: Any, now_ms: int) -> int:
     return max((now_ms - deadline for *_, code, _, _, deadline in runs if code == STATE_ACQUIRED), default=0)
 
 
+def _delay_ends(host: Any) -> list[int]:
+    """When the delays of its delayed records end (PL-932): no such record is without a timer, or waits too long."""
+    runs = (run for batch in host.core._state.window.walk() for run in batch.lock_runs(batch.first, batch.last))
+    return [deadline for *_, code, _, _, deadline in runs if code == DELAYED]
+
+
 def _held_up(host: Any) -> bool:
-    """Whether no new record is acquired though locks are free, counted anew without the dead letters (PL-915)."""
+    """Whether no new record is acquired though locks are free, counted anew without the dead letters (PL-915), and
+    records that wait hold up nothing (PL-935)."""
     core, window, settings = host.core, host.core._state.window, host.group.settings
-    if not core.dead_letters_waiting or core.can_acquire(settings) or core.dead_letters_full(settings):
+    full = core.dead_letters_full(settings) or core.delayed_full(settings)
+    if not core.dead_letters_waiting or core.can_acquire(settings) or full:
         return False
     return window.open_gap is None and locks_used(core) < settings.max_record_locks
 

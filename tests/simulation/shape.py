@@ -52,6 +52,7 @@ PRESSURES: Final = MappingProxyType(
         "changes": 0.3,  # groups are deleted, made again, and their offsets altered and deleted
         "letters": 0.3,  # groups have a dead-letter queue, and its topic is in trouble
         "consumed": 0.2,  # topics keep only what some group still needs
+        "delays": 0.3,  # releases with delays, and back-offs that come, change and go
         "transactions": 0.25,  # beside others transactional producers, and an operator perhaps; groups read committed
     }
 )
@@ -62,8 +63,11 @@ CHANGES: Final = "changes"
 LETTERS: Final = "letters"
 TRANSACTIONS: Final = "transactions"
 CONSUMED: Final = "consumed"
+DELAYS: Final = "delays"
+#: The greatest delays that groups allow: whatever a clock says, a record waits no longer.
+DELAYS_MAX_MS: Final = ("1500", "4000", "8000")
 #: Drawn behind all others, in this order: they came later, and what was drawn before is drawn as before.
-_LATER: Final = (CHANGES, LETTERS, TRANSACTIONS, CONSUMED)
+_LATER: Final = (CHANGES, LETTERS, TRANSACTIONS, CONSUMED, DELAYS)
 
 
 @dataclass(frozen=True)

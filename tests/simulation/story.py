@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.simulation import coordinator_events, leader_events
+from tests.simulation import coordinator_events, delay_events, leader_events
 from tests.simulation import history as h
 from tests.simulation.checkers import Violation
 from tests.simulation.checkers.causes import CHANGES
@@ -24,7 +24,7 @@ BEHIND: Final = 5
 TOLD_MAX: Final = 3
 SENTENCES_MAX: Final = 15
 
-_WORLD: Final = (h.FaultStruck, h.ProcessChanged, h.PhaseBegan)
+_WORLD: Final = (delay_events.ClockSet, h.FaultStruck, h.ProcessChanged, h.PhaseBegan)
 
 Span = tuple[str, int, int, int]
 
@@ -164,6 +164,9 @@ def spans(event: h.Event) -> Iterator[Span]:
             yield event.share.topic_id, event.share.partition, event.offset, event.offset
         case leader_events.GivenBack():
             for first, last in event.ranges or ():
+                yield event.share.topic_id, event.share.partition, first, last
+        case delay_events.ReleaseAsked():
+            for first, last, *_ in event.batches:
                 yield event.share.topic_id, event.share.partition, first, last
         case h.AckAnswered() | leader_events.AckDone() | h.StateAnswered() | h.StateSeen():
             for batch in event.batches:

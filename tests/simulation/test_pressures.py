@@ -13,6 +13,7 @@ from tests.simulation import history as h
 from tests.simulation.checkers.causes import CHANGES
 from tests.simulation.checkers.reading import shortened
 from tests.simulation.coordinator_events import GroupDecided
+from tests.simulation.delay_events import ReleaseAsked
 from tests.simulation.faults.changes import AmidChange
 from tests.simulation.leader_events import Consumed, Locked, StartResolved
 from tests.simulation.outcome import Outcome
@@ -51,6 +52,20 @@ def test_logs_follow_the_groups_where_topics_keep_only_what_is_needed() -> None:
     moved = [event for outcome in outcomes for event in outcome.history.of(Consumed)]
     assert any(len(event.now) > 1 for event in moved)
     assert any(start > event.log_start_offset for event in moved for _, _, start in event.now)
+
+
+@pytest.mark.rule("INV-21")
+def test_records_wait_for_delays_of_their_own_and_for_back_offs_and_in_the_store() -> None:
+    outcomes = played("delays")
+    asked = [event for outcome in outcomes for event in outcome.history.of(ReleaseAsked)]
+    given = {delay for event in asked for *_, delays in event.batches for delay in delays}
+    assert {-1, 0} < given
+    assert any(len(set(delays)) > 1 for event in asked for *_, delays in event.batches), "several in one batch"
+    assert any(event.backoff.initial_ms for event in asked)
+    written = [e for outcome in outcomes for e in outcome.history.of(h.StateAnswered) if e.call == "Write"]
+    assert any(instant for event in written for *_, instant in event.batches)
+    renewed = [e for outcome in outcomes for e in outcome.history.of(h.SessionAsked) if e.max_wait_ms == 0 and e.acks]
+    assert any(ACK_RENEW in types for event in renewed for _, _, (_, _, types) in event.acks), "on a fetch"
 
 
 def test_groups_begin_within_what_is_there_by_duration() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kip932 import ids
-from tests.simulation import coordinator_events, leader_events
+from tests.simulation import coordinator_events, delay_events, leader_events
 from tests.simulation import history as h
 
 _TYPES: Final = {
@@ -83,8 +83,25 @@ def _acks(batches: Iterable[h.AckBatchSeen]) -> str:
 
 
 def _state(start_offset: int, batches: Iterable[h.StateBatchSeen]) -> str:
-    told = _few(f"{_span(a, b)} {_STATES.get(state, state)} x{count}" for a, b, state, count, *_ in batches)
+    told = _few(
+        f"{_span(a, b)} {_STATES.get(state, state)} x{count}" + "".join(f" not before {ms}" for ms in rest if ms)
+        for a, b, state, count, *rest in batches
+    )
     return f"start {start_offset}, {told}"
+
+
+def _backoff(backoff: delay_events.BackoffSeen) -> str:
+    initial_ms, multiplier, max_ms, jitter = backoff
+    return f"back-off {initial_ms} ms x {multiplier} to {max_ms} ms, jitter {jitter}" if initial_ms else "no back-off"
+
+
+def _releases(batches: Iterable[delay_events.ReleaseSeen]) -> str:
+    return _few(
+        f"{_acks([(first, last, types)])} by {'+'.join(map(str, dict.fromkeys(delays)))} ms"
+        if delays
+        else _acks([(first, last, types)])
+        for first, last, types, delays in batches
+    )
 
 
 def _fullest(sizes: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
@@ -161,6 +178,18 @@ _SAYINGS: Final[dict[type[h.Event], Callable[[Words, Any], str]]] = {
     ),
     coordinator_events.GroupDecided: lambda w, e: (
         f"#{e.incarnation} {'makes' if e.made else 'deletes'} group {e.group_id} at epoch {e.epoch}"
+    ),
+    delay_events.ClockSet: lambda w, e: f"has a wall clock {e.ahead_ms} ms ahead",
+    delay_events.RetriesSeen: lambda w, e: (
+        f"#{e.incarnation} takes for {e.group_id}: {_backoff(e.backoff)}, delays up to {e.delay_max_ms} ms"
+    ),
+    delay_events.ReleaseAsked: lambda w, e: (
+        f"#{e.incarnation} hears {e.request} of {e.member_id[:8]} for {w.share(e.share)}: {_releases(e.batches)} "
+        f"({_backoff(e.backoff)}, object {e.object_id})"
+    ),
+    delay_events.StateLoaded: lambda w, e: (
+        f"#{e.incarnation} has read {w.share(e.share)} (leader epoch {e.leader_epoch}, generation {e.generation}, "
+        f"object {e.object_id}), its clock {e.ahead_ms} ms ahead, delays up to {e.delay_max_ms} ms"
     ),
     h.Configured: lambda w, e: "begins with " + " ".join(f"{name}={value}" for name, value in e.flags),
     h.LimitsSeen: lambda w, e: (

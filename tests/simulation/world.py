@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 from shard_runtime.record_log.memory import MemoryStore, memory_cluster_store
 from shard_runtime.record_log.redis.connection import StoreSettings
 from tests.simulation.clock import Life, ProcessClock, SimLoop, context_of, living, unasked
+from tests.simulation.delay_events import ClockSet
 from tests.simulation.determinism import scribe
 from tests.simulation.history import Configured, History, PhaseBegan, ProcessChanged
 from tests.simulation.network import SimNetwork, SimTransport
@@ -124,11 +125,14 @@ class World:
             clock = self._clocks[name] = ProcessClock(
                 self.loop, rng.randrange(10**6, 10**9), rng.randrange(-SKEW_MS, SKEW_MS)
             )
+            self.history.add(ClockSet(self.now_ms(), name, clock.wall_offset_ms))
         return clock
 
     def jump(self, name: str, ms: int) -> None:
         """The wall clock of a process's machine jumps."""
-        self.clock_of(name).wall_offset_ms += ms
+        clock = self.clock_of(name)
+        clock.wall_offset_ms += ms
+        self.history.add(ClockSet(self.now_ms(), name, clock.wall_offset_ms))
 
     # ---- settings
 

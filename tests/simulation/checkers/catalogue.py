@@ -8,6 +8,7 @@ from tests.simulation.checkers import Checker, Violation
 from tests.simulation.checkers.consumption import OnlyConsumed
 from tests.simulation.checkers.counts import DeliveryCounts
 from tests.simulation.checkers.dead_letters import LettersArrive, LettersTrue, NoLettersUnasked
+from tests.simulation.checkers.delays import Delays
 from tests.simulation.checkers.durability import DurableBeforeConfirmed, ToldTheTruth
 from tests.simulation.checkers.exclusion import MutualExclusion
 from tests.simulation.checkers.fencing import Fencing
@@ -50,6 +51,7 @@ ALL: tuple[Checker, ...] = (
     StoredIsFinal(),
     Ownership(),
     DeliveryCounts(),
+    Delays(),
     StartOffset(),
     FirstStart(),
     Window(),

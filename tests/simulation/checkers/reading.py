@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from kip932.errors import InvalidRecordStateError, InvalidRequestError
 from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, TERMINAL_STATES
+from tests.simulation.delay_events import ReleaseAsked
 from tests.simulation.final import Final as FinalState
 from tests.simulation.history import (
     AckAnswered,
@@ -53,7 +54,9 @@ def object_of(event: Locked | AckDone | GivenBack | Acquired) -> ObjectKey:
     return event.process, event.incarnation, event.object_id
 
 
-def request_of(event: Locked | AckDone | AckAnswered | Acquired | SessionAsked | SessionAnswered) -> RequestKey:
+def request_of(
+    event: Locked | AckDone | AckAnswered | Acquired | SessionAsked | SessionAnswered | ReleaseAsked,
+) -> RequestKey:
     """The request that an event belongs to."""
     return event.process, event.incarnation, event.request
 

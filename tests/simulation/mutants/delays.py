@@ -49,6 +49,14 @@ _MODELLED: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str], ...]] = 
         "            delays += ()\n",
     ),
     (
+        "delay-believes-any-clock",
+        "a leader lets a stored record wait for as long as another clock says",
+        ("PL-934",),
+        "partition_leader.share.delay_clock",
+        "min(max(0, batch.not_before_ms - wall_ms), delay_max_ms)",
+        "max(0, batch.not_before_ms - wall_ms)",
+    ),
+    (
         "delayed-records-unbounded",
         "new records come however many wait",
         ("PL-935",),
@@ -62,5 +70,109 @@ DELAYS: Final = (
     *(
         Mutant(name, wrong, rules, (Edit(module, old, new),), FIXED_HISTORIES)
         for name, wrong, rules, module, old, new in _MODELLED
+    ),
+    Mutant(
+        "load-forgets-delays",
+        "a new leader has nothing wait of what was stored",
+        ("INV-21",),
+        (
+            Edit(
+                f"{_CORE}.initialise",
+                "            if code == STATE_AVAILABLE and until > now_ms:\n",
+                "            if code == STATE_AVAILABLE and until < 0:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "delay-without-timer",
+        "nothing looks at a delay's end, unless a lock ends later",
+        ("INV-10", "INV-19", "PL-102"),
+        (
+            Edit(
+                f"{_CORE}.in_flight",
+                "        self.lock(first, last, until_ms)\n        self.note_delayed(last)\n",
+                "        self.note_delayed(last)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "session-end-waits",
+        "what a session gives back waits until its lock would have ended",
+        ("INV-21",),
+        (
+            Edit(
+                f"{_CORE}.transitions",
+                'Trigger.SESSION_CLOSED): Transition(PENDING_AVAILABLE, "T13")',
+                'Trigger.SESSION_CLOSED): Transition(PENDING_DELAYED, "T13")',
+            ),
+            Edit(
+                f"{_CORE}.expiry",
+                "        for low, high, code, count, member, _ in _lock_runs(batch, span):\n",
+                "        for low, high, code, count, member, deadline in _lock_runs(batch, span):\n",
+            ),
+            Edit(
+                f"{_CORE}.expiry",
+                "                operation.spans.append((first, last))\n                if state == STATE_ARCHIVING:\n"
+                "                    operation.dead",
+                "                operation.spans.append((first, last))\n                if state == STATE_AVAILABLE:\n"
+                "                    operation.delays.append(((first, last), deadline))\n"
+                "                if state == STATE_ARCHIVING:\n                    operation.dead",
+            ),
+        ),
+    ),
+    Mutant(
+        "snapshot-forgets-delays",
+        "a snapshot of a share-partition's state has no ends of delays",
+        ("INV-21",),
+        (
+            Edit(
+                "share_coordinator.core.share_state",
+                "            batches=self.batches,\n            fence_leader",
+                "            batches=tuple(each._replace(not_before_ms=0) for each in self.batches),\n"
+                "            fence_leader",
+            ),
+        ),
+    ),
+    Mutant(
+        "backoff-never-grows",
+        "a back-off takes no notice of the delivery count",
+        ("INV-21",),
+        (
+            Edit(
+                f"{_CORE}.backoff",
+                "        exponent = min(max(delivery_count - 1, 0), _EXPONENT_MAX)\n",
+                "        exponent = min(0 * delivery_count, _EXPONENT_MAX)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "delayed-counts-as-finished",
+        "the start offset passes records that wait",
+        ("INV-1", "INV-9", "INV-17", "PL-102"),
+        (
+            Edit(
+                f"{_CORE}.transitions",
+                "TERMINAL_CODES: Final = bytes([STATE_ACKNOWLEDGED, STATE_ARCHIVED])",
+                "TERMINAL_CODES: Final = bytes([STATE_ACKNOWLEDGED, STATE_ARCHIVED, DELAYED])",
+            ),
+        ),
+    ),
+    Mutant(
+        "delay-stored-by-own-clock",
+        "a leader stores the ends of delays by a clock that is another in each process",
+        ("INV-21",),
+        (
+            Edit(
+                "partition_leader.share.delay_clock",
+                "    ahead_ms = clock.wall_ms() - clock.now_ms()\n",
+                "    ahead_ms = 0 * clock.wall_ms()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "one-delay-for-all",
+        "of several delays of a batch the first one holds for all its releases",
+        ("INV-21",),
+        (Edit(f"{_CORE}.delays", "    if len(delays) <= 1:\n", "    if True:\n"),),
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -75,6 +75,8 @@ class HandSession:
         self.member_id = member_id
         self.epoch = 0
         self.session_id: int | None = None
+        #: The delays that go with an acknowledgement batch (PL-930).
+        self.delays: Callable[[Ack], Sequence[int]] = _no_delays
         self._transport = transport
         self._streaming = streaming
         self._stream: ClientStream[Any, Any] | None = None
@@ -92,16 +94,17 @@ class HandSession:
         max_bytes: int = 1 << 20,
     ) -> ShareFetchResponse:
         """One ShareFetch; with `epoch` that one instead of the right one. Raises TransportError."""
+        renews = _renews(acks)  # then nothing is fetched (PL-322)
         request = ShareFetchRequest(
             group_id=self.group,
             member_id=self.member_id,
             share_session_epoch=self.epoch if epoch is None else epoch,
-            max_wait_ms=wait_ms,
-            min_bytes=1,
-            max_bytes=max_bytes,
-            max_records=records,
+            max_wait_ms=0 if renews else wait_ms,
+            min_bytes=0 if renews else 1,
+            max_bytes=0 if renews else max_bytes,
+            max_records=0 if renews else records,
             batch_size=records,
-            is_renew_ack=_renews(acks),
+            is_renew_ack=renews,
         )
         self._fill(request, dict.fromkeys([*parts, *(acks or {})]), acks or {})
         for topic_id, number in forget:
@@ -149,8 +152,13 @@ class HandSession:
             if topic_id not in topics:
                 topics[topic_id] = request.topics.add(topic_id=topic_id)
             batches = [
-                AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
-                for first, last, types in acks.get((topic_id, number), ())
+                AcknowledgementBatch(
+                    first_offset=ack[0],
+                    last_offset=ack[1],
+                    acknowledge_types=ack[2],
+                    release_delays_ms=self.delays(ack),
+                )
+                for ack in acks.get((topic_id, number), ())
             ]
             topics[topic_id].partitions.add(partition_index=number, acknowledgement_batches=batches)
 
@@ -180,6 +188,10 @@ class HandSession:
             if answer.correlation_id == self._number:
                 return getattr(answer, kind)
         raise TransportError(TransportStatus.UNAVAILABLE, self.address, "the stream was closed")
+
+
+def _no_delays(_ack: Ack) -> Sequence[int]:
+    return ()
 
 
 def _renews(acks: Mapping[Part, list[Ack]] | None) -> bool:

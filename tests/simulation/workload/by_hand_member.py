@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from random import Random
 
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
@@ -18,6 +19,7 @@ from tests.simulation.workload.cast import Cast, GroupRules
 from tests.simulation.workload.witness import Witness
 
 _SETTLED_KEPT = 10
+_DELAYS_MS = (-1, 0, 100, 700, 1_500)
 
 
 class HandMember:
@@ -36,6 +38,7 @@ class HandMember:
         self._witness = witness
         self._transport = witness.world.transport(witness.process)
         self._small = witness.world.random(f"{witness.process}/bytes")
+        self._waits = witness.world.random(f"{witness.process}/delays") if rules.delays else None
 
     # ---- the group
 
@@ -84,7 +87,10 @@ class HandMember:
 
     def new_session(self, address: str, member_id: str) -> HandSession:
         """A session that is not opened yet."""
-        return HandSession(self._transport, address, self.rules.name, member_id, self.rng.random() < 0.7)
+        session = HandSession(self._transport, address, self.rules.name, member_id, self.rng.random() < 0.7)
+        if self._waits is not None:
+            session.delays = partial(_delays, self._waits)
+        return session
 
     async def fetch(
         self, session: HandSession, parts: list[Part], acks: Mapping[Part, list[Ack]] | None = None
@@ -200,6 +206,18 @@ class HandMember:
 
 
 _FetchResult = ShareFetchResponse.PartitionResult
+
+
+def _delays(rng: Random, ack: Ack) -> Sequence[int]:
+    """Delays of a batch: none, one for all, one each; at times some that cannot be (PL-930)."""
+    first, last, types = ack
+    if rng.random() < 0.03:
+        return rng.choice([(60_000_000,), (-2,), (5, 5, 5, 5, 5, 5, 5), (700,)])
+    if types != (ACK_RELEASE,) or rng.random() < 0.3:
+        return ()
+    if rng.random() < 0.6:
+        return (rng.choice(_DELAYS_MS),)
+    return rng.choices(_DELAYS_MS, k=max(0, last - first + 1) if last - first < 100 else 1)
 
 
 def place_of(part: Part, offset: int) -> Place:

@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Self
 
 from tests.simulation.history import Place
-from tests.simulation.shape import TRANSACTIONS
+from tests.simulation.shape import DELAYS, DELAYS_MAX_MS, TRANSACTIONS
 from tests.simulation.workload.topics import Topics, admin_of
 from tests.simulation.workload.witness import Witness
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _LOOK_S = 0.1
 _NAP_S = 0.5
 ISOLATION_LEVEL = "share.isolation.level"
+DELAY_MAX = "sharegroups.retry.delay.max.ms"
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class GroupRules:
 
     `size`: members at a time; `hasty` ones stay for less than a second. `explicit`: share of those that acknowledge
     explicitly. `poison`: records that no member ever finishes, one in so many; 0 for none. `rest_s`: for how long a
-    place in the group is empty behind a member, at most.
+    place in the group is empty behind a member, at most. `delays`: whether members release with delays.
     """
 
     name: str
@@ -40,6 +41,7 @@ class GroupRules:
     explicit: float
     poison: int
     rest_s: float = 0.2
+    delays: bool = False
 
     def pressed(self, rng: Random, pressures: Collection[str]) -> Self:
         """The same group with what the run's pressures (`shape.PRESSURES`) make of its configs."""
@@ -54,7 +56,9 @@ class GroupRules:
             configs[ISOLATION_LEVEL] = "read_committed"
         if "bulk" in pressures:
             configs["share.partition.max.record.locks"] = "2000"
-        return replace(self, configs=tuple(configs.items()))
+        if DELAYS in pressures:
+            configs[DELAY_MAX] = rng.choice(DELAYS_MAX_MS)
+        return replace(self, configs=tuple(configs.items()), delays=DELAYS in pressures)
 
     @classmethod
     def draw(cls, rng: Random, name: str, topics: tuple[str, ...], size_max: int) -> Self:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from random import Random
 
 from kip932.errors import KafkaError
-from kip932.ids import ACK_ACCEPT, ACK_RENEW
+from kip932.ids import ACK_ACCEPT, ACK_RELEASE, ACK_RENEW
 from sharegroups.aio import ShareConsumer
 from sharegroups.messages import AcknowledgeType, Message, TopicIdPartition
 from tests.simulation.history import Delivered, Place, Settled
@@ -18,6 +18,9 @@ from tests.simulation.workload.witness import Witness, error_text
 
 _POLL_S = 0.8
 _CLOSE_S = 3.0
+#: What releases ask for; the last is above the greatest delay of many groups.
+_DELAYS_S = (None, None, 0, 0.15, 0.6, 0.6, 2.0, 5.0)
+_KEEPS = 0.3
 
 
 def place_of(message: Message) -> Place:
@@ -37,6 +40,7 @@ class Member:
         self._asked = Asked()
         self._renewing: dict[Place, int] = {}
         self._in_hand: list[Place] = []
+        self._waits = witness.world.random(f"{witness.process}/delays") if group.delays else None
         settings = {**manners.settings(), "group.id": group.name, "bootstrap.servers": witness.world.bootstrap()}
         self._transport = witness.world.transport(witness.process)
         self._consumer = ShareConsumer(settings, transport=self._transport)
@@ -78,12 +82,20 @@ class Member:
         if len(messages):
             slow = self._rng.random() < self._manners.dawdle
             took_s = self._group.lock_ms / 1000 * self._rng.uniform(0.8, 1.6) if slow else self._manners.pace_s
-            await asyncio.sleep(took_s if slow else took_s * self._rng.random())
+            await self._work(messages, took_s if slow else took_s * self._rng.random())
         if self._manners.explicit:
             await self._handle(list(messages))
         if len(messages):
             await self._commit()
         return len(messages)
+
+    async def _work(self, messages: Iterable[Message], seconds: float) -> None:
+        """Handle records; where they are released with delays, some members keep them alive meanwhile (CL-94)."""
+        if self._waits is not None and self._manners.explicit and self._waits.random() < _KEEPS:
+            async with self._consumer.keep_alive(messages):
+                await asyncio.sleep(seconds)
+        else:
+            await asyncio.sleep(seconds)
 
     async def leave(self) -> None:
         """Go, as its manners say."""
@@ -147,7 +159,9 @@ class Member:
 
     def _acknowledge(self, message: Message, kind: int) -> None:
         self._asked.note(place_of(message), kind)
-        self._consumer.acknowledge(message, AcknowledgeType(kind))
+        waits = self._waits is not None and kind == ACK_RELEASE
+        delay = self._waits.choice(_DELAYS_S) if self._waits is not None and waits else None
+        self._consumer.acknowledge(message, AcknowledgeType(kind), delay=delay)
 
     def _accept_in_hand(self) -> None:
         """The next poll or commit accepts them (CL-21, CL-24)."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.simulation.shape import CHANGES, LETTERS, TRANSACTIONS
+from tests.simulation.shape import CHANGES, DELAYS, LETTERS, TRANSACTIONS
 from tests.simulation.workload import Workload
 from tests.simulation.workload.administering import Administrator
 from tests.simulation.workload.cast import Cast, GroupRules
@@ -18,6 +18,7 @@ from tests.simulation.workload.operating import Operator
 from tests.simulation.workload.postmaster import Postmaster
 from tests.simulation.workload.producing import BULK, BurstyProducer, Habits
 from tests.simulation.workload.transacting import TransactionalProducer, TransactionHabits
+from tests.simulation.workload.tuning import Tuner
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -51,6 +52,8 @@ def draw_crew(world: World, rng: Random) -> list[Workload]:
         crew += changed_groups(cast, world.random(CHANGES), topics)
     if LETTERS in pressures:
         crew.append(Postmaster(cast, world.random(LETTERS), "postmaster"))
+    if DELAYS in pressures:
+        crew.append(Tuner(cast, world.random(DELAYS), "tuner"))
     return crew
 
 

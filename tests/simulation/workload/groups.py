@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from typing import Any, Final
 
 from kip932.ids import TopicPartition
-from shard_runtime.config import kafka_configs
+from shard_runtime.config import group_extensions, kafka_configs
 from sharegroups.aio import Admin
 from tests.simulation.history import ClientFailed
 from tests.simulation.shape import SIZE_FLAG
 from tests.simulation.workload import configs
-from tests.simulation.workload.cast import ISOLATION_LEVEL, Cast, GroupRules
+from tests.simulation.workload.cast import DELAY_MAX, ISOLATION_LEVEL, Cast, GroupRules
 from tests.simulation.workload.consuming import Member
 from tests.simulation.workload.manners import TIDY, Ending, Manners
 from tests.simulation.workload.topics import Topics, admin_of
@@ -24,6 +25,11 @@ _DRAIN_POLL_S = 2.0
 #: last 10 s; one that ends after the coordinator could not judge for a while lasts as long once more (GC-32a).
 _EXPIRED_S = 24.0
 _LOOK_S = 0.1
+#: What must hold in all of a group's life.
+_KNOWN: Final[dict[str, Any]] = {
+    ISOLATION_LEVEL: kafka_configs.GROUP_ISOLATION_LEVEL,
+    DELAY_MAX: group_extensions.GROUP_RETRY_DELAY_MAX_MS,
+}
 #: Polls in a row that brought nothing, with lag 0 behind each, before the group counts as empty.
 _QUIET = 2
 
@@ -48,19 +54,22 @@ class ShareGroup:
             while self._cast.working:
                 if await configs.alter(witness, admin, self.name, self._rules.configs) not in configs.UNSURE:
                     break
-        while not self._committed_only() and await self._cast.pause(_LOOK_S):
+        while not self._is_known() and await self._cast.pause(_LOOK_S):
             pass
         async with asyncio.TaskGroup() as tasks:
             for number, rng in enumerate(self._slots):
                 tasks.create_task(self._fill(number, rng))
 
-    def _committed_only(self) -> bool:
-        """Whether every process knows by now that the group reads committed records only, if it is to. A process that
-        comes later knows it from the beginning."""
-        wanted = dict(self._rules.configs).get(ISOLATION_LEVEL)
+    def _is_known(self) -> bool:
+        """Whether every process knows by now that the group reads committed records only, and how long records may
+        wait in it, if that is set. A process that comes later knows it from the beginning."""
+        configs = dict(self._rules.configs)
         nodes = [process.node for process in self._world.processes.values() if process.ready]
-        return wanted is None or all(
-            node.configs.group(self.name, kafka_configs.GROUP_ISOLATION_LEVEL) == wanted for node in nodes
+        return all(
+            str(node.configs.group(self.name, definition)) == configs[name]
+            for name, definition in _KNOWN.items()
+            if name in configs
+            for node in nodes
         )
 
     async def drain(self) -> None:

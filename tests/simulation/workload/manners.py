@@ -87,6 +87,8 @@ class Manners:
             changed = replace(changed, poll_interval_ms=rng.choice([500, 1_500]))
         if "bytes" in pressures and rng.random() < 0.7:
             changed = replace(changed, fetch_bytes=rng.choice([1, 60, 400]))
+        if "delays" in pressures:
+            changed = replace(changed, release=rng.choice([changed.release, 0.2, 0.5]))
         if "bulk" in pressures:
             changed = replace(changed, max_poll=500, pace_s=0.3, lives_s=9.0, explicit=rng.random() < 0.7)
         return changed

@@ -88,6 +88,8 @@ class Tricks:
             self.elsewhere, self.strangers, self.forget, self.reopen, self.close_and_go_on, self.go, self.twin,
             self.beat, self.beat_wrongly,
         ]  # fmt: skip
+        if member.rules.delays:
+            self.all += [self.settle, self.renew_on_fetch, self.renew_and_settle]
 
     # ---- what every member does
 
@@ -106,11 +108,20 @@ class Tricks:
 
     async def renew(self, session: HandSession) -> None:
         """Ask for more time."""
-        acks: dict[Part, list[Ack]] = {
-            part: [(first, last, (ACK_RENEW,))] for part, ((first, last, _),) in self._member.some_held(session).items()
-        }
-        if acks:
+        if acks := self._renewals(session):
             await self._member.acknowledge(session, acks)
+
+    async def renew_on_fetch(self, session: HandSession) -> None:
+        """The same on a fetch, which then gets no records (PL-322)."""
+        await self._member.fetch(session, [], self._renewals(session))
+
+    async def renew_and_settle(self, session: HandSession) -> None:
+        """More time for some, and an outcome for others, in one request."""
+        await self._member.acknowledge(session, {**self._renewals(session), **self._member.some_held(session)})
+
+    def _renewals(self, session: HandSession) -> dict[Part, list[Ack]]:
+        held = self._member.some_held(session)
+        return {part: [(first, last, (ACK_RENEW,))] for part, ((first, last, _),) in held.items()}
 
     async def beat(self, _session: HandSession) -> None:
         """A heartbeat in good order, or a rejoin."""

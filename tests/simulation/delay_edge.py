@@ -1,0 +1,67 @@
+"""Observers of delays in partition leaders: what is asked, what is read, and under which back-off and clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kip932.ids import ACK_RELEASE
+from tests.simulation.clock import WALL_START_MS
+from tests.simulation.delay_events import BackoffSeen, ReleaseAsked, RetriesSeen, StateLoaded
+from tests.simulation.edge import Edge
+from tests.simulation.history import Share
+
+if TYPE_CHECKING:
+    from partition_leader.share.core.events import AckBatch, GroupSettings
+    from partition_leader.share.partition_host import SharePartitionHost
+
+
+class Retries:
+    """Back-offs of groups, each told when a decision sees another than the one before."""
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+        self._seen: dict[str, tuple[BackoffSeen, int]] = {}
+
+    def look(self, group_id: str, settings: GroupSettings) -> None:
+        """A decision looks at a group's settings."""
+        found = (backoff_of(settings), settings.delay_max_ms)
+        if self._seen.get(group_id) != found:
+            self._seen[group_id] = found
+            self._edge.tell(RetriesSeen, group_id, *found)
+
+
+class Delays:
+    """One share-partition object: releases that it is asked for, and states that it reads."""
+
+    def __init__(self, edge: Edge, share: Share, object_id: int, host: SharePartitionHost) -> None:
+        self._edge = edge
+        self._share = share
+        self._object_id = object_id
+        self._host = host
+        self._read: Callable[[int], Any] = host._read
+        vars(host).update(_read=self.read)
+
+    async def read(self, generation: int) -> Any:
+        """In the place of `SharePartitionHost._read`; told at the very moment at which instants are made delays."""
+        stored = await self._read(generation)
+        host, clock = self._host, self._host._clock
+        ahead_ms = clock.wall_ms() - WALL_START_MS - self._edge.now_ms()
+        loaded = (host.log.epoch, generation, ahead_ms, host.group.settings.delay_max_ms)
+        self._edge.tell(StateLoaded, self._share, self._object_id, *loaded)
+        return stored
+
+    def asked(self, request: int, member_id: str, batches: Sequence[AckBatch]) -> None:
+        """Acknowledgements reach it."""
+        settings = self._host.group.settings
+        if not (settings.backoff.initial_ms or any(batch.delays for batch in batches)):
+            return
+        told = tuple((first, last, tuple(types), delays) for first, last, types, delays in batches)
+        if any(ACK_RELEASE in types for _, _, types, _ in told):
+            names = (self._share, self._host.core._state.state_epoch, member_id, self._object_id)
+            self._edge.tell(ReleaseAsked, request, *names, told, backoff_of(settings))
+
+
+def backoff_of(settings: GroupSettings) -> BackoffSeen:
+    """A back-off as histories name it."""
+    return BackoffSeen(*settings.backoff) if settings.backoff.initial_ms else BackoffSeen()

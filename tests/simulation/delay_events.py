@@ -1,0 +1,76 @@
+"""Delays and clocks in the history of a run: what leaders were asked, what they read, and what their clocks said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tests.simulation.history import Event, Share
+
+
+class BackoffSeen(NamedTuple):
+    """A group's back-off as a leader has it (PL-936), its greatest delay taken into account; `initial_ms` 0: none."""
+
+    initial_ms: int = 0
+    multiplier: float = 1.0
+    max_ms: int = 0
+    jitter: float = 0.0
+
+    def most_ms(self, delivery_count: int) -> int:
+        """The longest delay after so many deliveries."""
+        return round(min(self.initial_ms * self.multiplier ** (delivery_count - 1), self.max_ms))
+
+    def least_ms(self, delivery_count: int) -> int:
+        """The shortest that chance may make of it; a fraction of a millisecond is nobody's."""
+        return int(self.most_ms(delivery_count) * (1 - self.jitter))
+
+
+#: First and last offset, acknowledge types, delays of releases (PL-930), as asked.
+ReleaseSeen = tuple[int, int, tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSet(Event):
+    """From now on the wall clock of this process is ahead of the run's time by so much; below 0: behind it."""
+
+    ahead_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetriesSeen(Event):
+    """What a partition leader takes for a group's back-off and greatest delay, whenever that is another."""
+
+    incarnation: int
+    group_id: str
+    backoff: BackoffSeen
+    delay_max_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseAsked(Event):
+    """A share-partition object begins with acknowledgements some of which may make records wait."""
+
+    incarnation: int
+    request: int
+    share: Share
+    state_epoch: int
+    member_id: str
+    object_id: int
+    batches: tuple[ReleaseSeen, ...]
+    backoff: BackoffSeen
+
+
+@dataclass(frozen=True, slots=True)
+class StateLoaded(Event):
+    """A share-partition object has read its stored state: it begins with that, or settles a write of unknown outcome.
+
+    `ahead_ms`: how far its wall clock is ahead of the run's time. `delay_max_ms`: the group's greatest delay.
+    """
+
+    incarnation: int
+    share: Share
+    object_id: int
+    leader_epoch: int
+    generation: int
+    ahead_ms: int
+    delay_max_ms: int
