@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -12,13 +13,16 @@ from sharegroups.admin_values import ConfigEntry, ConfigResource
 from sharegroups.aio import Admin
 from sharegroups.config import ADMIN
 from sharegroups.errors import KafkaError, RequestTimedOutError, RetriableError, UnknownTopicOrPartitionError
-from sharegroups.worker.core.policy import Retry
+from sharegroups.worker.core.policy import Release, Retry
 from sharegroups.worker.job import JobSpec
 from sharegroups.worker.pools import WorkerError
 
 log = logging.getLogger("sharegroups.worker")
 
 _LIMIT: Final = "share.delivery.count.limit"
+_DELAY_MAX: Final = "sharegroups.retry.delay.max.ms"
+#: The greatest value that it can have, s: 30 days.
+_DELAY_MOST: Final = 2_592_000
 _LETTERS: Final = "errors.deadletterqueue.topic.name"
 _BACKOFF: Final = "sharegroups.retry.backoff."
 #: How long one question may take, ms, and how long to wait before the next, s.
@@ -30,11 +34,13 @@ USUAL_LIMIT: Final = 5
 
 class GroupLimits(NamedTuple):
     """`deliveries`: after so many the leader archives a record. `letters_to`: the group's dead-letter topic, or "".
-    `backoff`: the group's own (PL-936), as a policy; None when it has none, or it is not known."""
+    `backoff`: the group's own (PL-936), as a policy; None when it has none, or it is not known. `delay_max`: the
+    longest delay that it allows, s (PL-930); None where it is not known, or the cluster serves no delays."""
 
     deliveries: int
     letters_to: str = ""
     backoff: Retry | None = None
+    delay_max: float | None = None
 
 
 async def look(
@@ -67,9 +73,11 @@ async def look(
 
 
 def check_limits(specs: Iterable[JobSpec], limits: GroupLimits, group: str) -> None:
-    """Raise WorkerError for a Retry whose limit the group's delivery count limit would cut short."""
+    """Raise WorkerError for a Retry whose limit the group's delivery count limit would cut short, and for a delay that
+    the group allows nobody."""
     for spec in specs:
         for retry in (spec.retry, *spec.outcomes.values()):
+            _check_delay(spec, retry, limits, group)
             limit = getattr(retry, "limit", None)
             if limit is not None and limit > limits.deliveries:
                 raise WorkerError(
@@ -78,6 +86,32 @@ def check_limits(specs: Iterable[JobSpec], limits: GroupLimits, group: str) -> N
                     f"limit, leave it out, or raise the group's: sharegroups configs alter --group {group} "
                     f"--add-config {_LIMIT}={limit}"
                 )
+
+
+def _check_delay(spec: JobSpec, outcome: object, limits: GroupLimits, group: str) -> None:
+    delay = _longest_delay(outcome, limits.deliveries)
+    if limits.delay_max is None or delay <= limits.delay_max:
+        return
+    asks, less = f"Release(delay={delay:.10g})", "delay"
+    if isinstance(outcome, Retry):
+        asks, less = f"Retry(backoff={outcome.backoff:.10g}, maximum={outcome.maximum:.10g})", "maximum"
+    advice = f"Take a {less} of at most {limits.delay_max:.10g}"
+    if delay <= _DELAY_MOST:
+        value = math.ceil(delay * 1000)
+        advice += f", or raise the group's: sharegroups configs alter --group {group} --add-config {_DELAY_MAX}={value}"
+    raise WorkerError(
+        f"the job of topic {spec.topic!r} asks for {asks}, so that a record may wait for {delay:.10g} s, but group "
+        f"{group!r} allows no delay above {limits.delay_max:.10g} s ({_DELAY_MAX}): each such release would be "
+        f"refused. {advice}"
+    )
+
+
+def _longest_delay(outcome: object, deliveries: int) -> float:
+    """The longest delay that it can ask for, s: after the last delivery nobody asks for one."""
+    if isinstance(outcome, Retry):
+        last = deliveries if outcome.limit is None else min(outcome.limit, deliveries)
+        return outcome.delay_of(last - 1, 0) if last > 1 else 0
+    return outcome.delay or 0 if isinstance(outcome, Release) else 0
 
 
 def other_backoffs(specs: Iterable[JobSpec], limits: GroupLimits, group: str) -> list[str]:
@@ -105,6 +139,12 @@ def backoff_of(found: Mapping[str, ConfigEntry]) -> Retry | None:
     return Retry(None, initial_ms / 1000, maximum_ms / 1000, multiplier, jitter)
 
 
+def _delay_max(found: Mapping[str, ConfigEntry]) -> float | None:
+    """The longest delay that a group allows, s; None where the cluster knows none, and serves no delays."""
+    value = found[_DELAY_MAX].value if _DELAY_MAX in found else None
+    return None if value is None else int(value) / 1000
+
+
 _BACKOFFS: Final = ("initial.ms", "max.ms", "multiplier", "jitter")
 
 
@@ -119,7 +159,7 @@ async def _limits(admin: Admin, group: str) -> GroupLimits:
         log.warning("the configs of group %s cannot be read (%s); taking %s=%d", group, why, _LIMIT, USUAL_LIMIT)
         return GroupLimits(USUAL_LIMIT)
     letters_to = found[_LETTERS].value if _LETTERS in found else None
-    return GroupLimits(int(found[_LIMIT].value or USUAL_LIMIT), letters_to or "", backoff_of(found))
+    return GroupLimits(int(found[_LIMIT].value or USUAL_LIMIT), letters_to or "", backoff_of(found), _delay_max(found))
 
 
 async def _topics(admin: Admin, names: list[str]) -> frozenset[str]:

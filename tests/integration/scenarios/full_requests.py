@@ -17,7 +17,7 @@ from tests.support.node import unique
 
 STATE_RPCS: Final = {name for name in METHODS if "ShareGroupState" in name}
 #: All that is asked where only nodes call.
-_INTERNAL: Final = STATE_RPCS | {"StateStream", "ReadTopicStartOffsets"}
+_INTERNAL: Final = STATE_RPCS | {"StateStream", "ReadTopicStartOffsets", "ReportMemberConnections"}
 
 
 class World:
@@ -376,6 +376,13 @@ async def _read_share_group_state_summary(world: World) -> Any:
 @full
 async def _read_topic_start_offsets(world: World) -> Any:
     return _new("ReadTopicStartOffsets", topic_ids=[world.topic_id])
+
+
+@full
+async def _report_member_connections(world: World) -> Any:
+    request = _new("ReportMemberConnections", leader="127.0.0.1:7")
+    request.members.add(group_id=world.group, member_id="m", returned=True, ago_ms=9)
+    return request
 
 
 @full

@@ -13,8 +13,8 @@ import pytest
 
 from sharegroups.admin_values import ConfigEntry
 from sharegroups.errors import ConfigError, InvalidGroupIdError
-from sharegroups.worker import Retry, Worker, WorkerError, current_job
-from sharegroups.worker.checks import GroupLimits, backoff_of, check_limits, other_backoffs
+from sharegroups.worker import Reject, Release, Retry, Worker, WorkerError, current_job
+from sharegroups.worker.checks import GroupLimits, _delay_max, backoff_of, check_limits, other_backoffs
 
 GIVEN: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "group_id": "mail"}
 
@@ -119,6 +119,45 @@ def test_a_retry_limit_above_the_groups_is_refused_also_in_outcomes() -> None:
     worker.job("b", outcomes={OSError: Retry(limit=6)})(blocking)
     with pytest.raises(WorkerError, match="topic 'b' asks for Retry\\(limit=6\\), but group 'mail' archives"):
         check_limits(worker.jobs.values(), GroupLimits(5), "mail")
+
+
+@pytest.mark.rule("CL-125")
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"retry": Retry(backoff=100, maximum=7_200)}, None),  # its fourth delay, the last, is 800 s
+        ({"retry": Retry(limit=1, backoff=9_000, maximum=9_000)}, None),  # it is never tried again
+        (
+            {"retry": Retry(backoff=451, maximum=7_200)},
+            "maximum=7200\\), so that a record may wait for 3608 s, but group",
+        ),
+        ({"retry": Retry(limit=4, backoff=901, maximum=7_200)}, "may wait for 3604 s"),
+        ({"retry": Retry(backoff=1, multiplier=1e300, maximum=3_601)}, "Take a maximum of at most 3600, or raise"),
+        ({"outcomes": {OSError: Retry(backoff=3_601, maximum=3_601)}}, "sharegroups.retry.delay.max.ms=3601000"),
+        ({"outcomes": {OSError: Release(delay=3_600.5)}}, "Release\\(delay=3600.5\\).*Take a delay of at most 3600"),
+        ({"outcomes": {OSError: Release(delay=2_592_001)}}, "may wait for 2592001 s.*Take a delay of at most 3600$"),
+        ({"outcomes": {OSError: Release(delay=3_600), KeyError: Release, ValueError: Reject}}, None),
+    ],
+)
+def test_a_delay_above_the_groups_is_refused_before_the_first_record_is_taken(
+    given: dict[str, Any], said: str | None
+) -> None:
+    worker = Worker(**GIVEN)
+    worker.job("a", **given)(blocking)
+    check_limits(worker.jobs.values(), GroupLimits(5), "mail")
+    if said is None:
+        check_limits(worker.jobs.values(), GroupLimits(5, delay_max=3_600), "mail")
+        return
+    with pytest.raises(WorkerError, match=said) as refused:
+        check_limits(worker.jobs.values(), GroupLimits(5, delay_max=3_600), "mail")
+    assert "each such release would be refused" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("value", "seconds"), [("86400000", 86_400), (None, None), ("", None)])
+def test_the_longest_delay_of_a_group_is_read_from_its_configs(value: str | None, seconds: float | None) -> None:
+    configs = {"sharegroups.retry.delay.max.ms": SimpleNamespace(value=value)} if value != "" else {}
+    assert _delay_max(cast(dict[str, ConfigEntry], configs)) == seconds
 
 
 @pytest.mark.rule("CL-125")
