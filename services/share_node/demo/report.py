@@ -43,8 +43,8 @@ def print_outcome(console: Console, name: str, outcome: Outcome) -> None:
     table.add_row("records produced", str(len(ledger.produced)))
     table.add_row("accepted", str(ledger.accepted))
     table.add_row("rejected (cannot be parsed)", str(ledger.rejected))
-    if ledger.letters is not None:
-        table.add_row("dead letters about them", str(ledger.letters))
+    letters = f"none: {outcome.no_letters}" if ledger.letters is None else str(ledger.letters)
+    table.add_row("dead letters about them", letters)
     table.add_row("finished after redelivery", str(ledger.redelivered))
     table.add_row("records by delivery count", counts)
     table.add_row("failed once, tried again", str(ledger.failed))

@@ -50,6 +50,8 @@ class Outcome:
     discrepancies: list[str]
     #: A line of a worker's log about a failed job, and one about a rejected one, as far as there were any.
     logged: list[str] = field(default_factory=list)
+    #: Why the group has no topic for dead letters; "" when it has one.
+    no_letters: str = ""
 
 
 class Demo:
@@ -72,7 +74,7 @@ class Demo:
         self._victim: WorkerProcess | None = None
         self._workers: list[WorkerProcess] = []
         self._logged: dict[str, str] = {}
-        self.no_letters: KafkaError | None = None
+        self._no_letters: KafkaError | None = None
 
     def run(self, on_progress: Callable[[Progress], None]) -> Outcome:
         """Run to the end. Raises DemoError when a produce fails, or after STALLED_AFTER_S seconds without progress."""
@@ -80,7 +82,7 @@ class Demo:
             for error in admin.create_topics([NewTopic(self.topic, PARTITIONS)]).values():
                 if error is not None:
                     raise DemoError(f"topic {self.topic} could not be created: {error}")
-            self.no_letters = set_up(admin, self.group, self.letters)
+            self._no_letters = set_up(admin, self.group, self.letters)
             self._workers = [
                 hire(self._orders(n), self._take_report, self._take_log) for n in range(1, self._workers_wanted + 1)
             ]
@@ -91,7 +93,7 @@ class Demo:
                 self._wait(on_progress)
                 self._wait_for_no_lag(admin)
                 seconds = time.monotonic() - started
-                if self.no_letters is None:
+                if self._no_letters is None:
                     self._ledger.letters = how_many(admin, self.letters)
             finally:
                 for worker in self._workers:
@@ -99,8 +101,9 @@ class Demo:
         direct, accepted, rejected = direct_count(self._job)
         found = self._ledger.discrepancies(direct, accepted, rejected)
         killed = self._victim.number if self._victim is not None else 0
+        no_letters = "" if self._no_letters is None else str(self._no_letters)
         logged = [self._logged[sort] for sort in _LOGGED if sort in self._logged]
-        return Outcome(self._ledger, direct, accepted, rejected, seconds, killed, found, logged)
+        return Outcome(self._ledger, direct, accepted, rejected, seconds, killed, found, logged, no_letters)
 
     def clear_away(self, wait_ms: int = 60_000) -> str:
         """Delete the topics, waiting for at most `wait_ms`. Returns what is left in the cluster, as text for a person.

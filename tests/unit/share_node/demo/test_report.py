@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -60,6 +61,13 @@ def test_people_see_both_counts_side_by_side() -> None:
     assert "dead letters about them" in text
     assert LOGGED in text
     assert "DIFFERENT" not in text
+
+
+def test_people_are_told_why_there_are_no_dead_letters() -> None:
+    without = outcome()
+    without.ledger.letters = None
+    text = printed(replace(without, no_letters="its name must begin with dead."))
+    assert "none: its name must begin with dead." in text
 
 
 @pytest.mark.rule("CM-71")
