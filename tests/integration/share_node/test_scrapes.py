@@ -25,6 +25,7 @@ from shard_runtime.metrics.endpoint import CONNECTIONS_MAX, MetricsEndpoint
 from sharegroups import Admin, NewTopic, Producer, ShareConsumer
 from tests.support.node import BOUND_S, QUICK, Cluster, unique
 from tests.support.ports import free_port
+from tests.unit.share_metrics.test_monitoring import OF_NODES
 
 MONITORING = Path(__file__).parents[3] / "deploy" / "kubernetes" / "components" / "monitoring"
 #: Of Kubernetes and of Prometheus itself: nothing of ours serves these.
@@ -82,6 +83,7 @@ def test_every_alert_looks_at_what_a_real_node_serves(node: tuple[Cluster, int])
     assert all(asked.values())
     missing = {alert: {name for name in names if not OUTSIDE.match(name)} - served for alert, names in asked.items()}
     assert {alert: names for alert, names in missing.items() if names} == {}
+    assert served >= {name.removesuffix("_total") for name in OF_NODES}, "what the rules of the history ask of nodes"
 
 
 @pytest.mark.rule("GC-153")
