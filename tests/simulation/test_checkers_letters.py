@@ -51,6 +51,12 @@ def test_letters_that_went_with_their_topic_or_with_the_groups_state_are_not_mis
     made = on_its_way()
     made.at(20).add(Administered, "DeleteTopics", LETTER_TOPIC, "cd" * 16, "")
     assert not found(LettersArrive(), made)
+    for ms, rules in ((5_000, []), (5_001, ["INV-18"])):
+        made = Made()
+        made.add(Administered, "CreateTopics", "t", TOPIC, "")
+        made.add(Administered, "DeleteTopics", LETTER_TOPIC, "cd" * 16, "")
+        made.at(ms).writes(3, (3, 3, STATE_ARCHIVING, 2)).rests(4)
+        assert found(LettersArrive(), made) == rules
     made = on_its_way()
     made.state_epoch += 1
     made.rests(0)

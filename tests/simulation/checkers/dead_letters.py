@@ -21,6 +21,8 @@ _PREFIX: Final = "__dlq.errors."
 _NAMES: Final = ("topic", "partition", "offset", "group", "delivery.count", "message")
 _REJECTED: Final = "Offset rejected by client."
 _LIMIT: Final = "Offset delivery count exceeded the threshold."
+#: For how long a leader that a fault has cut off may write letters into a topic that is deleted.
+_UNHEARD_MS: Final = 5_000
 
 
 class Origin(NamedTuple):
@@ -34,8 +36,8 @@ class Origin(NamedTuple):
 
 class OnTheirWay:
     """Records that were stored as Archiving. `may`: with the counts, of every state that was written, whatever came of
-    it, read or seen. `must`: confirmed, of state that still holds, and with no deletion of the letters' topic behind
-    it."""
+    it, read or seen. `must`: confirmed, of state that still holds, and with no deletion of the letters' topic behind it
+    or shortly before."""
 
     def __init__(self, history: History, final: FinalState) -> None:
         self.may: dict[Origin, set[int]] = defaultdict(set)
@@ -43,7 +45,7 @@ class OnTheirWay:
         changes = list(history.of(Administered))
         names = {each.detail: each.target for each in changes if each.call == "CreateTopics"}
         deleted = [each for each in changes if each.call == "DeleteTopics" and each.target == LETTER_TOPIC]
-        last_ms = max((each.at_ms for each in deleted), default=-1)
+        last_ms = max((each.at_ms + _UNHEARD_MS for each in deleted), default=-1)
         gone = doomed(history)
         for event in history.of(StateAnswered, StateSeen):
             current = final.served.get(event.share)
