@@ -1,6 +1,8 @@
 """Blocking handlers on threads. Each thread takes the next job by itself, so a slow job delays no other one.
 
-A thread cannot be stopped from outside: the registration refuses a time-out for these handlers.
+A thread cannot be stopped from outside: the registration refuses a time-out for these handlers. An idle thread waits on
+a lock of its own, its bell, and runs as little as possible between the bell and the handler: this is a part of the time
+from sending a job to its start.
 """
 
 from __future__ import annotations
@@ -12,9 +14,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from typing import Final
 
 from sharegroups.worker.job import Job, JobInfo, enter, run_blocking
 from sharegroups.worker.pools import Finished, Report
+
+#: After ringing, the loop waits until a thread has taken a job, but no longer than this, s. Without it the loop would
+#: go on with the interpreter lock in its hands, and the woken thread would wait for its next pause.
+_YIELD_S: Final = 0.001
 
 
 class ThreadPool:
@@ -29,8 +36,10 @@ class ThreadPool:
         self._at_work: dict[int, Job] = {}
         #: Counted apart, by the loop alone: a job that a thread just takes, or has just ended, is in no other list.
         self.in_hand = 0
-        self._more = threading.Condition()
-        self._asleep = 0
+        #: The bells of the threads that wait for a job; the one that worked last is rung first.
+        self._idle: deque[threading.Lock] = deque()
+        #: The lock on which `submit` waits for a thread to take a job.
+        self._yielding: deque[threading.Lock] = deque(maxlen=1)
         self._told = False
         self._stopped = False
         self._threads = [
@@ -54,17 +63,24 @@ class ThreadPool:
             thread.start()
 
     def submit(self, jobs: Iterable[Job]) -> None:
-        """Queue these, and wake as many threads as there are jobs for."""
-        before = len(self._ready)
+        """Queue these, wake as many threads as there are jobs for, and let one of them begin."""
         jobs = list(jobs)
         self.in_hand += len(jobs)
         self._ready.extend(jobs)
-        with self._more:
-            idle = min(self._asleep, len(self._ready) - before)
-            if idle > 0:
-                self._more.notify(idle)
-        if idle > 0:
-            time.sleep(0)  # lets a woken thread have the interpreter now, not after what this one does next
+        bells = self._idle_bells(len(jobs))
+        if bells:
+            taken = _held()
+            self._yielding.append(taken)
+            for bell in bells:
+                bell.release()
+            taken.acquire(timeout=_YIELD_S)
+
+    def _idle_bells(self, count: int) -> list[threading.Lock]:
+        bells: list[threading.Lock] = []
+        with suppress(IndexError):  # fewer threads are idle
+            for _ in range(count):
+                bells.append(self._idle.pop())
+        return bells
 
     def take_back(self, which: Callable[[Job], bool]) -> list[Job]:
         """Take away the waiting jobs of which this is true."""
@@ -84,13 +100,13 @@ class ThreadPool:
 
     async def stop(self) -> None:
         """Let the threads end after their present job; nobody waits for it."""
-        with self._more:
-            self._stopped = True
-            self._more.notify_all()
+        self._stopped = True
+        for bell in self._idle_bells(self.size):
+            bell.release()
 
     def _work(self, number: int) -> None:
-        clock = time.perf_counter
-        while (job := self._next()) is not None:
+        clock, bell = time.perf_counter, _held()
+        while (job := self._next(bell)) is not None:
             self._at_work[number] = job
             message = job.message
             enter(partial(JobInfo.of, message, job.kept))
@@ -103,18 +119,27 @@ class ThreadPool:
                 with suppress(RuntimeError):  # the loop is closed: the worker has ended without waiting for this job
                     self._loop.call_soon_threadsafe(self._tell)
 
-    def _next(self) -> Job | None:
+    def _next(self, bell: threading.Lock) -> Job | None:
         """The next job; waits for one. None: the pool has stopped."""
         while not self._stopped:
             try:
-                return self._ready.popleft()
+                job = self._ready.popleft()
             except IndexError:
-                with self._more:
-                    if not self._ready and not self._stopped:
-                        self._asleep += 1
-                        self._more.wait()
-                        self._asleep -= 1
+                self._wait(bell)
+                continue
+            if self._yielding:
+                with suppress(IndexError):  # another thread has done it
+                    self._yielding.pop().release()
+            return job
         return None
+
+    def _wait(self, bell: threading.Lock) -> None:
+        self._idle.append(bell)
+        if self._ready or self._stopped:  # that came before this bell could be rung
+            with suppress(ValueError):  # it is being rung all the same
+                self._idle.remove(bell)
+                return
+        bell.acquire()
 
     def _tell(self) -> list[Job]:
         """Report what has ended; returns it. A thread that ends a job after `_told` is cleared calls this again."""
@@ -125,3 +150,10 @@ class ThreadPool:
         if finished and not self._stopped:
             self._report(finished)
         return [one.job for one in finished]
+
+
+def _held() -> threading.Lock:
+    """A lock that is taken until somebody else releases it."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
