@@ -55,6 +55,7 @@ class FlushCall:
         self.size = sum(len(e.record) + len(e.batch) + _ENTRY_OVERHEAD for append in appends for e in append.entries)
         self.answer: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         self.answer.add_done_callback(seen)
+        self._is_over = False
         self._held = held
         self._appends = [append for append in appends if append.entries]
         self._wall_ms = wall_ms
@@ -68,8 +69,8 @@ class FlushCall:
 
     @property
     def done(self) -> bool:
-        """Whether it is committed, refused, lost or dropped."""
-        return self.answer.done()
+        """Whether it is committed, refused, lost or dropped. A caller that is cancelled ends its `answer` alone."""
+        return self._is_over
 
     @property
     def unresolved(self) -> bool:
@@ -109,8 +110,10 @@ class FlushCall:
         """Answer the caller with an error, and free the shard's place for the next flush."""
         if self._held.flush is self:
             self._held.flush = None
-        if not self.answer.done():
-            self.answer.set_exception(error)
+        if not self._is_over:
+            self._is_over = True
+            if not self.answer.done():
+                self.answer.set_exception(error)
 
     def lost(self) -> None:
         """The connection broke: what was sent or written must be read back before anything else is written."""
@@ -166,8 +169,10 @@ class FlushCall:
             held.last[noop_stream] = self._noops[-1]
         held.flush = None
         held.whole_under = history
-        if not self.answer.done():
-            self.answer.set_result(Appended(held.last[noop_stream].id, len(self._noops)))
+        if not self._is_over:
+            self._is_over = True
+            if not self.answer.done():
+                self.answer.set_result(Appended(held.last[noop_stream].id, len(self._noops)))
 
     def _refused(self, cause: ErrorReply, outcome: ErrorReply) -> Verdict:
         """A refused MULTI. After the first sending the ids are free again; after a later one, the first may still

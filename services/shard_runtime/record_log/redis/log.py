@@ -217,7 +217,7 @@ class StoreRecordLog:
         call = FlushCall(held, filled, self._settings.append_replicas, self._clock.wall_ms)
         held.flush = call
         self._submit(call)
-        return await asyncio.shield(call.answer)
+        return await call.answer
 
     async def compact(
         self,
