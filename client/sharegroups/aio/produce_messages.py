@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kip932.api.v1.init_producer_id_pb2 import InitProducerIdRequest
-from kip932.api.v1.produce_pb2 import ProduceRequest
+from kip932.api.v1.produce_pb2 import ProduceRequest, ProduceStreamRequest
 from sharegroups.config import Config
 from sharegroups.core.open_transaction import Transaction
 from sharegroups.core.produce_buffer import NO_IDENTITY, Batch, Group, ProducerIdentity
@@ -15,26 +15,33 @@ from sharegroups.packing import Packing, packing_of
 from sharegroups.produced import ProducedRecord, encode
 
 
-def fill_request(
-    request: ProduceRequest,
+def stream_message(
     groups: Iterable[Group[ProducedRecord, Any]],
     meanings: Mapping[str, Meaning],
     config: Config,
-) -> None:
-    """Add the groups' batches to a request whose other fields are set (CM-41, CM-42).
+    acks: int,
+    transaction: Transaction | None,
+) -> ProduceStreamRequest:
+    """The groups' batches as a stream's message without its number (CM-41, CM-42).
 
-    `meanings`: the topics' ids; `config`: the producer's settings.
+    The request is built inside it, because protobuf copies a message that is put into another one. `meanings`: the
+    topics' ids; `config`: the producer's settings.
     """
+    message = ProduceStreamRequest()
+    request = message.request
+    request.acks, request.timeout_ms = acks, config["request.timeout.ms"]
+    if transaction is not None:
+        request.transactional_id = transaction.transactional_id
     packing = packing_of(config)
     topics: dict[str, ProduceRequest.TopicData] = {}
-    transactional = request.HasField("transactional_id")
     for group in groups:
         name, number = group.partition
         if name not in topics:
             topics[name] = request.topic_data.add(topic_id=meanings[name].topic_id)
         part = topics[name].partition_data.add(index=number)
         for batch in group.batches:
-            _add_batch(part, batch, packing, transactional)
+            _add_batch(part, batch, packing, transaction is not None)
+    return message
 
 
 def identity_request(transaction: Transaction | None, former: ProducerIdentity | None) -> InitProducerIdRequest:

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Final
 
-from kip932.api.v1.produce_pb2 import ProduceRequest, ProduceResponse, ProduceStreamRequest, ProduceStreamResponse
+from kip932.api.v1.produce_pb2 import ProduceResponse, ProduceStreamRequest, ProduceStreamResponse
 from kip932.errors import (
     KafkaError,
     NetworkError,
@@ -32,7 +32,7 @@ from sharegroups import wire
 from sharegroups.aio.cluster import Cluster, wait_for_event
 from sharegroups.aio.leader_stream import LeaderStream
 from sharegroups.aio.partition_health import PartitionHealth
-from sharegroups.aio.produce_messages import fill_request, identity_request
+from sharegroups.aio.produce_messages import identity_request, stream_message
 from sharegroups.aio.silent_nodes import SILENCE_S
 from sharegroups.config import Config
 from sharegroups.core.open_transaction import OpenTransaction, Transaction
@@ -223,10 +223,11 @@ class Sender:
         def make(number: int) -> ProduceStreamRequest:
             nonlocal is_sent
             is_sent = True
-            return ProduceStreamRequest(correlation_id=number, request=request)
+            message.correlation_id = number
+            return message
 
         try:
-            request = self._request(groups, meanings)
+            message = stream_message(groups, meanings, self._config, self._acks, self.transaction)
             self._asked[node_id] = [_place(group, meanings) for group in groups]
             stream = await self._link(node_id).open()
             response = (await stream.request(make, self._cluster.timeout_s, SILENCE_S)).response
@@ -245,13 +246,6 @@ class Sender:
         else:
             self._link(node_id).told(response.throttle_time_ms)
             self._answered(groups, meanings, response)
-
-    def _request(self, groups: list[_Group], meanings: dict[str, Meaning]) -> ProduceRequest:
-        request = ProduceRequest(acks=self._acks, timeout_ms=self._config["request.timeout.ms"])
-        if self.transaction is not None:
-            request.transactional_id = self.transaction.transactional_id
-        fill_request(request, groups, meanings, self._config)
-        return request
 
     def _link(self, node_id: int) -> _Link:
         link = self._links.get(node_id)
