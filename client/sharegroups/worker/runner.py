@@ -72,6 +72,7 @@ class Runner:
             }
         )
         self._pools = self._pools_for(concurrency)
+        self._tasks_begin = any(spec.is_async for spec in specs.values())
         self._prefetch = Prefetch(sum(pool.size for pool in set(self._pools.values())), prefetch)
         self._acknowledging = Acknowledging(self._consumer, tally, self._wake)
         self._finished: list[Finished] = []
@@ -137,6 +138,8 @@ class Runner:
             self._polling = False
         self.is_ready = True
         self._take(messages)
+        if self._tasks_begin and not messages.is_empty():
+            await asyncio.sleep(0)  # asyncio handlers begin now, before the next fetch is made and sent
         self._count()
 
     @property

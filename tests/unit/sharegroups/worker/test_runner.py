@@ -1,0 +1,51 @@
+"""The loop of a worker: what comes first when records have arrived."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from sharegroups.aio import ShareConsumer
+from sharegroups.worker import Retry, runner
+from sharegroups.worker.checks import GroupLimits
+from sharegroups.worker.core.tally import Tally
+from sharegroups.worker.job import JobSpec
+from sharegroups.worker.runner import Runner
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.stories import on_fake_cluster, produce
+
+
+@on_fake_cluster()
+async def test_asyncio_handlers_begin_before_the_next_fetch_is_sent(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "ShareConsumer", partial(ShareConsumer, transport=fake.transport()))
+    sent_before: list[int] = []
+
+    async def handler(_: bytes) -> None:
+        sent_before.append(len(asked))
+
+    asked: list[float] = []
+    spec = JobSpec("t", handler, None, None, Retry(), {}, is_async=True, in_process=False)
+    settings = {"bootstrap.servers": fake.bootstrap, "group.id": "g"}
+    worker = Runner(
+        settings, {"t": spec}, concurrency=4, prefetch=10, grace=1.0, limits=GroupLimits(5), tally=Tally(["t"])
+    )
+    consumer = worker._consumer
+    poll = consumer.poll
+
+    async def noted(*args: object, **given: object) -> object:
+        asked.append(asyncio.get_running_loop().time())
+        return await poll(*args, **given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(consumer, "poll", noted)
+    running = asyncio.create_task(worker.run())
+    await asyncio.sleep(0.5)
+    before = len(asked)
+    produce(fake, 1)
+    await asyncio.sleep(0.1)
+    assert sent_before == [before], "the handler waited for the next poll, which makes and sends a fetch"
+    worker.stop()
+    await running
