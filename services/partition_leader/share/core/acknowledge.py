@@ -213,6 +213,8 @@ class Acknowledgement:
         delay_ms = delay_of(given, count, Retries(self._event.settings.backoff, self._chance))
         if not delay_ms:
             return STATE_AVAILABLE
+        if self.operation.delays is None:
+            self.operation.delays = []
         self.operation.delays.append(((first, last), self._now_ms + delay_ms))
         return DELAYED
 

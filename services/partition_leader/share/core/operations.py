@@ -34,9 +34,9 @@ from partition_leader.share.core.transitions import (
 class Operation:
     """`limit` and `dlq_enabled` are those of the moment it started (PL-307). `dead_letters` holds the spans that go to
     the dead-letter queue, `archived` the ranges that are archived without one, each with its cause; `delays` ascending
-    spans that wait, each with its end (ms). `acknowledged`: how many records it acknowledges with each type, in the
-    order of the types' values; empty for a session's release. `member_id`: who acknowledges; nobody releases when a
-    session ends (PL-418)."""
+    spans that wait, each with its end (ms), None when there are none (PL-939). `acknowledged`: how many records it
+    acknowledges with each type, in the order of the types' values; empty for a session's release. `member_id`: who
+    acknowledges; nobody releases when a session ends (PL-418)."""
 
     op_id: int
     cause: int
@@ -45,7 +45,7 @@ class Operation:
     spans: list[Span] = field(default_factory=list)
     dead_letters: list[tuple[Span, str]] = field(default_factory=list)
     archived: list[tuple[AcquiredRange, str]] = field(default_factory=list)
-    delays: list[tuple[Span, int]] = field(default_factory=list)
+    delays: list[tuple[Span, int]] | None = None
     counters: Counters = NO_COUNTERS
     acknowledged: Sequence[int] = ()
     member_id: str = NOBODY
@@ -78,7 +78,7 @@ def begin_delays(window: Window, operation: Operation, now_ms: int) -> int:
     """The write is durable: what it released with a delay waits from now on, or is Available where the delay is over
     already (PL-933). How many records wait."""
     begun = 0
-    for span, until_ms in operation.delays:
+    for span, until_ms in operation.delays or ():
         for batch in window.overlapping(*span):
             low, high = max(span[0], batch.first), min(span[1], batch.last)
             for first, last, code, _ in list(batch.runs(low, high)) if batch.delayed else ():

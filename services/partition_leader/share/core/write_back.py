@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import itemgetter
 from typing import Final
 
@@ -165,7 +166,7 @@ class WriteBack:
             carried.spans = normalized(carried.spans, window.start_offset)
             written = normalized(spans + carried.spans, window.start_offset)
         batches, finished = _content(window, written, progress.start_offset)
-        delays = [delay for operation in operations for delay in operation.delays]
+        delays = list(chain.from_iterable([found for one in operations if (found := one.delays)]))
         if window.delayed:
             delays += delayed_in(window, carried.spans)
         if delays:

@@ -32,16 +32,21 @@ def persisted(state: PartitionState, event: events.Persisted) -> None:
         if operation.delays:
             _begin_delays(state, operation)
         state.succeed(operation, persisted=True)
-        for (first, last, _), _ in operation.archived:
-            state.given_up.note(first, last, operation.member_id)
-        for (first, last), _ in operation.dead_letters:
-            state.given_up.note(first, last, operation.member_id)
+        if operation.archived or operation.dead_letters:
+            _note_given_up(state, operation)
     state.wake |= bool(write.operations)
     marks = [mark for operation in write.operations for mark in operation.archived]
     marks += [(found, DELIVERY_LIMIT) for found in write.carried.archived]
     if marks:
         state.effects += told(marks)
     _start_dead_letters(state, write)
+
+
+def _note_given_up(state: PartitionState, operation: Operation) -> None:
+    for (first, last, _), _ in operation.archived:
+        state.given_up.note(first, last, operation.member_id)
+    for (first, last), _ in operation.dead_letters:
+        state.given_up.note(first, last, operation.member_id)
 
 
 def _begin_delays(state: PartitionState, operation: Operation) -> None:
