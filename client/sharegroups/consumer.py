@@ -96,9 +96,12 @@ class ShareConsumer:
         `delay`: with RELEASE, for how many seconds the group does not get the record again; 0: at once; None: as the
         group's back-off says (CL-113). ValueError with another type; UnsupportedVersionError from a node of before.
         """
-        with self._exclusive():
-            kind = AcknowledgeType(type)
+        self._enter()  # and no context manager: this is called for each record
+        try:
+            kind = type if type.__class__ is AcknowledgeType else AcknowledgeType(type)
             self._engine.ledger.acknowledge(delivered_of(message), message.offset(), kind, delay)
+        finally:
+            self._leave()
 
     def acknowledge_offset(
         self,
@@ -187,6 +190,13 @@ class ShareConsumer:
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
+        self._enter()
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _enter(self) -> None:
         """One thread at a time (CL-29); not from inside a callback (CL-26); not after close (CL-28)."""
         if self._owner == threading.get_ident():
             raise IllegalStateError("The consumer cannot be used from inside its acknowledgement callback.")
@@ -196,10 +206,13 @@ class ShareConsumer:
             if self._closed:
                 raise IllegalStateError("This consumer has already been closed.")
             self._owner = threading.get_ident()
-            yield
-        finally:
-            self._owner = None
-            self._lock.release()
+        except BaseException:  # an interrupt too
+            self._leave()
+            raise
+
+    def _leave(self) -> None:
+        self._owner = None
+        self._lock.release()
 
 
 def _left(deadline: float | None) -> float | None:

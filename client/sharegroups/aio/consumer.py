@@ -103,9 +103,12 @@ class ShareConsumer:
         `delay`: with RELEASE, for how many seconds the group does not get the record again; 0: at once; None: as the
         group's back-off says (CL-113). ValueError with another type; UnsupportedVersionError from a node of before.
         """
-        with self._exclusive():
-            kind = AcknowledgeType(type)
+        self._enter()  # and no context manager: this is called for each record
+        try:
+            kind = type if type.__class__ is AcknowledgeType else AcknowledgeType(type)
             self._engine.ledger.acknowledge(delivered_of(message), message.offset(), kind, delay)
+        finally:
+            self._busy = False
 
     def acknowledge_offset(
         self,
