@@ -33,6 +33,7 @@ CYCLES_1P1C: Final = Goal("B1 1p1c cycles per s / B4 (52 KB)", 0.25, 0.33, 0.45)
 CPU_1P4C: Final = Goal("B1 1p4c CPU per record / Valkey group", 1.0, 0.7, 0.5, lower_is_better=True)
 CPU_4P4C: Final = Goal("B1 4p4c CPU per record / Valkey group", 1.0, 0.7, 0.5, lower_is_better=True)
 ONE_BY_ONE: Final = Goal("B5 1p1c ops per s / B4 (20 B)", 0.28, 0.42, 0.55)
+RELEASES: Final = Goal("B9 releases / B1 throughput", 0.5, 0.7, 0.85)
 ONE_BY_ONE_16: Final = Goal("B5 16 consumers / 1 consumer", 3.0, 4.0, 5.0)
 
 #: By benchmark and shape.

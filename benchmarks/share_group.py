@@ -10,7 +10,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,7 +32,7 @@ class ShareGroup:
     """One node with its embedded store, a topic and workers. `command` starts the node; options are appended to it.
 
     `isolation`: the group's share.isolation.level; `transaction_records`: how many records a transaction has, 0 for
-    records without transactions.
+    records without transactions. `configs`: others of the group.
     """
 
     name = "sharegroups"
@@ -43,8 +43,9 @@ class ShareGroup:
         *,
         isolation: str = "read_uncommitted",
         transaction_records: int = 0,
+        configs: Mapping[str, str] | None = None,
     ) -> None:
-        self._isolation = isolation
+        self._configs = {"share.isolation.level": isolation, **(configs or {})}
         self._transaction_records = transaction_records
         self.crew = Crew()
         self._command = tuple(command)
@@ -61,7 +62,7 @@ class ShareGroup:
         self._task = task
         self.start_node(task, folder)
         shape = task.shape
-        setup = self._worker("setup", {"partitions": shape.partitions, "isolation": self._isolation})
+        setup = self._worker("setup", {"partitions": shape.partitions, "configs": self._configs})
         setup.expect("made", _START_S)
         produce = {"partitions": shape.partitions, "records": task.produced, "value_bytes": task.value_bytes}
         self._producer = self._worker(
@@ -70,7 +71,10 @@ class ShareGroup:
         )
         for number in range(shape.consumers):
             consume = {"number": number, "consumers": shape.consumers, "board": str(board)}
-            self._consumers.append(self._worker("consumer", consume | {"fetch_records": task.fetch_records}))
+            self._consumers.append(self._consumer(consume | {"fetch_records": task.fetch_records}))
+
+    def _consumer(self, settings: dict[str, Any]) -> Process:
+        return self._worker("consumer", settings)
 
     def start_node(self, task: Task, folder: Path) -> str:
         """Start the node. Returns its bootstrap address. Raises BenchmarkError."""
@@ -81,10 +85,8 @@ class ShareGroup:
         self.crew.add_descendants(self._servers, self._node)
         return self._bootstrap
 
-    def _worker(self, role: str, settings: dict[str, Any]) -> Process:
-        process = worker(
-            f"{self.name} {role}", "share_group", role, settings | {"bootstrap": self._bootstrap}, self.crew
-        )
+    def _worker(self, role: str, settings: dict[str, Any], module: str = "share_group") -> Process:
+        process = worker(f"{self.name} {role}", module, role, settings | {"bootstrap": self._bootstrap}, self.crew)
         self._workers.append(process)
         return process
 
@@ -141,7 +143,7 @@ async def _setup(settings: dict[str, Any]) -> None:
 
     async with Admin(bootstrap_servers=settings["bootstrap"]) as admin:
         _raise_first(await admin.create_topics([NewTopic(TOPIC, settings["partitions"])]))
-        configs = {"share.auto.offset.reset": "earliest", "share.isolation.level": settings["isolation"]}
+        configs = {"share.auto.offset.reset": "earliest", **settings["configs"]}
         changes = [AlterConfig(name, value) for name, value in configs.items()]
         _raise_first(await admin.incremental_alter_configs({ConfigResource.group(GROUP): changes}))
     say(made=True)
