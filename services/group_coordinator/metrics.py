@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from group_coordinator.member_removals import DROPPED, REFUSED, TOLD
 from group_coordinator.ports import Shards
 
 _STATES: Final = ("Empty", "Stable", "Dead")
@@ -58,6 +59,14 @@ class GroupCoordinatorMetrics:
         )
         for reason in (LOST_CONNECTION, SESSION_TIMEOUT):
             self._expired_members.labels(reason)
+        self._removals = Counter(
+            "group_coordinator_member_removals",
+            "Orders to partition leaders to end the share sessions of removed members, by outcome (GC-39b).",
+            ["outcome"],
+            registry=registry,
+        )
+        for outcome in (TOLD, REFUSED, DROPPED):
+            self._removals.labels(outcome)
         registry.register(_Gauges(shards))
 
     def rebalanced(self) -> None:
@@ -77,6 +86,10 @@ class GroupCoordinatorMetrics:
     def member_expired(self, reason: str) -> None:
         """A member was removed."""
         self._expired_members.labels(reason).inc()
+
+    def removals_told(self, outcome: str, orders: int) -> None:
+        """Leaders were told of removed members; or were not, being of an older build, or not reached in time."""
+        self._removals.labels(outcome).inc(orders)
 
     def expired(self, groups: int) -> None:
         """The deletion of `groups` groups began that were empty for too long."""

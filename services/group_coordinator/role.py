@@ -20,6 +20,7 @@ from group_coordinator.core.views import GroupConfigs, TopicsView
 from group_coordinator.group_shards import Effects, GroupHost, GroupShards
 from group_coordinator.leader_end_offsets import EndOffsets
 from group_coordinator.letter_loops import LetterLoops
+from group_coordinator.member_removals import MemberRemovals
 from group_coordinator.metrics import GroupCoordinatorMetrics
 from group_coordinator.ports import Access, Caller
 from group_coordinator.service import GroupCoordinator, Surroundings
@@ -48,7 +49,8 @@ class Node:
     (`config.group_configs`, GC-137). `owner_of`: the owner of a group shard, for hints. `leader_of`: `host:port` of a
     partition's leader. `enabled`: whether share.version ≥ 1 (GC-8). `meter`: counts flushes and loads. `client_id_of`:
     the client id that a caller sends. `host_options`: the hosts' bounds; their write time-out is the role's own
-    setting. `queue_of`: the dead-letter topic of a group, "" for none.
+    setting. `queue_of`: the dead-letter topic of a group, "" for none. `leaders`: the addresses between nodes of all
+    that lead partitions, told of members that are removed (GC-39a).
     """
 
     record_log: RecordLog
@@ -67,6 +69,7 @@ class Node:
     client_id_of: Callable[[Caller], str] = lambda _: ""
     host_options: HostOptions = field(default_factory=HostOptions)
     queue_of: Callable[[str], str] = lambda _: ""
+    leaders: Callable[[], Collection[str]] = tuple
 
 
 class GroupCoordinatorService:
@@ -106,7 +109,8 @@ class GroupCoordinatorRole:
             self.shards, node.complete_since_ms, config.sweep_interval_ms, self.metrics.expired, loops.look
         )
         outcomes = AdminOutcomes()
-        told = tell_expired(self.metrics.member_expired)
+        self._removals = MemberRemovals(node.transport, node.leaders, node.clock, self.metrics.removals_told)
+        told = tell_expired(self.metrics.member_expired, self._removals.removed)
         self._calls = StateCalls(
             node.persister, self.shards, self.metrics, outcomes, sweep_soon=self._sweeper.soon, expired=told
         )
@@ -141,10 +145,12 @@ class GroupCoordinatorRole:
     def start(self) -> None:
         """Start background work; needs a running loop."""
         self._sweeper.start()
+        self._removals.start()
 
     async def stop(self) -> None:
         """End background work and outgoing calls. Call it after the shards were released."""
         await self._sweeper.stop()
+        await self._removals.stop()
         await self._calls.close()
 
     def _host(self, index: int, effects: Effects, dropped: Callable[[], None]) -> GroupHost:

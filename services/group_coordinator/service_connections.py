@@ -55,12 +55,15 @@ class MemberConnections:
         return pb.ReportMemberConnectionsResponse.Result()
 
 
-def tell_expired(count: Callable[[str], None]) -> Callable[[c.MemberExpired], None]:
-    """What tells a member's removal: a log line, and `count` by the reason. Neither an orderly leave nor a deletion is
-    told."""
+def tell_expired(
+    count: Callable[[str], None], end_sessions: Callable[[c.MemberExpired], None]
+) -> Callable[[c.MemberExpired], None]:
+    """What tells a member's removal: a log line, `count` by the reason, and `end_sessions`, which tells the leaders
+    (GC-39a). An orderly leave is not told, and no other removal exists: only empty groups are deleted."""
 
     def tell(expired: c.MemberExpired) -> None:
         member = expired.member
+        end_sessions(expired)
         about = {
             "group": expired.group_id,
             "member": member.member_id,

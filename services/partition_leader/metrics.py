@@ -13,7 +13,7 @@ from kip932.ids import TopicIdPartition
 from partition_leader.consumed_metrics import ConsumedMetrics
 from partition_leader.delivery_metrics import DeliveryMetrics
 from partition_leader.share.archived_records import CAUSES
-from partition_leader.share.core.session import SessionCache
+from partition_leader.share.core.session import Removed, SessionCache
 from partition_leader.share.core.status import DropReason
 from partition_leader.share.leader_parts import LedPartition
 from partition_leader.share.partitions import SharePartitions
@@ -83,6 +83,8 @@ class PartitionLeaderMetrics:
         text = "Reports to group coordinators about members that lost their connection, or are back, by outcome."
         outcomes = ("told", "refused", "dropped")
         self._member_reports = _labelled(registry, "share_session_member_reports", text, "outcome", outcomes)
+        text = "Members that group coordinators had removed, by what became of their share sessions here."
+        self._removals = _labelled(registry, "share_session_removed_members", text, "outcome", [*Removed])
         group = ["group"]
         self._letters = Counter(
             "share_group_dead_letter_queue_record_count", "Dead letters written.", group, registry=registry
@@ -109,6 +111,10 @@ class PartitionLeaderMetrics:
     def members_reported(self, outcome: str, reports: int) -> None:
         """Reports about members were told, refused by a coordinator of an older build, or dropped (PL-527)."""
         self._member_reports.labels(outcome).inc(reports)
+
+    def member_removed(self, outcome: str) -> None:
+        """A coordinator told of a member's removal (PL-528)."""
+        self._removals.labels(outcome).inc()
 
     def appended(self, batches: int, records: int, size: int) -> None:
         """One flush was confirmed."""

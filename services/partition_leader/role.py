@@ -26,6 +26,7 @@ from partition_leader.member_reports import MemberReports
 from partition_leader.metrics import PartitionLeaderMetrics
 from partition_leader.partition_owners import PartitionOwners
 from partition_leader.service import PartitionLeaderService
+from partition_leader.service_removals import MemberSessions
 from partition_leader.share.archived_records import ArchivedRecords
 from partition_leader.share.core import events as ev
 from partition_leader.share.core.session import SessionCache
@@ -39,6 +40,7 @@ from partition_leader.share.leader_parts import LeaderParts
 from partition_leader.share.member_watch import UNWATCHED
 from partition_leader.share.partitions import SharePartitions
 from partition_leader.share.record_explainer import RecordExplainer
+from partition_leader.share.removals import MemberRemovals
 from partition_leader.share.requests import ShareRequests
 from partition_leader.share.values import FETCH_MAX_BYTES
 from partition_leader.topic_log.settings import TopicLogSettings
@@ -127,6 +129,8 @@ class PartitionLeader:
             enabled=around.enabled,
             members=self._reports or UNWATCHED,
         )
+        removals = MemberRemovals(self.requests, self.share_partitions, around.clock, around.metrics.member_removed)
+        self.member_sessions: Final = MemberSessions(removals)
         explainer = RecordExplainer(
             self.led,
             self.share_partitions,

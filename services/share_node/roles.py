@@ -20,7 +20,11 @@ from group_coordinator.role import GroupCoordinatorRole
 from group_coordinator.role import Node as GroupSurroundings
 from kip932.api.v1 import cluster_service_pb2, group_coordinator_service_pb2, partition_leader_service_pb2
 from kip932.ids import TopicIdPartition, shard_index
-from kip932.internal.v1 import member_connections_service_pb2, share_coordinator_service_pb2
+from kip932.internal.v1 import (
+    member_connections_service_pb2,
+    member_sessions_service_pb2,
+    share_coordinator_service_pb2,
+)
 from kip932.rpc.grpc_transport import GrpcTransport
 from partition_leader.led_partitions import TailCaches
 from partition_leader.metrics import PartitionLeaderMetrics
@@ -82,6 +86,7 @@ from transaction_coordinator.telling_service import Surroundings as TransactionS
 _CLUSTER: Final = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"]
 _GROUPS: Final = group_coordinator_service_pb2.DESCRIPTOR.services_by_name["GroupCoordinatorService"]
 _CONNECTIONS: Final = member_connections_service_pb2.DESCRIPTOR.services_by_name["MemberConnectionsService"]
+_MEMBER_SESSIONS: Final = member_sessions_service_pb2.DESCRIPTOR.services_by_name["MemberSessionsService"]
 _LEADER: Final = partition_leader_service_pb2.DESCRIPTOR.services_by_name["PartitionLeaderService"]
 _STATE: Final = share_coordinator_service_pb2.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 
@@ -139,6 +144,7 @@ class Roles:
             check_whole(_LEADER, self._leader.service)
             server.add(_LEADER, self._leader.service)
             internal.add(_LEADER, LeaderForNodes(self._leader.service, self._leader.markers))
+            internal.add(_MEMBER_SESSIONS, self._leader.member_sessions)
             node.serve(ShardKind.TOPIC, self._leader.owner)
 
     def start(self) -> None:
@@ -251,6 +257,7 @@ class Roles:
                 meter=self._runtime.meter("group_coordinator"),
                 client_id_of=_client_id,
                 host_options=self._host_options(self._settings[kafka_configs.COMMIT_TIMEOUT_MS]),
+                leaders=self._leader_addresses,
                 queue_of=lambda group_id: node.configs.group(group_id, kafka_configs.GROUP_DLQ_TOPIC),
             ),
             {name: self._settings[name] for name in kafka_configs.BROKER_CONFIGS},
@@ -309,6 +316,9 @@ class Roles:
 
     def _addresses(self) -> list[str]:
         return [node.peer_address for node in self._node.registry.nodes()]
+
+    def _leader_addresses(self) -> set[str]:
+        return {node.peer_address for node in self._node.registry.nodes() if ROLE_PARTITION_LEADER in node.roles}
 
     def _state_address(self, index: int) -> str | None:
         owner = shard_owner(self._node, ShardKind.SHARE_STATE, index)

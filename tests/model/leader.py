@@ -256,6 +256,7 @@ class Leader(Writing):
             record.goal = rules.released(record.count)
             asked.told.limited += record.goal != AVAILABLE
             self.mark(offset, asked, "delivery count exceeded", "delivery_limit")
+        asked.types = (0, 0, len(asked.offsets)) if asked.offsets else ()
         self.wait(asked, False)
 
     def wait(self, asked: Asked, needs_a_write: bool) -> None:

@@ -35,6 +35,7 @@ RUNTIME_WORDS = frozenset(
 MESSAGE_EDGES = frozenset({"service", "codec", "transport", "state_dump"})
 MESSAGE_PACKAGES = (
     "group_coordinator.leader_end_offsets",
+    "group_coordinator.member_removals",
     "kip932.rpc",
     "partition_leader.member_reports",
     "partition_leader.topic_rpc",

@@ -356,11 +356,16 @@ class _Object:
 
         self._acknowledge(member_id, batches, done)
 
-    def release(self, member_id: str, ranges: Sequence[AcquiredRange] | None = None) -> None:
+    def release(
+        self,
+        member_id: str,
+        ranges: Sequence[AcquiredRange] | None = None,
+        on_result: Callable[[OperationResult], None] | None = None,
+    ) -> None:
         """In the place of `SharePartitionHost.release`."""
         given = None if ranges is None else tuple((first, last) for first, last, _ in ranges)
         self._edge.tell(GivenBack, self._share, self._id, member_id, given)
-        self._release(member_id, ranges)
+        self._release(member_id, ranges, on_result)
 
 
 def _call(request: ShareRequest) -> str:

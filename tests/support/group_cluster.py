@@ -286,6 +286,7 @@ class GroupCluster:
                 leader_of=lambda _: self.leader,
                 enabled=lambda: self.enabled,
                 client_id_of=lambda _: CLIENT_ID,
+                leaders=lambda: {LEADER},
             ),
             {},
         )

@@ -74,6 +74,17 @@ class StartedProcess:
         assert line, f"process {self.pid} ended with status {self._process.wait(BOUND_S)}:\n{self.errors}"
         return line
 
+    def tell(self, line: str) -> None:
+        """Write a line to its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        self._process.stdin.flush()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it lives."""
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+
     def first_line(self) -> str:
         """Its first line, which says that it is ready; if it says none, it is ended before the error is raised."""
         try:

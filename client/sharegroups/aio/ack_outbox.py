@@ -24,6 +24,7 @@ from kip932.errors import (
     RetriableError,
     ShareSessionLimitReachedError,
     ShareSessionNotFoundError,
+    UnknownMemberIdError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     error_for,
@@ -33,8 +34,13 @@ from sharegroups.aio.cluster import Cluster
 from sharegroups.core.acknowledgements import AckBatch, has_renewal, merge
 from sharegroups.messages import Delivered
 
-#: The session is gone (CL-31).
-SESSION_GONE: Final = (ShareSessionNotFoundError, InvalidShareSessionEpochError, ShareSessionLimitReachedError)
+#: The session is gone (CL-31), or not to be had before this member has joined again (CL-38).
+SESSION_GONE: Final = (
+    ShareSessionNotFoundError,
+    InvalidShareSessionEpochError,
+    ShareSessionLimitReachedError,
+    UnknownMemberIdError,
+)
 #: The metadata are out of date (CL-34).
 OUTDATED: Final = (
     NotLeaderOrFollowerError,

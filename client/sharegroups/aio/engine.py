@@ -47,6 +47,7 @@ class ConsumerEngine:
             self._config["retry.backoff.max.ms"],
             random.random,
         )
+        self._member.epoch = lambda: self._membership.epoch
         self._machinery: ConsumerRuntime | None = None
         self._holding = Holding(self.ledger, self._member)
         self.keeper = Keeper(self.ledger, self._membership)

@@ -38,6 +38,13 @@ _LEAVE_WAIT_S: Final = 2.0
 #: After this long without a heartbeat a warning is logged, s: a third of the shortest session time-out.
 _UNHEARD_S: Final = 15.0
 
+#: CL-38.
+_REMOVED: Final = (
+    "group %r has put this consumer out (%s: %s). It joins again; the records that it held go to other consumers, and "
+    "its acknowledgements of them are refused. Usual cause: no heartbeat reached the group for its session timeout "
+    "(45 s by default), since the process stood still, or a call blocked the event loop that the consumer runs on."
+)
+
 _FATAL: Final[dict[TransportStatus, type[KafkaError]]] = {
     TransportStatus.UNAUTHENTICATED: ClusterAuthorizationFailedError,
     TransportStatus.PERMISSION_DENIED: GroupAuthorizationFailedError,
@@ -203,7 +210,11 @@ class Heartbeats:
             text = None if kind is UnsupportedVersionError else response.error_message or None
             error = kind(text)
             self.unserved = str(error) if isinstance(error, CoordinatorError) else ""
-            return self._membership.refused(heartbeat, error, self._now_ms())
+            fenced = self._membership.fenced
+            outcome = self._membership.refused(heartbeat, error, self._now_ms())
+            if self._membership.fenced != fenced:
+                log.warning(_REMOVED, self._group_id, error.name, error.message)
+            return outcome
         self.unserved = ""
         assignment = None
         if response.HasField("assignment"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,6 +25,7 @@ class Member:
     the next ShareFetch asks for at most, whatever the pace allows. `poll_cap`: the same, of the present poll; 0: fetch
     nothing. `is_slow`: the application needs a large part of a
     lock for what a poll returns, so nothing is fetched ahead (CL-84). `hold_ms`: how long it needed for the last poll.
+    `epoch`: its newest member epoch, 0 while it has none.
     """
 
     group_id: str
@@ -35,6 +37,7 @@ class Member:
     pace: Pace = field(init=False)
     is_slow: bool = field(init=False, default=False)
     hold_ms: int = field(init=False, default=0)
+    epoch: Callable[[], int] = field(init=False, default=int)
 
     def __post_init__(self) -> None:
         self.records_cap = int(self.config["max.poll.records"])
@@ -67,14 +70,19 @@ class Member:
 
     def fetch_request(self) -> ShareFetchRequest:
         """The request with the fields that all ShareFetch requests of this member have in common."""
-        return ShareFetchRequest(
+        request = ShareFetchRequest(
             group_id=self.group_id,
             member_id=self.member_id,
             max_wait_ms=self.config["fetch.max.wait.ms"],
             min_bytes=self.config["fetch.min.bytes"],
             max_bytes=self.config["fetch.max.bytes"],
-            max_records=self.max_records,
-            batch_size=self.max_records,
-            share_acquire_mode=self.acquire_mode,
             compression_types=self.compression_types,
         )
+        self.update(request)
+        return request
+
+    def update(self, request: ShareFetchRequest) -> None:
+        """Set those of these fields that change from one ShareFetch to the next."""
+        request.max_records = request.batch_size = self.max_records
+        request.share_acquire_mode = self.acquire_mode
+        request.member_epoch = self.epoch()  # CL-38

@@ -179,8 +179,7 @@ class ShareSession:
         outbox.drop_dead(self._session.generation)
         self._sent = outbox.take(renewals=False)
         step = self._step = self._session.fetch_step(self.wanted)
-        template.max_records = template.batch_size = self._member.max_records
-        template.share_acquire_mode = self._member.acquire_mode
+        self._member.update(template)
         template.max_wait_ms = self._wait_ms if self.wait_ms is None else min(self.wait_ms, self._wait_ms)
         return share_messages.fetch_request(template, number, step, self._sent, self.wanted)
 

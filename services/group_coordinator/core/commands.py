@@ -313,12 +313,14 @@ class CheckSummaries(NamedTuple):
 
 class MemberExpired(NamedTuple):
     """Effect: a member was removed because it did not heartbeat; tell it. `leader`: which one had lost its connection;
-    None: its session time-out had passed. `waited_ms`: for how long its heartbeat was awaited."""
+    None: its session time-out had passed. `waited_ms`: for how long its heartbeat was awaited. `group_epoch`: that
+    which the removal made."""
 
     group_id: str
     member: Member
     leader: str | None
     waited_ms: int
+    group_epoch: int
 
 
 Effect = InitializeState | DeleteState | CheckSummaries | SweepSoon | MemberExpired

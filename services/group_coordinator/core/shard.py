@@ -233,8 +233,9 @@ class GroupShard:
         if not self._sessions.expired(key, now_ms):
             return _NOTHING
         why = self._lost.expelled(key, now_ms) or Expelled(None, context.configs.session_timeout_ms)
-        told = c.MemberExpired(command.group_id, group.members[command.member_id], *why)
-        return Decision(removal(group, command.member_id, records.REASON_EXPIRED, context).records, None, [told])
+        draft = removal(group, command.member_id, records.REASON_EXPIRED, context)
+        told = c.MemberExpired(command.group_id, group.members[command.member_id], *why, draft.group.epoch)
+        return Decision(draft.records, None, [told])
 
     def _initialization_finished(
         self, command: c.InitializationFinished, now_ms: int, wall_ms: int

@@ -71,6 +71,7 @@ def fetch_request(
         readable=readable_kinds(tuple(message.compression_types[:KINDS_MAX])),
         forgotten=tuple(forgotten),
         refused=refused,
+        member_epoch=message.member_epoch if message.member_epoch > 0 else None,
     )
 
 

@@ -28,7 +28,7 @@ from partition_leader.share.dead_letter_port import Spans
 from partition_leader.share.delay_clock import on_the_leader, on_the_wall
 from partition_leader.share.leader_parts import LeaderParts, LedPartition
 from partition_leader.share.offset_reset import reset_offset
-from partition_leader.share.operation_result import OperationResult
+from partition_leader.share.operation_result import OnResult, OperationResult
 from shard_runtime.record_log.protocol import LogError
 from share_persister.values import PersisterError, StoredState
 
@@ -93,7 +93,7 @@ class SharePartitionHost:
         self._inbox: deque[ev.Event] = deque()
         self._running = False
         self._next_op = 0
-        self._replies: dict[int, Callable[[OperationResult], None]] = {}
+        self._replies: dict[int, OnResult] = {}
         self._locking: int | None = None
         self._read_log: fx.ReadLog | None = None
         self._acquired: fx.Acquired | None = None
@@ -163,18 +163,20 @@ class SharePartitionHost:
         self._acquired = None
         return acquired.ranges if acquired is not None else ()
 
-    def acknowledge(
-        self, member_id: str, batches: tuple[ev.AckBatch, ...], on_result: Callable[[OperationResult], None]
-    ) -> None:
+    def acknowledge(self, member_id: str, batches: tuple[ev.AckBatch, ...], on_result: OnResult) -> None:
         """Apply the acknowledgements of one request. `on_result` is called once, perhaps before this returns."""
         op = self._operation(on_result)
         self.feed(ev.Acknowledge(op, member_id, batches, self.group.settings))
 
-    def release(self, member_id: str, ranges: Sequence[fx.AcquiredRange] | None = None) -> None:
+    def release(
+        self,
+        member_id: str,
+        ranges: Sequence[fx.AcquiredRange] | None = None,
+        on_result: OnResult | None = None,
+    ) -> None:
         """Give back what the member holds, because its session ended (PL-520); or only `ranges`, because what it just
-        acquired cannot be delivered (PL-505)."""
-        op = self._operation(_ignore)
-        self.feed(ev.Release(op, member_id, self.group.settings, ranges))
+        acquired cannot be delivered (PL-505). `on_result` is called once, with what was given back."""
+        self.feed(ev.Release(self._operation(on_result or _ignore), member_id, self.group.settings, ranges))
 
     def drop(self, error: KafkaError) -> None:
         """Leadership is lost: stop at once, without any write (PL-632)."""
@@ -375,7 +377,7 @@ class SharePartitionHost:
     def _tick(self, _: int) -> None:
         self.feed(ev.Tick(self.group.settings))
 
-    def _operation(self, on_result: Callable[[OperationResult], None]) -> int:
+    def _operation(self, on_result: OnResult) -> int:
         self._next_op += 1
         self._replies[self._next_op] = on_result
         return self._next_op

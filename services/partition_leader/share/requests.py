@@ -40,6 +40,7 @@ from partition_leader.share.core.session import (
     SessionStep,
 )
 from partition_leader.share.core.validate import FetchLimits, check_acknowledgements, check_identity, check_limits
+from partition_leader.share.delayed_refusal import DelayedRefusal
 from partition_leader.share.delivery_counts import DeliveryCounts
 from partition_leader.share.fetch import FetchedPartition, FetchParameters, ShareFetchOperation
 from partition_leader.share.member_watch import UNWATCHED, MemberWatch
@@ -84,14 +85,6 @@ class _Run:
         return found
 
 
-@dataclass(slots=True, eq=False)
-class _Delayed:
-    """A refusal that is answered when its timer fires (PL-506)."""
-
-    answer: Callable[[], None]
-    timer: asyncio.TimerHandle = field(init=False)
-
-
 class ShareRequests:
     """All share sessions of this leader, and the requests that are not answered yet."""
 
@@ -122,7 +115,7 @@ class ShareRequests:
         self._connection_ids = 0
         self._runs: dict[_Run, None] = {}
         self._by_session: dict[SessionKey, dict[_Run, None]] = {}
-        self._delayed: dict[_Delayed, None] = {}
+        self._delayed: dict[DelayedRefusal, None] = {}
         self._gathering: set[asyncio.Task[None]] = set()
         self._draining = False
 
@@ -161,7 +154,7 @@ class ShareRequests:
     def abandon(self, handle: object) -> None:
         """The caller is gone: forget the request, and never call its `on_answer`. What it acquired stays acquired
         (PL-215)."""
-        if isinstance(handle, _Delayed):
+        if isinstance(handle, DelayedRefusal):
             handle.timer.cancel()
             self._delayed.pop(handle, None)
         elif isinstance(handle, _Run) and handle in self._runs:
@@ -172,7 +165,7 @@ class ShareRequests:
 
     def hurry(self, handle: object) -> None:
         """The caller sends no more requests, but reads the answers: answer a parked fetch now, empty."""
-        if isinstance(handle, _Delayed):
+        if isinstance(handle, DelayedRefusal):
             self._refuse(handle)
         elif isinstance(handle, _Run) and handle.fetch is not None:
             handle.fetch.conclude()
@@ -189,6 +182,10 @@ class ShareRequests:
             self._release(closed)
         if ended and not self._draining:
             self._members.lost([closed.key for closed in ended])
+
+    def end(self, closed: ClosedSession) -> None:
+        """A session was ended from elsewhere than by its client or its stream (PL-528)."""
+        self._release(closed)
 
     def expire_idle(self, idle_ms: Callable[[str], int], default_idle_ms: int) -> None:
         """End sessions without a stream whose last request was too long ago (PL-524). `idle_ms`: by group id."""
@@ -207,18 +204,18 @@ class ShareRequests:
 
     # --- steps
 
-    def _refuse_later(self, request: ShareRequest, on_answer: OnAnswer, answer: ShareAnswer) -> _Delayed | None:
+    def _refuse_later(self, request: ShareRequest, on_answer: OnAnswer, answer: ShareAnswer) -> DelayedRefusal | None:
         """Answer after max_wait_ms, so that the client does not retry at once (PL-506)."""
         wait_s = min(request.limits.max_wait_ms if request.limits else 0, MAX_WAIT_MS) / 1000
         if self._draining or not wait_s:
             on_answer(answer)
             return None
-        delayed = _Delayed(partial(on_answer, answer))
+        delayed = DelayedRefusal(partial(on_answer, answer))
         delayed.timer = asyncio.get_running_loop().call_later(wait_s, self._refuse, delayed)
         self._delayed[delayed] = None
         return delayed
 
-    def _refuse(self, delayed: _Delayed) -> None:
+    def _refuse(self, delayed: DelayedRefusal) -> None:
         if delayed in self._delayed:
             del self._delayed[delayed]
             delayed.timer.cancel()
@@ -240,6 +237,7 @@ class ShareRequests:
             topics=request.topics,
             forgotten=request.forgotten,
             has_acknowledgements=any(request.acknowledgements.values()),
+            member_epoch=request.member_epoch,
         )
         now_ms = self._clock.now_ms()
         if request.limits is None:

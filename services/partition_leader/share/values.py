@@ -24,7 +24,8 @@ class ShareRequest(NamedTuple):
     """A ShareFetch, or with `limits` None a ShareAcknowledge.
 
     `room_bytes`: what the whole answer may have (CM-62). `share`: its connection's part of the bytes in flight (CM-92).
-    `readable`: how batches may be compressed that the member gets (PL-257). `refused`: what makes it a request that no
+    `readable`: how batches may be compressed that the member gets (PL-257). `member_epoch`: the member's newest; None:
+    its client does not name it (PL-528). `refused`: what makes it a request that no
     session can take (PL-510).
     """
 
@@ -44,6 +45,7 @@ class ShareRequest(NamedTuple):
     share: Share = UNBOUNDED
     readable: frozenset[int] = BY_ALL
     refused: InvalidRequestError | None = None
+    member_epoch: int | None = None
 
 
 @dataclass(slots=True)

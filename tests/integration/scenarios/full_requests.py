@@ -17,7 +17,8 @@ from tests.support.node import unique
 
 STATE_RPCS: Final = {name for name in METHODS if "ShareGroupState" in name}
 #: All that is asked where only nodes call.
-_INTERNAL: Final = STATE_RPCS | {"StateStream", "ReadTopicStartOffsets", "ReportMemberConnections"}
+_OTHERS: Final = {"StateStream", "ReadTopicStartOffsets", "ReportMemberConnections", "EndMemberSessions"}
+_INTERNAL: Final = STATE_RPCS | _OTHERS
 
 
 class World:
@@ -382,6 +383,14 @@ async def _read_topic_start_offsets(world: World) -> Any:
 async def _report_member_connections(world: World) -> Any:
     request = _new("ReportMemberConnections", leader="127.0.0.1:7")
     request.members.add(group_id=world.group, member_id="m", returned=True, ago_ms=9)
+    return request
+
+
+@full
+async def _end_member_sessions(world: World) -> Any:
+    world.session = await _session(world)
+    request = _new("EndMemberSessions")
+    request.members.add(group_id=world.group, member_id=world.session.member, group_epoch=1 << 30)
     return request
 
 

@@ -319,6 +319,12 @@ async def _the_start_stays(world: World, answer: Any) -> None:
     assert (await world.state_call("ReadShareGroupStateSummary")).start_offset == 2
 
 
+@means(*[field for field in ROWS if field.startswith("EndMemberSessions.")])
+async def _the_session_goes_on(world: World, answer: Any) -> None:
+    assert world.session is not None
+    assert (await world.session.fetch({1: [(1, 2, [1])]}, wait_ms=0)).error_code == 0
+
+
 @means("StateStream.read")
 async def _the_answer_holds_none(world: World, answer: Any) -> None:
     assert answer.WhichOneof("response") is None

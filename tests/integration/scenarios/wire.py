@@ -29,6 +29,7 @@ from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, 
 from kip932.compression.kinds import Compression, frames_of
 from kip932.ids import KEY_TYPE_GROUP, KEY_TYPE_SHARE, OFFSET_LATEST, RESOURCE_GROUP, SharePartitionKey
 from kip932.internal.v1 import member_connections_service_pb2 as connections_pb
+from kip932.internal.v1 import member_sessions_service_pb2 as sessions_pb
 from kip932.internal.v1 import read_share_group_state_pb2 as read_pb
 from kip932.internal.v1 import read_share_group_state_summary_pb2 as summary_pb
 from kip932.internal.v1 import share_coordinator_service_pb2 as state_pb
@@ -46,6 +47,7 @@ METHODS: dict[str, Method[Any, Any]] = {
         leader_pb.DESCRIPTOR.services_by_name["PartitionLeaderService"],
         state_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"],
         connections_pb.DESCRIPTOR.services_by_name["MemberConnectionsService"],
+        sessions_pb.DESCRIPTOR.services_by_name["MemberSessionsService"],
     )
     for name, method in service_methods(service).items()
 }

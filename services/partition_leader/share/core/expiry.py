@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from kip932.ids import STATE_ACQUIRED, STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
+from kip932.ids import ACK_RELEASE, STATE_ACQUIRED, STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
 from partition_leader.share.core.archived import DELIVERY_LIMIT
 from partition_leader.share.core.backoff import Retries
 from partition_leader.share.core.batch import NOBODY, InFlightBatch
@@ -129,6 +129,8 @@ def release(window: Window, event: Release) -> Operation:
                 if state == STATE_ARCHIVING:
                     operation.dead_letters.append(((first, last), DLQ_DELIVERY_COUNT_EXCEEDED))
     operation.counters = Counters(n_release=released, n_limit=limited)
+    if released:
+        operation.acknowledged = [0] * ACK_RELEASE + [released]
     return operation
 
 

@@ -35,8 +35,8 @@ class Operation:
     """`limit` and `dlq_enabled` are those of the moment it started (PL-307). `dead_letters` holds the spans that go to
     the dead-letter queue, `archived` the ranges that are archived without one, each with its cause; `delays` ascending
     spans that wait, each with its end (ms), None when there are none (PL-939). `acknowledged`: how many records it
-    acknowledges with each type, in the order of the types' values; empty for a session's release. `member_id`: who
-    acknowledges; nobody releases when a session ends (PL-418)."""
+    acknowledges with each type, in the order of the types' values; at the end of a session what it releases.
+    `member_id`: who acknowledges; nobody releases when a session ends (PL-418)."""
 
     op_id: int
     cause: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from kip932.errors import (
@@ -16,8 +17,10 @@ from kip932.errors import (
     InvalidShareSessionEpochError,
     ShareSessionLimitReachedError,
     ShareSessionNotFoundError,
+    UnknownMemberIdError,
 )
 from kip932.ids import SESSION_PARTITIONS_MAX, TopicIdPartition
+from partition_leader.share.core.removed_members import RemovedMembers
 
 OPENING_EPOCH: Final = 0
 CLOSING_EPOCH: Final = -1
@@ -35,7 +38,8 @@ class SessionRequest(NamedTuple):
     """The session part of a ShareFetch or ShareAcknowledge.
 
     `session_id` None: the client does not know the field. `connection_id` names the stream that the request came over;
-    None: it came as a single call (PL-524).
+    None: it came as a single call (PL-524). `member_epoch`: the member's newest; None: the client does not know the
+    field (PL-528).
     """
 
     key: SessionKey
@@ -45,6 +49,7 @@ class SessionRequest(NamedTuple):
     topics: tuple[TopicIdPartition, ...] = ()
     forgotten: tuple[TopicIdPartition, ...] = ()
     has_acknowledgements: bool = False
+    member_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,15 @@ class SessionStep(NamedTuple):
         return self.epoch == CLOSING_EPOCH
 
 
+class Removed(StrEnum):
+    """What a removal did to the member's session here (PL-528)."""
+
+    ENDED = "ended"
+    NO_SESSION = "no_session"
+    NO_EPOCH = "no_epoch"  # its client names no member epoch, so nobody knows which life it is of
+    LATER_LIFE = "later_life"  # the member has joined again since
+
+
 class Outcome(NamedTuple):
     """What the answer of a request has for one partition."""
 
@@ -94,6 +108,7 @@ class _Session:
     session_id: int
     connection_id: int | None
     last_request_ms: int
+    member_epoch: int | None = None  # the newest that it came with
     epoch: int = 1
     requests_running: int = 0
     fruitless: int = 0  # fetches in a row that brought no records, the present one included
@@ -116,6 +131,7 @@ class SessionCache:
         self._sessions: dict[SessionKey, _Session] = {}
         self._group_sizes: dict[str, int] = {}
         self._by_connection: dict[int, set[SessionKey]] = {}
+        self._removed_members = RemovedMembers()
         self.evictions = 0  # sessions ended by connection loss
 
     def __len__(self) -> int:
@@ -137,13 +153,16 @@ class SessionCache:
     def fetch(self, request: SessionRequest, new_session_id: int, now_ms: int) -> SessionStep:
         """The session step of a ShareFetch (PL-502, PL-507). The epoch is consumed when this returns (PL-504).
 
-        Raises InvalidRequestError, ShareSessionNotFoundError and InvalidShareSessionEpochError. It also raises
-        ShareSessionLimitReachedError, which must be answered only after max_wait_ms (PL-506).
+        Raises InvalidRequestError, ShareSessionNotFoundError, InvalidShareSessionEpochError, and UnknownMemberIdError
+        of a member that was removed and has not joined again (PL-529). It also raises ShareSessionLimitReachedError,
+        which must be answered only after max_wait_ms (PL-506).
         """
         if request.epoch == OPENING_EPOCH:
             return self._open(request, new_session_id, now_ms)
         self._check_partitions(request)
         session = self._continued(request, now_ms)
+        if request.member_epoch is not None and request.member_epoch > (session.member_epoch or 0):
+            session.member_epoch = request.member_epoch
         if request.epoch == CLOSING_EPOCH:
             return SessionStep(request.key, CLOSING_EPOCH, session.session_id, (), self._remove(request.key))
         for partition in request.topics:
@@ -178,6 +197,11 @@ class SessionCache:
                 f"acknowledgements in the opening ShareFetch (epoch 0) of member {key.member_id}: send them with the "
                 "session that acquired the records, or let their locks run out"
             )
+        if self._removed_members.is_over(key, request.member_epoch, now_ms):
+            raise UnknownMemberIdError(
+                f"group {key.group_id!r} has removed its member {key.member_id}; join again, with a heartbeat of epoch "
+                "0, before fetching"
+            )
         if key not in self._sessions and len(self._sessions) >= self._sessions_max:
             raise ShareSessionLimitReachedError(
                 f"this leader holds {len(self._sessions)} share sessions, as many as group.share.max.share.sessions "
@@ -186,6 +210,7 @@ class SessionCache:
         # Replaced, not ended: the group keeps a session, so its share-partitions stay (12.6).
         closed = self._remove(key, replaced=True) if key in self._sessions else None
         session = _Session(new_session_id, request.connection_id, now_ms, requests_running=1, fruitless=1)
+        session.member_epoch = request.member_epoch
         session.partitions = dict.fromkeys(request.topics, True)
         self._sessions[key] = session
         self._group_sizes[key.group_id] = self._group_sizes.get(key.group_id, 0) + 1
@@ -288,6 +313,19 @@ class SessionCache:
         closed = tuple(self._remove(key) for key in sorted(self._by_connection.get(connection_id, ())))
         self.evictions += len(closed)
         return closed
+
+    def member_removed(self, key: SessionKey, group_epoch: int, now_ms: int) -> tuple[Removed, ClosedSession | None]:
+        """The coordinator has removed the member, which gave the group this epoch: end the session of the life that is
+        over (PL-528), and refuse to open another one of that life for a while (PL-529)."""
+        self._removed_members.note(key, group_epoch, now_ms)
+        session = self._sessions.get(key)
+        if session is None:
+            return Removed.NO_SESSION, None
+        if session.member_epoch is None:
+            return Removed.NO_EPOCH, None
+        if session.member_epoch >= group_epoch:
+            return Removed.LATER_LIFE, None
+        return Removed.ENDED, self._remove(key)
 
     def expire_idle(self, now_ms: int, idle_ms: Mapping[str, int], default_idle_ms: int) -> tuple[ClosedSession, ...]:
         """End sessions without a stream that have no request under way, and had none for their group's idle time

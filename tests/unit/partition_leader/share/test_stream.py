@@ -41,7 +41,14 @@ class Stream:
         self.answers[message.correlation_id] = message
 
     def fetch(
-        self, number: int, epoch: int, *, session_id: int | None = None, max_wait_ms: int = 500, group: str = GROUP
+        self,
+        number: int,
+        epoch: int,
+        *,
+        session_id: int | None = None,
+        max_wait_ms: int = 500,
+        group: str = GROUP,
+        member_epoch: int = 0,
     ) -> None:
         request = share_fetch_pb2.ShareFetchRequest(
             group_id=group,
@@ -51,6 +58,7 @@ class Stream:
             min_bytes=1,
             max_bytes=1 << 20,
             max_records=500,
+            member_epoch=member_epoch,
         )
         if session_id is not None:
             request.session_id = session_id

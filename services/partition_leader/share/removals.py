@@ -1,0 +1,102 @@
+"""Ends the share sessions of members that their group coordinators have removed, and tells it (PL-528).
+
+A process that stands still, or whose event loop is blocked, keeps its connections open: without this its records stay
+locked until their time is over, and its parked fetch goes on acquiring for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from kip932.errors import KafkaError
+from partition_leader.share.core.session import Removed, SessionKey
+from partition_leader.share.operation_result import OperationResult
+from partition_leader.share.partition_host import SharePartitionHost
+from partition_leader.share.partitions import SharePartitions
+from partition_leader.share.requests import ShareRequests
+from shard_runtime.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+#: When a release that has share-partitions left to come to is told all the same, s.
+TELL_S: Final = 1.0
+
+
+class MemberRemovals:
+    """What removals do on this leader. `counted` is told the outcome of each."""
+
+    def __init__(
+        self, requests: ShareRequests, partitions: SharePartitions, clock: Clock, counted: Callable[[str], None]
+    ) -> None:
+        self._requests = requests
+        self._partitions = partitions
+        self._clock = clock
+        self._counted = counted
+
+    def removed(self, key: SessionKey, group_epoch: int) -> Removed:
+        """The coordinator has removed the member, which gave the group this epoch: if its session here is of the life
+        that is over, end it, answer its parked fetch, and release what it holds in the group at once."""
+        outcome, closed = self._requests.sessions.member_removed(key, group_epoch, self._clock.now_ms())
+        self._counted(outcome)
+        if closed is not None:
+            released = _Released(key)
+            # Of all share-partitions of the group: also of those that the member does not fetch from any more (PL-508).
+            self._partitions.later(self._partitions.of_group(key.group_id), released.release)
+            released.asked()
+            self._requests.end(closed)
+        return outcome
+
+
+class _Released:
+    """Counts what a removed member's share-partitions give back, and tells it once."""
+
+    def __init__(self, key: SessionKey) -> None:
+        self._key = key
+        self._open = 0
+        self._partitions = 0
+        self._records = 0
+        self._first_error: KafkaError | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def release(self, host: SharePartitionHost) -> None:
+        """Let one share-partition give back what the member holds."""
+        self._open += 1
+        host.release(self._key.member_id, on_result=self._done)
+
+    def asked(self) -> None:
+        """All have been asked, or are about to be: tell when they have answered, or in a while."""
+        self._timer = asyncio.get_running_loop().call_later(TELL_S, self._tell)
+        self._look()
+
+    def _done(self, result: OperationResult) -> None:
+        self._open -= 1
+        records = sum(result.acknowledged)
+        if result.error is not None:
+            self._first_error = self._first_error or result.error
+        elif records:
+            self._partitions += 1
+            self._records += records
+        self._look()
+
+    def _look(self) -> None:
+        if not self._open and self._timer is not None:
+            self._timer.cancel()
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._timer is None:
+            return
+        self._timer = None
+        failed = {} if self._first_error is None else {"first_failure": str(self._first_error)}
+        log.info(
+            "a removed member's share session ended: the records that it held go to others",
+            group=self._key.group_id,
+            member=self._key.member_id,
+            records=self._records,
+            share_partitions=self._partitions,
+            **failed,
+        )

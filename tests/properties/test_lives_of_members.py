@@ -1,0 +1,102 @@
+"""The law on which GC-39a rests: the group epoch of a removal tells the lives of a member apart, whatever happens."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from group_coordinator.core import commands as c
+from group_coordinator.core.views import GroupConfigs
+from tests.support.group_driver import KAFKA, Driver
+
+MEMBERS = ("A", "B", "C")
+STEP = st.one_of(
+    st.tuples(st.just("beat"), st.sampled_from(MEMBERS)),
+    st.tuples(st.just("leave"), st.sampled_from(MEMBERS)),
+    st.tuples(st.just("advance"), st.sampled_from((1, 400, 1_000, 5_000, 20_000, 45_001))),
+    st.tuples(st.sampled_from(("grow", "reload", "initialize")), st.none()),
+)
+
+
+class Group:
+    """A group, and what its members were told: the epochs with which they may hold a session, by life."""
+
+    def __init__(self, interval_ms: int, fast: bool) -> None:
+        self.driver = Driver(
+            settings=replace(KAFKA, fast_first_assignment=fast),
+            configs=GroupConfigs(assignment_interval_ms=interval_ms, session_timeout_ms=45_000),
+        )
+        self.partitions = 1
+        self.driver.create("t", 1)
+        self.epochs: dict[str, int] = {}
+        #: The member epochs of the present life while it had partitions, and of the life before.
+        self.lives: dict[str, list[set[int]]] = defaultdict(lambda: [set()])
+        self.assigned: set[str] = set()
+        self.removals: dict[str, int] = {}
+
+    def beat(self, member: str) -> None:
+        present = self.driver.shard.groups.get("g")
+        known = present is not None and member in present.members
+        epoch = self.epochs.get(member, 0) if known else 0
+        if not known:
+            self.assigned.discard(member)  # it joins: it has dropped what it had (CL-6)
+        reply = self.driver.beat(member, epoch, None if epoch else ["t"])
+        self.epochs[member] = reply.member_epoch
+        if reply.assignment is not None:
+            (self.assigned.add if any(reply.assignment.values()) else self.assigned.discard)(member)
+        if member in self.assigned:
+            self.lives[member][-1].add(reply.member_epoch)
+        self.look(member)
+
+    def look(self, member: str) -> None:
+        """Told again at any time, the last removal leaves the present life alone, and ends the ones before."""
+        removed = self.removals.get(member)
+        if removed is not None:
+            assert all(epoch >= removed for epoch in self.lives[member][-1]), (member, removed, self.lives[member])
+
+    def told(self) -> None:
+        for effect in self.driver.take_effects():
+            if isinstance(effect, c.MemberExpired):
+                member = effect.member.member_id
+                assert all(epoch < effect.group_epoch for life in self.lives[member] for epoch in life)
+                assert effect.group_epoch > self.removals.get(member, 0)
+                self.removals[member] = effect.group_epoch
+                self.lives[member].append(set())
+            else:
+                self.driver.effects.append(effect)
+
+    def step(self, what: str, how: object) -> None:
+        driver = self.driver
+        if what == "beat":
+            self.beat(str(how))
+        elif what == "leave":
+            group = driver.shard.groups.get("g")
+            if group is not None and how in group.members:
+                driver.beat(str(how), -1)
+                self.lives[str(how)].append(set())
+        elif what == "advance":
+            assert isinstance(how, int)
+            driver.advance(how)
+        elif what == "grow":
+            self.partitions += 1
+            driver.create("t", self.partitions)
+        elif what == "reload":
+            driver.reload()
+        elif what == "initialize":
+            driver.initialize()
+
+
+@pytest.mark.rule("GC-39a")
+@settings(max_examples=300, deadline=None)
+@given(st.lists(STEP, max_size=60), st.sampled_from((0, 1_000)), st.booleans())
+def test_no_session_of_a_life_that_ended_reaches_the_epoch_of_its_removal_and_every_later_one_does(
+    steps: list[tuple[str, object]], interval_ms: int, fast: bool
+) -> None:
+    group = Group(interval_ms, fast)
+    for what, how in [("beat", "A"), ("initialize", None), ("beat", "A"), *steps]:
+        group.step(what, how)
+        group.told()
