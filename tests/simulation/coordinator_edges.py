@@ -27,6 +27,7 @@ from tests.simulation.checkers.membership import ABANDONED
 from tests.simulation.coordinator_events import GroupDecided, TargetComputed
 from tests.simulation.edge import Edge
 from tests.simulation.history import HeartbeatAnswered, StateAnswered
+from tests.simulation.member_edges import tell_decided, watch_clocks
 
 
 class Groups:
@@ -65,12 +66,14 @@ class Groups:
         """In the place of a host's maker of shards: every shard is watched from its making on."""
         shard = make()
         vars(shard).update(decide=partial(self._decided, shard, shard.decide))
+        watch_clocks(self._edge, shard)
         return shard
 
     def _decided(self, shard: Any, decide: Callable[..., Any], *asked: Any) -> Any:
         """In the place of `GroupShard.decide`: a target assignment is told when it is computed, and a group when it
         comes or goes."""
         decision = decide(*asked)
+        tell_decided(self._edge, asked[0], decision)
         for effect in decision.effects:
             if isinstance(effect, InitializeOrder | DeleteOrder) and effect.call_id:
                 self._edge.changes(deletion=isinstance(effect, DeleteOrder))

@@ -39,6 +39,7 @@ from tests.simulation.leader_events import (
     ObjectMade,
     StartResolved,
 )
+from tests.simulation.member_edges import Removals
 
 if TYPE_CHECKING:
     from partition_leader.share.core import events as ev
@@ -379,5 +380,6 @@ def _batches(batches: Sequence[AckBatch]) -> tuple[AckBatchSeen, ...]:
 _WATCHERS: Final[dict[str, Callable[[Edge, Any], object]]] = {
     "PartitionLeaderService": _Leader,
     "GroupCoordinatorService": Groups,
+    "MemberSessionsService": Removals,
     "ShareCoordinatorService": States,
 }

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from tests.simulation.faults import Fault
 from tests.simulation.faults.catalogue import KINDS, amid, draw
-from tests.simulation.shape import CHANGES
+from tests.simulation.faults.clients import frozen
+from tests.simulation.shape import CHANGES, FROZEN
 from tests.simulation.world import ProcessShape, Shape
 
 #: How many faults strike, and how often it is so many.
@@ -24,6 +25,8 @@ _WORK_MS: Final = (6_500, 11_000)
 _FIRST_MS: Final = 500
 #: How often all faults of a run strike close together.
 _CLOSE: Final = 0.3
+#: How often other faults strike where clients stand still: what is to happen soon is judged where none does.
+_BESIDE_OTHERS: Final = 0.3
 #: What a history holds at least.
 OPERATIONS_MIN: Final = 200
 
@@ -63,6 +66,10 @@ class Plan:
         if CHANGES in shape.pressures:
             changes = Random(f"{seed}/{CHANGES}")
             steps += [Step(changes.randrange(first_ms, last_ms), each) for each in amid(changes, shape)]
+        if FROZEN in shape.pressures:
+            standing = Random(f"{seed}/{FROZEN}")
+            steps = steps if standing.random() < _BESIDE_OTHERS else []
+            steps += [Step(standing.randrange(_FIRST_MS, work_ms - 4_000), each) for each in frozen(standing)]
         ordered = tuple(sorted(steps, key=lambda step: step.at_ms))
         return cls(shape, work_ms, ordered, operations_min=OPERATIONS_MIN, drawn=True)
 

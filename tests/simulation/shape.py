@@ -54,6 +54,7 @@ PRESSURES: Final = MappingProxyType(
         "consumed": 0.2,  # topics keep only what some group still needs
         "delays": 0.3,  # releases with delays, and back-offs that come, change and go
         "transactions": 0.25,  # beside others transactional producers, and an operator perhaps; groups read committed
+        "frozen": 0.15,  # clients stand still for longer than their session, which is short
     }
 )
 #: How far the wall clock of a process is from that of clients, at most, before any fault.
@@ -66,8 +67,11 @@ CONSUMED: Final = "consumed"
 DELAYS: Final = "delays"
 #: The greatest delays that groups allow: whatever a clock says, a record waits no longer.
 DELAYS_MAX_MS: Final = ("1500", "4000", "8000")
+FROZEN: Final = "frozen"
+#: The session time-out of groups in such a run, ms: shorter than it takes to miss a client that stands still.
+FROZEN_SESSION_MS: Final = 2_500
 #: Drawn behind all others, in this order: they came later, and what was drawn before is drawn as before.
-_LATER: Final = (CHANGES, LETTERS, TRANSACTIONS, CONSUMED, DELAYS)
+_LATER: Final = (CHANGES, LETTERS, TRANSACTIONS, CONSUMED, DELAYS, FROZEN)
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,8 @@ class Shape:
         if rng.random() < 0.1:
             flags[SIZE_FLAG] = rng.choice(("1", "2", "3"))
         pressures += tuple(word for word in _LATER if rng.random() < PRESSURES[word])
+        if FROZEN in pressures:
+            flags["group.share.session.timeout.ms"] = str(FROZEN_SESSION_MS)
         return cls(processes, replicas, flags, keepalive_ms, pressures)
 
 

@@ -24,6 +24,7 @@ from tests.simulation.checkers.membership import Assignments, Expiry, GroupEpoch
 from tests.simulation.checkers.objects import Objects
 from tests.simulation.checkers.ownership import Ownership
 from tests.simulation.checkers.passing import NothingSkipped
+from tests.simulation.checkers.removed_members import LostGo, RemovedEnd
 from tests.simulation.checkers.replay import LogEqualsState, LogsOutlive
 from tests.simulation.checkers.response import ResponseShape
 from tests.simulation.checkers.sessions import Sessions
@@ -79,6 +80,8 @@ ALL: tuple[Checker, ...] = (
     Assignments(),
     HeartbeatTargets(),
     Expiry(),
+    LostGo(),
+    RemovedEnd(),
     Lag(),
     FetchesEnd(),
     ClientsRecover(),

@@ -11,13 +11,15 @@ from kip932.ids import EPOCH_LEAVE
 from tests.simulation.checkers import Violation
 from tests.simulation.checkers.reading import begun_ms, numbered
 from tests.simulation.final import Final as FinalState
-from tests.simulation.history import Administered, GroupSeen, HeartbeatAnswered, History, SessionEnded
+from tests.simulation.history import Administered, Configured, GroupSeen, HeartbeatAnswered, History, SessionEnded
 
 #: The code of a heartbeat whose caller had gone before it was answered: it may have been taken.
 ABANDONED: Final = -2
 #: How much later than its session a member may be seen: samples and timers have their own pace.
 _LATE_MS: Final = 1_500
 _SESSION: Final = "share.session.timeout.ms"
+#: What a group has that sets none; it may have been in force before the group was first seen.
+_DEFAULT: Final = "group.share.session.timeout.ms"
 _INTERVAL: Final = "share.heartbeat.interval.ms"
 #: The heartbeat interval of groups that set none (`shape`), and what a member that a leader lost has beside it (GC-36).
 _INTERVAL_MS: Final = 1_000
@@ -186,6 +188,7 @@ class Expiry:
         served_ms = begun_ms(history, "drain")
         groups: dict[str, _Expiring] = defaultdict(_Expiring)
         asked, intervals = _asked_for(history, _SESSION), _asked_for(history, _INTERVAL)
+        begun = [int(value) for each in history.of(Configured) for name, value in each.flags if name == _DEFAULT]
         for event in history.of(HeartbeatAnswered, GroupSeen, SessionEnded):
             group = groups[event.group_id]
             if isinstance(event, SessionEnded):
@@ -195,7 +198,7 @@ class Expiry:
                 self._beat(group, event, served_ms)
                 continue
             timeouts = [event.session_timeout_ms, *asked[event.group_id]]
-            group.shortest_ms = min(group.shortest_ms, *timeouts)
+            group.shortest_ms = min(group.shortest_ms, *timeouts, *begun)
             group.longest_ms = max(group.longest_ms, *timeouts)
             yield from self._too_early(group, event, min([_INTERVAL_MS, *intervals[event.group_id]]))
             yield from self._too_late(group, event)

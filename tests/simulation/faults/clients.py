@@ -55,3 +55,12 @@ class PauseClient:
 
     def __str__(self) -> str:
         return f"{self.client} stands still for {self.ms} ms"
+
+
+#: From shorter than a short session (`shape.FROZEN_SESSION_MS`) to longer than any client is missed.
+_FROZEN_MS: Final = (2_000, 9_000)
+
+
+def frozen(rng: Random) -> list[PauseClient]:
+    """Clients that stand still for about as long as their session, or longer, in a run that has such."""
+    return [PauseClient(some_client(rng), rng.randint(*_FROZEN_MS)) for _ in range(rng.randint(3, 6))]

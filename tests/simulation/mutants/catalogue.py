@@ -11,6 +11,7 @@ from tests.simulation.mutants.letters import LETTERS
 from tests.simulation.mutants.lost_members import LOST_MEMBERS
 from tests.simulation.mutants.mutant import Mutant
 from tests.simulation.mutants.parts import PARTS
+from tests.simulation.mutants.removed_members import REMOVED_MEMBERS
 from tests.simulation.mutants.schedules import SCHEDULES
 from tests.simulation.mutants.share_partition import SHARE_PARTITION
 from tests.simulation.mutants.transactions import TRANSACTIONS
@@ -18,5 +19,5 @@ from tests.simulation.mutants.wiring import WIRING
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *SCHEDULES, *CHANGES, *LETTERS, *TRANSACTIONS, *CONSUMPTION, *WIRING, *PARTS, *SHARE_PARTITION, *LOST_MEMBERS,
-    *DELAYS,
+    *DELAYS, *REMOVED_MEMBERS,
 )  # fmt: skip

@@ -1,0 +1,33 @@
+"""When nothing befell the cluster, so that what is to happen soon can be told from what never happens."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tests.simulation.history import FaultStruck, History
+
+#: A client that stands still is no excuse for a server.
+_CLIENT: Final = re.compile(r"client \d+ stands still")
+#: How long a fault still shows after its end: leases lapse, leaders change, calls are sent again.
+_AFTER_MS: Final = 6_000
+
+
+class Undisturbed:
+    """The faults of a history as intervals."""
+
+    def __init__(self, history: History) -> None:
+        self._spans: list[tuple[int, int]] = []
+        struck: dict[str, list[int]] = {}
+        for event in history.of(FaultStruck):
+            if _CLIENT.match(event.fault):
+                continue
+            if event.ended and struck.get(event.fault):
+                self._spans.append((struck[event.fault].pop(), event.at_ms + _AFTER_MS))
+            elif not event.ended:
+                struck.setdefault(event.fault, []).append(event.at_ms)
+        self._spans += [(began, 1 << 62) for each in struck.values() for began in each]
+
+    def between(self, first_ms: int, last_ms: int) -> bool:
+        """Whether no fault showed in this time."""
+        return all(last_ms < began or ended < first_ms for began, ended in self._spans)

@@ -1,0 +1,65 @@
+"""Observers of what coordinators and leaders tell each other about members."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from group_coordinator.core.commands import ConnectionBack, ConnectionLost, MemberExpired
+from partition_leader.share.core.session import OPENING_EPOCH, Removed, SessionKey, SessionRequest, SessionStep
+from tests.simulation.edge import Edge
+from tests.simulation.member_events import (
+    ClocksRestarted,
+    LossTaken,
+    MemberRemoved,
+    RemovalHeard,
+    ReturnTaken,
+    SessionOpened,
+)
+
+
+def watch_clocks(edge: Edge, shard: Any) -> None:
+    """Tell when a shard of a group coordinator starts all session clocks anew."""
+    restart = shard._restart_sessions
+
+    def restarted(now_ms: int) -> None:
+        edge.tell(ClocksRestarted)
+        restart(now_ms)
+
+    vars(shard).update(_restart_sessions=restarted)
+
+
+def tell_decided(edge: Edge, command: object, decision: Any) -> None:
+    """Tell what a shard of a group coordinator decided about a member."""
+    for effect in decision.effects:
+        if isinstance(effect, MemberExpired):
+            edge.tell(MemberRemoved, effect.group_id, effect.member.member_id, effect.group_epoch)
+    if isinstance(command, ConnectionLost) and decision.reply:
+        edge.tell(LossTaken, command.group_id, command.member_id, command.ago_ms)
+    elif isinstance(command, ConnectionBack) and decision.reply:
+        edge.tell(ReturnTaken, command.group_id, command.member_id)
+
+
+class Removals:
+    """Share sessions of one leader: opened, and ended because their members were removed."""
+
+    def __init__(self, edge: Edge, service: Any) -> None:
+        self._edge = edge
+        removals = service._removals
+        sessions = removals._requests.sessions
+        self._removed = removals.removed
+        self._fetch = sessions.fetch
+        vars(removals).update(removed=self.removed)
+        vars(sessions).update(fetch=self.fetch)
+
+    def removed(self, key: SessionKey, group_epoch: int) -> Removed:
+        """In the place of `MemberRemovals.removed`."""
+        outcome: Removed = self._removed(key, group_epoch)
+        self._edge.tell(RemovalHeard, *key, group_epoch, outcome is Removed.ENDED)
+        return outcome
+
+    def fetch(self, request: SessionRequest, new_session_id: int, now_ms: int) -> SessionStep:
+        """In the place of `SessionCache.fetch`."""
+        step: SessionStep = self._fetch(request, new_session_id, now_ms)
+        if request.epoch == OPENING_EPOCH:
+            self._edge.tell(SessionOpened, *request.key, request.member_epoch or 0, step.closed is not None)
+        return step

@@ -1,0 +1,66 @@
+"""What coordinators and leaders tell each other about members, as events of a run's history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.simulation.history import Event
+
+
+@dataclass(frozen=True, slots=True)
+class LossTaken(Event):
+    """A coordinator took a leader's report that it had lost a member, `ago_ms` before: it expects a heartbeat."""
+
+    incarnation: int
+    group_id: str
+    member_id: str
+    ago_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnTaken(Event):
+    """A coordinator took a leader's report that a member has a session again."""
+
+    incarnation: int
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClocksRestarted(Event):
+    """All members of a shard begin a session anew: it was loaded, or could not work for a while (GC-32a)."""
+
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRemoved(Event):
+    """A coordinator decided to remove a member that was silent; the store may have refused it. `group_epoch`: the one
+    that the removal makes."""
+
+    incarnation: int
+    group_id: str
+    member_id: str
+    group_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpened(Event):
+    """A leader opened a share session; `member_epoch` 0: its client named none. `replaced`: the member's last one."""
+
+    incarnation: int
+    group_id: str
+    member_id: str
+    member_epoch: int
+    replaced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalHeard(Event):
+    """A leader was told that a member was removed; `ended`: it ended a session for that."""
+
+    incarnation: int
+    group_id: str
+    member_id: str
+    group_epoch: int
+    ended: bool
