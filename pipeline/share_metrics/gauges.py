@@ -36,7 +36,10 @@ _COUNTERS: Final = {
     "timed_out_records": ("n_timeout", "Records whose acquisition lock expired."),
     "limit_archived_records": ("n_limit", "Records archived at the delivery limit."),
     "writes": ("writes", "Writes of share-partition state."),
-    "poison_sightings": ("poison_sightings", "Offsets that writes named at the delivery limit, or one short of it."),
+    "poison_sightings": (
+        "poison_sightings",
+        "Offsets archived at the delivery limit, or released with one delivery left.",
+    ),
 }
 _ACKS: Final = {"n_accept": "Accept", "n_release": "Release", "n_reject": "Reject"}
 _TROUBLE: Final = {
@@ -54,8 +57,16 @@ class _Partition:
 
     values: dict[str, int] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
+    last_write: Any = None
 
-    def take(self, row: Mapping[str, Any]) -> None:
+    def news(self, row: Mapping[str, Any]) -> Counter[str]:
+        """What a batch counts. Its first write may be one that an earlier batch had: it was sent again (PM-34)."""
+        found, first = _counts(row), row["first_write"]
+        if first is not None and first["write"] == self.last_write:
+            found.subtract(_counts(first))
+        return found
+
+    def take(self, row: Mapping[str, Any], counts: Counter[str]) -> None:
         """Take newest values: they replace known ones. An absent value changes nothing, unless the state is new."""
         epoch = row["state_epoch"]
         reset = epoch is not None and self.values.get("state_epoch", epoch) != epoch
@@ -66,7 +77,8 @@ class _Partition:
                 self.values[name] = row[name]
         if epoch is not None:
             self.values["state_epoch"] = epoch
-        self.counts.update(_counts(row))
+        self.counts.update(counts)
+        self.last_write = row["last_write"] or self.last_write
 
     def gauge(self, name: str) -> int | None:
         """One gauge; None while it is unknown."""
@@ -136,11 +148,15 @@ class Gauges(Collector):
         known = self._partitions
         if key in self._rolled_up or (key not in known and len(known) >= self._series_max):
             known = self._rolled_up
-            self._others.setdefault(key[:2], Counter()).update(_counts(row))
+        partition = known.get(key, _Partition())
+        counts = partition.news(row)
+        if known is self._rolled_up:
+            self._others.setdefault(key[:2], Counter()).update(counts)
         if row["gone"]:
             known.pop(key, None)
         else:
-            known.setdefault(key, _Partition()).take(row)
+            partition.take(row, counts)
+            known[key] = partition
 
     def _take_news(self, row: Mapping[str, Any]) -> None:
         stream = row["stream"]
@@ -211,8 +227,8 @@ class Gauges(Collector):
         return family
 
 
-def _counts(row: Mapping[str, Any]) -> dict[str, int]:
-    return {name: row[name] for name in (*_ACKS, *(source for source, _ in _COUNTERS.values()))}
+def _counts(row: Mapping[str, Any]) -> Counter[str]:
+    return Counter({name: row[name] for name in (*_ACKS, *(source for source, _ in _COUNTERS.values()))})
 
 
 def exported_names(families: Sequence[Metric]) -> set[str]:

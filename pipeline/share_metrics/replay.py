@@ -11,18 +11,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kip932.ids import STATE_ACKNOWLEDGED, STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE, TERMINAL_STATES
-from kip932.state_batches import StateBatch, clip, combine, merge_into
+from kip932.ids import STATE_ACKNOWLEDGED, STATE_AVAILABLE, TERMINAL_STATES
+from kip932.state_batches import ArchivedRange, StateBatch, clip, combine, merge_into
+from share_metrics.poison import Poison, Suspects
 
 #: How many delivery counts the histogram distinguishes; the last one includes all higher counts.
 HISTOGRAM_MAX: Final = 10
-POISON_MAX: Final = 100
 
 
 class Event(NamedTuple):
     """One record: type, event time (µs), number of gaps of its stream so far, and the fields that a replay needs.
 
-    Only snapshots have a state epoch.
+    Only snapshots have a state epoch. `told`: the write names all that it archives, in `archived`, and the group's
+    delivery limit where that matters.
     """
 
     record_type: str
@@ -31,6 +32,9 @@ class Event(NamedTuple):
     start_offset: int | None
     batches: tuple[StateBatch, ...]
     state_epoch: int | None = None
+    told: bool = False
+    delivery_limit: int | None = None
+    archived: tuple[ArchivedRange, ...] = ()
 
 
 class Change(NamedTuple):
@@ -73,17 +77,6 @@ class Tally:
         return None
 
 
-class Poison(NamedTuple):
-    """An offset that was delivered too often: its last state and count, and when it was first and last seen so."""
-
-    offset: int
-    delivery_state: int
-    delivery_count: int
-    first_seen_us: int
-    last_seen_us: int
-    times_released: int
-
-
 class Waiting(NamedTuple):
     """Offsets that were released and not finished since."""
 
@@ -101,14 +94,13 @@ class Replay:
 
     def __init__(self, window_us: int, delivery_limit: int = 5) -> None:
         self._window_us = window_us
-        self._limit = delivery_limit
         self._known = False
         self._losses: int | None = None
         self._state_epoch: int | None = None
         self._start = 0
         self._batches: list[StateBatch] = []
         self._waiting: list[Waiting] = []
-        self._suspects: dict[int, Poison] = {}
+        self._suspects = Suspects(delivery_limit)
         self._window: int | None = None
         self._tally = Tally()
         self._windows: dict[int, Tally] = {}
@@ -131,7 +123,10 @@ class Replay:
                 self._forget()
                 self._tally.incomplete = True
             self._losses = event.losses
+        if event.record_type != "tombstone":
+            self._suspects.heed(event.told, event.delivery_limit, event.archived, event.time_us)
         if event.record_type == "tombstone":
+            self._suspects.forget()
             self._forget()
         elif event.record_type == "snapshot":
             self._snapshot(event)
@@ -142,8 +137,7 @@ class Replay:
 
     def poison(self) -> list[Poison]:
         """Candidates, newest first (PM-48)."""
-        found = sorted(self._suspects.values(), key=lambda one: (-one.last_seen_us, -one.offset))
-        return found[:POISON_MAX]
+        return self._suspects.newest()
 
     def _close(self) -> None:
         """Note what waits at the end of the present window. Only here the cost is that of all batches."""
@@ -164,6 +158,7 @@ class Replay:
         """
         if event.state_epoch is not None:
             if self._state_epoch not in {None, event.state_epoch}:
+                self._suspects.forget()
                 self._forget()
             self._state_epoch = event.state_epoch
         start = self._start if event.start_offset is None else event.start_offset
@@ -187,6 +182,7 @@ class Replay:
             self._waiting.clear()
         if self._waiting and self._waiting[0].first < start:  # below the start offset, so final in any case
             self._finish(self._waiting[0].first, start - 1, now_us, self._tally)
+        self._suspects.passed(start)
         self._start, self._batches = start, after
         self._tally.in_flight_batches = len(after)
         self._tally.in_flight_width_lb = after[-1].last_offset + 1 - start if after else 0
@@ -205,27 +201,7 @@ class Replay:
                 tally.archived_lb += offsets
             tally.histogram[min(max(change.delivery_count, 1), HISTOGRAM_MAX) - 1] += offsets
             self._finish(change.first, change.last, now_us, tally)
-        self._suspect(change, now_us)
-
-    def _suspect(self, change: Change, now_us: int) -> None:
-        state, count = change.delivery_state, change.delivery_count
-        if state == STATE_AVAILABLE:
-            late = count >= self._limit - 1
-        elif state == STATE_ARCHIVED:
-            late = count >= self._limit
-        else:
-            late = state == STATE_ARCHIVING
-        if not late:
-            return
-        for offset in range(max(change.first, change.last - POISON_MAX + 1), change.last + 1):
-            known = self._suspects.pop(offset, None)
-            released = (known.times_released if known else 0) + (change.delivery_state == STATE_AVAILABLE)
-            first_seen = known.first_seen_us if known else now_us
-            self._suspects[offset] = Poison(
-                offset, change.delivery_state, change.delivery_count, first_seen, now_us, released
-            )
-        while len(self._suspects) > 2 * POISON_MAX:  # dicts keep their order: the oldest comes first
-            del self._suspects[next(iter(self._suspects))]
+        self._suspects.change(*change[:2], *change[3:], now_us)
 
     def _wait(self, first: int, last: int, now_us: int) -> None:
         """Note the offsets as released now, except those that are noted already: the first release counts."""

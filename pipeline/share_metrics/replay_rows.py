@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kip932.state_batches import StateBatch
+from kip932.state_batches import ArchivedRange, StateBatch
 from share_metrics.reader.schemas import STATE_BATCH_FIELDS
 
 from .reader.schemas import GAP
@@ -21,7 +21,10 @@ from .replay import Event, Replay
 Key = tuple[str, str, int]
 _KEY: Final = ("group_id", "topic_id", "partition")
 #: The columns that a replay needs.
-NEEDED: Final = ("stream", "record_type", "ts", *_KEY, "state_epoch", "start_offset", "state_batches")
+NEEDED: Final = (
+    "stream", "record_type", "ts", *_KEY, "state_epoch", "start_offset", "write_id", "delivery_limit", "archived",
+    "state_batches",
+)  # fmt: skip
 _RECORDS: Final = frozenset({"snapshot", "update", "tombstone"})
 
 
@@ -62,6 +65,9 @@ class _Stream:
         partition: int,
         state_epoch: int | None,
         start_offset: int | None,
+        write_id: int | None,
+        delivery_limit: int | None,
+        archived: list[dict[str, int]] | None,
         batches: tuple[StateBatch, ...] | None,
     ) -> None:
         """Take the next row. A row repeated at once changes nothing, since combining is idempotent (PM-34, SC-111)."""
@@ -76,7 +82,9 @@ class _Stream:
         replay = self.replays.get(key)
         if replay is None:
             replay = self.replays[key] = Replay(*self._made)
-        replay.apply(Event(record_type, self._time_us or 0, self._losses, start_offset, batches or (), state_epoch))
+        ranges = tuple(ArchivedRange(**found) for found in archived or ())
+        told = (state_epoch, write_id is not None, delivery_limit, ranges)
+        replay.apply(Event(record_type, self._time_us or 0, self._losses, start_offset, batches or (), *told))
 
 
 def _columns(batch: Any) -> list[Iterable[Any]]:

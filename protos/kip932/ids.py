@@ -29,6 +29,14 @@ STATE_ACQUIRED: Final = 1
 STATE_ACKNOWLEDGED: Final = 2
 STATE_ARCHIVING: Final = 3
 STATE_ARCHIVED: Final = 4
+#: Names of delivery states, as the KIP has them.
+STATE_NAMES: Final = {
+    STATE_AVAILABLE: "Available",
+    STATE_ACQUIRED: "Acquired",
+    STATE_ACKNOWLEDGED: "Acknowledged",
+    STATE_ARCHIVING: "Archiving",
+    STATE_ARCHIVED: "Archived",
+}
 TERMINAL_STATES: Final = frozenset({STATE_ACKNOWLEDGED, STATE_ARCHIVED})
 
 # Share acquire modes (KIP-1206).

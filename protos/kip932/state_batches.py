@@ -51,8 +51,23 @@ class StateBatch(NamedTuple):
         return f"{text}@{self.not_before_ms}" if self.not_before_ms else text
 
 
+#: Why records are archived that nobody accepted (PM-20 X9): `ArchivedRange.reason`.
+ARCHIVED_AT_LIMIT: Final = 1
+ARCHIVED_REJECTED: Final = 2
+
+
+class ArchivedRange(NamedTuple):
+    """Offsets `first_offset`…`last_offset` (inclusive) that a write archives though nobody accepted them, or that it
+    keeps as Archiving until their dead letters are written (PM-20 X9)."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+    reason: int
+
+
 class WriteStats(NamedTuple):
-    """Statistics of one write: the leader fills them, the store keeps them unchanged (PM-20 X2–X5).
+    """Statistics of one write: the leader fills them, the store keeps them unchanged (PM-20 X2–X5, X8–X10).
 
     None means unknown, not zero.
     """
@@ -67,6 +82,9 @@ class WriteStats(NamedTuple):
     sum_dc: int | None = None
     hwm: int | None = None
     speo: int | None = None
+    write_id: int | None = None
+    delivery_limit: int | None = None
+    archived: tuple[ArchivedRange, ...] = ()
 
 
 NO_STATS: Final = WriteStats()

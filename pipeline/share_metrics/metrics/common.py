@@ -12,6 +12,8 @@ from share_metrics.reader.schemas import GAP
 
 KEY: Final = ("group_id", "topic_id", "partition")
 ORDER: Final = ("epoch", "seq")
+#: What tells one write of a leader from all others of its share-partition (PM-20 X8).
+WRITE: Final = ("leader_epoch", "generation", "write_id")
 #: Bit of `cause` that marks a cold copy: it repeats state that was written before, and is no event (CM-18).
 COLD: Final = 64
 #: Bit of `cause` that marks a write which finishes records after their dead letters were written.
@@ -60,6 +62,16 @@ def is_cold() -> Column:
     """Whether a share-state record is a cold copy, by its cause (X2) or by its times (PM-43)."""
     told = F.coalesce("cause", F.lit(0)).bitwiseAND(COLD) != 0
     return told | F.coalesce(F.col("create_ts") != F.col("write_ts"), F.lit(False))
+
+
+def is_repeated(*partition: str) -> Column:
+    """Whether a record holds the write that the record before it with a write's number holds too (PM-34).
+
+    A leader sends a write again whose answer it did not get, and has only one under way: so these are neighbours, but
+    for cold copies. Null numbers, of earlier builds and of what is no leader's write, repeat nothing.
+    """
+    write = F.when(F.col("write_id").isNotNull(), F.struct(*WRITE))
+    return F.coalesce(write == F.last(write, ignorenulls=True).over(before(*partition)), F.lit(False))
 
 
 def since(rows: DataFrame, begin: Column) -> DataFrame:

@@ -10,12 +10,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 
 from share_metrics.reader.schemas import GAP, MALFORMED, UNKNOWN
 
-from .common import COLD, KEY, ORDER, is_cold
+from .common import COLD, KEY, ORDER, WRITE, is_cold, is_repeated
 
 _COUNTED = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit")
 _VALUES = ("start_offset", "delivery_complete_count", "hwm", "speo")
 _ARCHIVED = 4
 _ARCHIVING = 3
+_AT_LIMIT = 1  # of `archived`: the reason
 
 
 def newest_states(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
@@ -24,13 +25,20 @@ def newest_states(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
     Only values of the newest state count, none from before a tombstone or from another state epoch. `anew`: the newest
     state begins in these rows. If the rows have only one state epoch, they do not show whether it is new. For that case
     `early` tells of each value whether it comes before the first snapshot, and so belongs to the epoch before if the
-    epoch is new. `gone`: the newest record is a tombstone. `poison_sightings`: offsets that a write named at the
-    delivery limit, or one short of it and available again; an offset counts with every write that names it (PM-48).
+    epoch is new. `gone`: the newest record is a tombstone. `poison_sightings`: offsets that a write archived at the
+    group's delivery limit, or released with one delivery left; an offset counts with every such write (PM-48).
+
+    A write that comes again in these rows counts once. `first_write` and `last_write` are the first one's identity and
+    counts, and the last one's identity, so that the caller knows one that was in an earlier batch (PM-34).
     """
     records = rows.where(F.col("record_type").isin("snapshot", "update", "tombstone"))
     at, tombstone, cold = F.struct(*ORDER), F.col("record_type") == "tombstone", is_cold()
-    write = ~tombstone & ~cold
-    poisoned = F.when((F.col("record_type") == "update") & ~cold, _poisoned(delivery_limit)).otherwise(0)
+    records = records.withColumn("repeated", is_repeated(*KEY))
+    write = ~tombstone & ~cold & ~F.col("repeated")
+    counted = [F.when(write, F.coalesce(name, F.lit(0))).otherwise(0).alias(name) for name in _COUNTED]
+    ones = F.when(write, 1).otherwise(0).alias("writes")
+    sightings = F.when(write, _poisoned(delivery_limit)).otherwise(0).alias("poison_sightings")
+    numbered = F.when(F.col("write_id").isNotNull(), at)
     marks = F.when(F.col("record_type") != "update", F.struct(at.alias("at"), "state_epoch", tombstone.alias("gone")))
     counts = ("gone", *_COUNTED, "writes", "poison_sightings")
 
@@ -42,9 +50,9 @@ def newest_states(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
         F.max_by(tombstone, at).alias("gone"),
         F.sort_array(F.collect_list(marks)).alias("marks"),
         *map(newest_at, _VALUES),
-        *(F.sum(F.when(write, F.coalesce(name, F.lit(0))).otherwise(0)).alias(name) for name in _COUNTED),
-        F.sum(F.when(write, 1).otherwise(0)).alias("writes"),
-        F.sum(poisoned).alias("poison_sightings"),
+        *(F.sum(value).alias(name) for name, value in zip(counts[1:], (*counted, ones, sightings), strict=True)),
+        F.min_by(F.struct(F.struct(*WRITE).alias("write"), *counted, ones, sightings), numbered).alias("first_write"),
+        F.max_by(F.struct(*WRITE), numbered).alias("last_write"),
     )
     found = found.withColumn("state", F.aggregate("marks", _no_state(), _state_after))
     begun, first = F.col("state.begun"), F.get("marks", F.lit(0))["at"]
@@ -56,7 +64,7 @@ def newest_states(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
         *KEY, *counts, F.col("state.state_epoch").alias("state_epoch"), begun.isNotNull().alias("anew"),
         *(F.when(begun.isNull() | (F.col(f"{name}.at") >= begun), F.col(f"{name}.value")).alias(name)
           for name in _VALUES),
-        F.struct(*map(early, _VALUES)).alias("early"),
+        F.struct(*map(early, _VALUES)).alias("early"), "first_write", "last_write",
     )  # fmt: skip
 
 
@@ -109,12 +117,25 @@ def stream_news(rows: DataFrame) -> DataFrame:
     )
 
 
-def _poisoned(limit: int) -> Column:
-    def size(batch: Column) -> Column:
-        state, count = batch["delivery_state"], batch["delivery_count"]
-        again = (state == 0) & (count >= limit - 1)
-        given_up = (state == _ARCHIVED) & (count >= limit)
-        return F.when(again | given_up | (state == _ARCHIVING), batch["last_offset"] - batch["first_offset"] + 1)
+def _poisoned(default_limit: int) -> Column:
+    """How many offsets a write archives at the delivery limit, or releases with one delivery left.
 
-    sizes = F.transform("state_batches", lambda batch: F.coalesce(size(batch), F.lit(0).cast("bigint")))
+    A leader names those that it archives, and the limit (PM-20 X9, X10). For writes of earlier builds batches of
+    updates tell it, by the default limit. A snapshot's batches are the whole state, and say nothing of its write.
+    """
+    limit, told = F.coalesce("delivery_limit", F.lit(default_limit)), F.col("write_id").isNotNull()
+
+    def listed(batch: Column) -> Column:
+        state, count = batch["delivery_state"], batch["delivery_count"]
+        given_up = ((state == _ARCHIVED) & (count >= limit)) | (state == _ARCHIVING)
+        return ((state == 0) & (count >= limit - 1)) | (~told & given_up)
+
+    named = _offsets(F.filter("archived", lambda found: found["reason"] == _AT_LIMIT))
+    batches = F.when(F.col("record_type") == "update", F.filter("state_batches", listed))
+    return named + _offsets(batches)
+
+
+def _offsets(ranges: Column) -> Column:
+    """How many offsets are in ranges; 0 for null."""
+    sizes = F.transform(ranges, lambda found: found["last_offset"] - found["first_offset"] + 1)
     return F.coalesce(F.aggregate(sizes, F.lit(0).cast("bigint"), lambda total, one: total + one), F.lit(0))

@@ -8,7 +8,21 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
-from .common import KEY, LETTERS, ORDER, at_least_0, before, in_order, is_cold, newest, ratio, so_far, timed, windowed
+from .common import (
+    KEY,
+    LETTERS,
+    ORDER,
+    at_least_0,
+    before,
+    in_order,
+    is_cold,
+    is_repeated,
+    newest,
+    ratio,
+    so_far,
+    timed,
+    windowed,
+)
 
 
 def latest_state(rows: DataFrame) -> DataFrame:
@@ -51,7 +65,10 @@ def progress(rows: DataFrame, window_s: int = 60) -> DataFrame:
 
 
 def _states(rows: DataFrame) -> DataFrame:
-    """Share-state records, with an absent state epoch and start offset filled in from earlier records of their era."""
+    """Share-state records, with an absent state epoch and start offset filled in from earlier records of their era.
+
+    The counters of a write that is stored again are null (PM-34).
+    """
     records = timed(rows).where(F.col("record_type").isin("snapshot", "update", "tombstone"))
     ended = F.sum(F.when(F.col("record_type") == "tombstone", 1).otherwise(0)).over(before(*KEY))
     lives = records.withColumn("life", F.coalesce(ended, F.lit(0)))
@@ -59,11 +76,13 @@ def _states(rows: DataFrame) -> DataFrame:
     start = F.last("start_offset", ignorenulls=True).over(so_far(*KEY, "life", "state_epoch"))
     live = F.col("record_type") != "tombstone"
     complete = F.greatest(F.coalesce("delivery_complete_count", F.lit(0)), F.lit(0))
-    return (
+    marked = (
         eras.withColumn("spso", F.when(live, start))
         .withColumn("done", F.col("spso") + complete)
         .withColumn("cold", is_cold() & live)
+        .withColumn("repeated", is_repeated(*KEY, "life"))
     )
+    return marked.withColumns({name: F.when(~F.col("repeated"), F.col(name)) for name in _OF_A_WRITE})
 
 
 def _steps(states: DataFrame) -> DataFrame:
@@ -115,7 +134,7 @@ def _counts() -> list[Column]:
     return [
         F.coalesce(F.sum("spso_step"), F.lit(0)).alias("spso_delta"),
         F.coalesce(F.sum("done_step"), F.lit(0)).alias("finished_count"),
-        rows_with((update | snapshot) & ~cold, "writes"),
+        rows_with((update | snapshot) & ~cold & ~F.col("repeated"), "writes"),
         rows_with(update & ~cold, "updates"),
         rows_with(snapshot & ~cold, "snapshots"),
         rows_with(snapshot & cold, "cold_snapshots"),
@@ -134,6 +153,7 @@ def _counts() -> list[Column]:
     ]
 
 
+_OF_A_WRITE = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "max_dc", "sum_dc")
 _TOLD = (
     ("n_accept", "ack_accept"),
     ("n_release", "ack_release"),

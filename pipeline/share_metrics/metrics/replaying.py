@@ -34,8 +34,9 @@ _TALLY: Final = pa.struct(
 _SUSPECT: Final = pa.struct(
     [
         ("offset", pa.int64()),
-        ("delivery_state", pa.int32()),
+        ("state", pa.string()),
         ("delivery_count", pa.int32()),
+        ("reason", pa.string()),
         ("first_seen", _TIME),
         ("last_seen", _TIME),
         ("times_released", pa.int64()),
@@ -65,7 +66,11 @@ def replay_windows_of(found: DataFrame) -> DataFrame:
 
 
 def poison_of(found: DataFrame) -> DataFrame:
-    """Offsets delivered up to the limit, at most 100 for each share-partition, newest first (PM-48)."""
+    """Offsets that failed for good or have one delivery left (PM-48): at most 100 a share-partition, newest first.
+
+    With their state by name, and the reason: `delivery limit`, `rejected` or `one delivery left`. The limit is that of
+    the group, as leaders told it; `delivery_limit` is for writes of earlier builds.
+    """
     return found.where("suspect is not null").select(*KEY, "suspect.*")
 
 
@@ -111,8 +116,9 @@ def _rows(key: Key, replay: Replay) -> Iterator[dict[str, Any]]:
     for one in replay.poison():
         suspect = {
             "offset": one.offset,
-            "delivery_state": one.delivery_state,
+            "state": one.state,
             "delivery_count": one.delivery_count,
+            "reason": str(one.reason),
             "first_seen": one.first_seen_us,
             "last_seen": one.last_seen_us,
             "times_released": one.times_released,

@@ -55,19 +55,21 @@ _STATE_BATCH: Final = _struct(
     first_offset=_LONG, last_offset=_LONG, delivery_state=_INT, delivery_count=_INT, not_before=_TIME
 )
 STATE_BATCH_FIELDS: Final = tuple(field.name for field in _STATE_BATCH)
+_ARCHIVED: Final = _struct(first_offset=_LONG, last_offset=_LONG, delivery_count=_INT, reason=_INT)
 _SHARE_STATE: Final = {
     "group_id": _TEXT,
     "topic_id": _TEXT,
     "partition": _INT,
     "state_epoch": _INT,
     "leader_epoch": _INT,
+    "generation": _INT,
     "snapshot_epoch": _INT,
     "start_offset": _LONG,
     "delivery_complete_count": _INT,
     "create_ts": _TIME,
     "write_ts": _TIME,
     "state_batches": _list(_STATE_BATCH),
-    # Extension fields X2 to X5 (PM-20).
+    # Extension fields X2 to X5, and X8 to X10 (PM-20): null in rows of earlier builds.
     "cause": _INT,
     "n_accept": _INT,
     "n_release": _INT,
@@ -78,6 +80,9 @@ _SHARE_STATE: Final = {
     "sum_dc": _LONG,
     "hwm": _LONG,
     "speo": _LONG,
+    "write_id": _LONG,
+    "delivery_limit": _INT,
+    "archived": _list(_ARCHIVED),
 }
 _ASSIGNED: Final = _struct(topic_id=_TEXT, partitions=_list(_INT))
 _PARTITIONS: Final = _struct(topic_id=_TEXT, topic_name=_TEXT, partitions=_list(_INT))

@@ -67,10 +67,12 @@ def render(report: Report) -> str:
         *(_charts(line, report.window_s) for line in shown),
         "<h2>Acknowledgements</h2>",
         _mix(shown),
-        "<h2>Poison candidates</h2>",
+        "<h2>Failed records and poison candidates</h2>",
+        "<p class='dim'>Rejected ones, those at the group's delivery limit, and released ones with one delivery left: "
+        "the newest 100 of each share-partition.</p>",
         _of_more(report.poison, report.found.poison),
-        _table(("offset", "share-partition", "state", "deliveries", "first seen", "last seen", "released"),
-               ((row["offset"], row["name"], row["delivery_state"], row["delivery_count"], row["first_seen"],
+        _table(("offset", "share-partition", "state", "why", "deliveries", "first seen", "last seen", "released"),
+               ((row["offset"], row["name"], row["state"], row["reason"], row["delivery_count"], row["first_seen"],
                  row["last_seen"], row["times_released"]) for row in report.poison)),
         "<h2>Stalls</h2>",
         _of_more(report.stalls, report.found.stalls),
@@ -104,7 +106,7 @@ def _summary(report: Report) -> str:
     tiles = (
         ("records finished", sums["finished"]), ("records of lag", sums["lag"]),
         ("share-partitions", sums["share_partitions"]), ("standing still", report.found.standing),
-        ("poison candidates", sums["poison"]), ("entries lost", sums["lost"]),
+        ("failed or poison", sums["poison"]), ("entries lost", sums["lost"]),
     )  # fmt: skip
     shown = "".join(f"<div><b>{number:,}</b> {words}</div>" for words, number in tiles)
     light = f'<p><span class="light {report.light}">{report.light}</span> {_WORDS[report.light]}</p>'

@@ -17,7 +17,6 @@ import structlog
 
 from kip932.errors import FencedLeaderEpochError, InQuarantineError, InvalidRequestError, KafkaError, UnknownServerError
 from kip932.ids import SharePartitionKey, topic_id_text
-from kip932.state_batches import WriteStats
 from kip932.state_values import StateWrite
 from partition_leader.share.core import effects as fx
 from partition_leader.share.core import events as ev
@@ -29,6 +28,7 @@ from partition_leader.share.delay_clock import on_the_leader, on_the_wall
 from partition_leader.share.leader_parts import LeaderParts, LedPartition
 from partition_leader.share.offset_reset import reset_offset
 from partition_leader.share.operation_result import OnResult, OperationResult
+from partition_leader.share.write_stats import write_stats
 from shard_runtime.record_log.protocol import LogError
 from share_persister.values import PersisterError, StoredState
 
@@ -348,7 +348,7 @@ class SharePartitionHost:
             start_offset=effect.start_offset,
             delivery_complete_count=effect.delivery_complete_count,
             batches=on_the_wall(effect.state_batches, self._clock) if effect.has_delays else effect.state_batches,
-            stats=WriteStats(effect.cause, *effect.counters, hwm=self.log.high_watermark, speo=effect.speo),
+            stats=write_stats(effect, self.log.high_watermark, self.group.settings.delivery_count_limit),
         )
         try:
             await self._persister.write(self.key, write)

@@ -101,7 +101,7 @@ def test_what_a_killed_consumer_did_not_tell_may_have_ended_in_any_way() -> None
     assert {kind: (seen.least(kind), seen.most(kind)) for kind in FINAL_TYPES} == {"ACCEPT": (2, 3), "REJECT": (0, 1)}
 
 
-@pytest.mark.rule("PM-41", "PM-42", "PM-44", "PM-64")
+@pytest.mark.rule("PM-34", "PM-41", "PM-42", "PM-44", "PM-64")
 @pytest.mark.usefixtures("spark")
 def test_the_page_has_the_numbers_that_clients_saw_through_kills(tmp_path: Path) -> None:
     # Not pytest's directory, whose names are too long for the sockets of a store.

@@ -87,7 +87,9 @@ def test_the_page_has_the_numbers_of_the_demos_own_account(played: Played, repor
     redelivered = account["redelivered"]
     assert 0 < found["redelivered_lb"] <= redelivered  # what was written together with letters is missing (PM-46)
     assert (found["lag"], found["lost"], found["share_partitions"]) == (0, 0, 2)
+    assert found["poison"] >= 15
     page = reported.out.read_text()
+    assert page.count("<td>rejected</td>") == 15, "each of them is listed, with its reason"
     assert f"<b>{account['produced']:,}</b> records finished" in page
     assert f"{account['accepted']:,} accepted, {found['released']:,} released, {account['rejected']:,} rejected" in page
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from group_coordinator.core import records as r
 from group_coordinator.core.lifecycle import Lifecycle, TopicState
 from kip932.ids import SharePartitionKey
-from kip932.state_batches import CAUSE_ACK, StateBatch, WriteStats
+from kip932.state_batches import CAUSE_ACK, ArchivedRange, StateBatch, WriteStats
 from share_coordinator.core.records import ShareTombstone
 from share_metrics.gauges import Gauges
 from share_metrics.reader import EntryId, Gap, Kind
@@ -18,6 +18,7 @@ from tests.support.pipeline_entries import KEY, STREAM, TOPIC, snapshot, update
 from .frames import BASE_S, groups, states
 
 NAMED = {"group": "G1", "topic": "orders", "partition": "0"}
+REJECTED = ArchivedRange(114, 114, 1, 2)
 
 
 def registered(gauges: Gauges) -> CollectorRegistry:
@@ -26,7 +27,7 @@ def registered(gauges: Gauges) -> CollectorRegistry:
     return registry
 
 
-@pytest.mark.rule("PM-19", "PM-38", "PM-40", "PM-42", "PM-44", "PM-45", "PM-48", "PM-50", "PM-65")
+@pytest.mark.rule("PM-19", "PM-34", "PM-38", "PM-40", "PM-42", "PM-44", "PM-45", "PM-48", "PM-50", "PM-65")
 def test_newest_values_stay_and_counts_add_up_over_batches(spark: SparkSession) -> None:
     gauges = Gauges(now=lambda: float(BASE_S + 100))
     scraped = registered(gauges)
@@ -38,7 +39,15 @@ def test_newest_values_stay_and_counts_add_up_over_batches(spark: SparkSession) 
     gauges.take(
         Kind.SHARE_STATE, states(spark, [(2, update(110, stats=acked)), (3, update(complete=4, batches=tired))])
     )
-    gauges.take(Kind.SHARE_STATE, states(spark, [(4, update(stats=WriteStats(CAUSE_ACK, n_accept=5)))]))
+    again = update(stats=WriteStats(CAUSE_ACK, n_accept=5, write_id=7))  # its share coordinator died before it answered
+    gauges.take(Kind.SHARE_STATE, states(spark, [(4, again), (4, again)]))
+    gauges.take(Kind.SHARE_STATE, states(spark, [(4, again)]))
+    failed = WriteStats(
+        CAUSE_ACK, n_limit=2, write_id=8, delivery_limit=3, archived=(ArchivedRange(112, 113, 3, 1), REJECTED)
+    )
+    last_chance = [StateBatch(116, 116, 0, 2), StateBatch(117, 117, 0, 1)]
+    gauges.take(Kind.SHARE_STATE, states(spark, [(4, update(115, batches=last_chance, stats=failed))]))
+    gauges.take(Kind.SHARE_STATE, states(spark, [(4, update(110, stats=WriteStats(write_id=9)))]))
 
     def value(name: str, **labels: str) -> float | None:
         return scraped.get_sample_value(f"share_group_{name}", {**NAMED, **labels})
@@ -50,9 +59,9 @@ def test_newest_values_stay_and_counts_add_up_over_batches(spark: SparkSession) 
     assert value("acknowledged_records_total", ack_type="Accept") == 15
     assert value("acknowledged_records_total", ack_type="Reject") == 1
     assert value("timed_out_records_total") == 2
-    assert value("limit_archived_records_total") == 3
-    assert value("writes_total") == 4
-    assert value("poison_sightings_total") == 3
+    assert value("limit_archived_records_total") == 3 + 2
+    assert value("writes_total") == 4 + 2
+    assert value("poison_sightings_total") == 3 + 3, "by the group's own limit, and no rejected one"
     assert scraped.get_sample_value("share_group_ingest_freshness_seconds", {"stream": STREAM}) == 96
     gauges.take(Kind.SHARE_STATE, states(spark, [(5, ShareTombstone(KEY))]))
     assert value("start_offset") is None

@@ -78,7 +78,7 @@ def test_equal_data_gives_equal_bytes(ingested: Ingested, reported: bytes, tmp_p
 def test_a_report_from_the_command_line(reported: bytes) -> None:
     page = reported.decode()
     assert "G1 · AAAAAAAAAAAAAAAAAAAAAQ-0</td><td>10</td><td>30</td><td>0</td><td>–</td><td>10</td><td>10</td>" in page
-    assert "<b>1</b> poison candidates" in page
+    assert "<b>1</b> failed or poison" in page
 
 
 @pytest.mark.rule("PM-39")

@@ -14,7 +14,15 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 from pyspark.testing import assertDataFrameEqual
 
 from kip932.ids import SharePartitionKey
-from kip932.state_batches import CAUSE_ACK, CAUSE_DLQ, CAUSE_LOCK_EXPIRY, StateBatch, WriteStats
+from kip932.state_batches import (
+    CAUSE_ACK,
+    CAUSE_COLD,
+    CAUSE_DLQ,
+    CAUSE_LOCK_EXPIRY,
+    ArchivedRange,
+    StateBatch,
+    WriteStats,
+)
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareTombstone, ShareUpdate
 from share_metrics.metrics import (
     fill_windows,
@@ -35,6 +43,11 @@ from .frames import BASE_S, frame, rows_of, states
 from .world import Log, World
 
 OTHER = SharePartitionKey("G2", TOPIC, 1)
+#: A write of a group with a limit of 3, whose records all lie below the start offset behind it.
+FAILED = WriteStats(
+    CAUSE_ACK, n_accept=2, n_reject=1, n_limit=1, write_id=4, delivery_limit=3,
+    archived=(ArchivedRange(1, 1, 3, 1), ArchivedRange(3, 3, 1, 2)),
+)  # fmt: skip
 
 
 def acked(count: int, deliveries: int) -> WriteStats:
@@ -161,6 +174,24 @@ def test_gaps_quality_skew_and_poison(spark: SparkSession) -> None:
     assert [row["incomplete"] for row in replayed] == [False, True]
     suspects = rows_of(poison(rows), "offset")
     assert [(row["group_id"], row["offset"], row["delivery_count"]) for row in suspects] == [("G1", 5, 4)]
+
+
+@pytest.mark.rule("PM-34", "PM-44", "PM-48")
+def test_a_write_that_is_stored_twice_counts_once_and_what_it_archives_is_listed(spark: SparkSession) -> None:
+    """Its share coordinator died behind the append, so that the leader sent it again; a cold copy may lie between."""
+    copy = snapshot(4, key=OTHER, create_ms=1_000, write_ms=5_000, stats=WriteStats(CAUSE_COLD))
+    written = update(4, key=OTHER, stats=FAILED)
+    later = update(5, key=OTHER, stats=WriteStats(CAUSE_ACK, n_accept=1, write_id=5))
+    records: list[ShareRecord] = [snapshot(0, key=OTHER), written, copy, written, later]
+    told: list[tuple[int, ShareRecord] | Gap] = list(enumerate(records))
+    rows = states(spark, told).localCheckpoint()
+    (once,) = rows_of(progress(rows), "window")
+    names = ("ack_accept", "ack_reject", "limit_archived_count", "finished_known", "writes", "entries")
+    assert [once[name] for name in names] == [3, 1, 1, 5, 3, 5]
+    listed = [
+        (row["offset"], row["state"], row["reason"], row["delivery_count"]) for row in rows_of(poison(rows), "offset")
+    ]
+    assert listed == [(1, "Archived", "delivery limit", 3), (3, "Archived", "rejected", 1)]
 
 
 @pytest.mark.rule("PM-11", "PM-32", "PM-34", "PM-48", "PM-49")

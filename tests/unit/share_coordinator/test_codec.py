@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip932.records.v1 import share_state_log_pb2 as pb
-from kip932.state_batches import StateBatch, WriteStats
+from kip932.state_batches import ArchivedRange, StateBatch, WriteStats
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareTombstone, ShareUpdate
 from tests.support.share_state import KEY
@@ -28,7 +28,8 @@ _BATCHES = st.lists(
     max_size=3,
 ).map(tuple)
 _OPTIONAL = st.none() | st.integers(0, 2**31 - 1)
-_STATS = st.builds(WriteStats, st.integers(0, 127), *[_OPTIONAL] * 9)
+_ARCHIVED = st.builds(ArchivedRange, *[st.integers(0, 2**31 - 1)] * 4)
+_STATS = st.builds(WriteStats, st.integers(0, 127), *[_OPTIONAL] * 11, st.lists(_ARCHIVED, max_size=2).map(tuple))
 _RECORD: st.SearchStrategy[ShareRecord] = st.one_of(
     st.builds(
         ShareSnapshot,

@@ -12,11 +12,12 @@ from share_metrics.gauges import ROLLED_UP, Gauges, Key
 TOPIC = "t"
 
 
-def news(writes: int, *, gone: bool = False, lag: int = 0) -> dict[str, Any]:
+def news(writes: int, *, gone: bool = False, lag: int = 0, first: Any = None, last: Any = None) -> dict[str, Any]:
     """What a batch says of one share-partition."""
     counts = dict.fromkeys(("n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "poison_sightings"), writes)
     values = {"start_offset": 1, "delivery_complete_count": 0, "hwm": 1 + lag, "speo": 1, "state_epoch": 0}
-    return {**counts, **values, "writes": writes, "gone": gone, "anew": False, "early": {}}
+    written = {"first_write": first, "last_write": last}
+    return {**counts, **values, "writes": writes, "gone": gone, "anew": False, "early": {}, **written}
 
 
 def series(gauges: Gauges, name: str) -> dict[tuple[str, str], float]:
@@ -78,3 +79,16 @@ def test_no_counter_falls_as_long_as_it_is_shown(seed: int) -> None:
         assert all(name in after for name in before if name[1] == ROLLED_UP)
         assert sum(partition != ROLLED_UP for _, partition in after) <= 3
         before = after
+
+
+@pytest.mark.rule("PM-34", "PM-38")
+@pytest.mark.parametrize("series_max", [1, 0], ids=["alone", "rolled up"])
+def test_a_write_that_comes_again_in_a_later_batch_counts_once(series_max: int) -> None:
+    gauges = Gauges(series_max=series_max)
+    name = ("a", "0" if series_max else ROLLED_UP)
+    first = news(1) | {"write": (4, 1, 7)}
+    gauges._take_state(("a", TOPIC, 0), news(3, last=(4, 1, 7)))
+    gauges._take_state(("a", TOPIC, 0), news(2, first=first, last=(4, 1, 8)))
+    assert series(gauges, "share_group_writes_total") == {name: 4}
+    gauges._take_state(("a", TOPIC, 0), news(1, first=first | {"write": (5, 1, 8)}, last=(5, 1, 8)))
+    assert series(gauges, "share_group_writes_total") == {name: 5}, "another leader's"

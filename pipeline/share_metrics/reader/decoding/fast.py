@@ -25,7 +25,11 @@ from .values import TIME_MS_MAX, topic_text
 _SCHEMA: Final = schema_of(Kind.SHARE_STATE)
 _STATE_BATCHES: Final = _SCHEMA.field("state_batches").type
 _STATE_BATCH: Final = _STATE_BATCHES.value_type
-_STATS: Final = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "max_dc", "sum_dc", "hwm", "speo")
+_ARCHIVED: Final = _SCHEMA.field("archived").type
+_STATS: Final = (
+    "n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "max_dc", "sum_dc", "hwm", "speo", "write_id",
+    "delivery_limit",
+)  # fmt: skip
 
 
 def is_there() -> bool:
@@ -130,6 +134,15 @@ def _state_batches(lists: Any) -> Any:
     return pa.ListArray.from_arrays(lists.offsets, items, type=_STATE_BATCHES, mask=lists.is_null())
 
 
+def _archived(lists: Any) -> Any:
+    """The column as the schema has it; null where nothing is archived."""
+    values = lists.values
+    fields = [pc.struct_field(values, field.name).cast(field.type) for field in _ARCHIVED.value_type]
+    items = pa.StructArray.from_arrays(fields, fields=list(_ARCHIVED.value_type))
+    none = pc.fill_null(pc.equal(pc.list_value_length(lists), 0), True)
+    return pa.ListArray.from_arrays(lists.offsets, items, type=_ARCHIVED, mask=none)
+
+
 def _values(snapshot: Any, update: Any, light: bool) -> dict[str, Any] | None:
     """The columns that snapshots and updates have in common; null in tombstones. None if a time is none."""
 
@@ -148,9 +161,11 @@ def _values(snapshot: Any, update: Any, light: bool) -> dict[str, Any] | None:
     return ({} if light else {"state_batches": _state_batches(batches)}) | {
         "snapshot_epoch": either("snapshot_epoch"),
         "leader_epoch": _known(either("leader_epoch")),
+        "generation": _known(either("generation")),
         "start_offset": _known(either("start_offset")),
         "delivery_complete_count": _known(either("delivery_complete_count")),
         "cause": pc.if_else(written, pc.fill_null(stat("cause"), 0), pa.scalar(None, pa.int32())),
+        "archived": _archived(stat("archived")),
         **{name: stat(name) for name in _STATS},
     }
 

@@ -44,14 +44,17 @@ def decode_share_state(letter: str, data: bytes, *, light: bool = False) -> dict
 
 
 def _value(value: pb.ShareSnapshot | pb.ShareUpdate, light: bool) -> dict[str, Any]:
+    stats = stats_from_message(value.stats)
     count = value.delivery_complete_count if value.HasField("delivery_complete_count") else -1
     return {
         "snapshot_epoch": value.snapshot_epoch,
         "leader_epoch": known(value.leader_epoch),
+        "generation": known(value.generation),
         "start_offset": known(value.start_offset),
         "delivery_complete_count": known(count),
         "state_batches": None if light else _batches(value),
-        **stats_from_message(value.stats)._asdict(),
+        **stats._asdict(),
+        "archived": stats.archived or None,
     }
 
 

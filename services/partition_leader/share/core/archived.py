@@ -6,12 +6,14 @@ durable (PL-810). Records that the log no longer has, and gaps, are not among th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kip932.ids import STATE_ARCHIVED
-from partition_leader.share.core.effects import AcquiredRange, Archived
+from kip932.state_batches import ARCHIVED_AT_LIMIT, ARCHIVED_REJECTED, ArchivedRange
+from partition_leader.share.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED, AcquiredRange, Archived
 from partition_leader.share.core.in_flight import Window
+from partition_leader.share.core.spans import Span
 
 DELIVERY_LIMIT: Final = "delivery_limit"
 REJECTED: Final = "rejected"
@@ -35,6 +37,31 @@ def told(marks: Iterable[Mark]) -> list[Archived]:
 def took_effect(window: Window, marks: Iterable[Mark]) -> list[Mark]:
     """Those that are archived, or finished and left behind, now that it is known what the store has (PL-707)."""
     return [mark for mark in marks if _is_archived(window, mark[0])]
+
+
+def stored_ranges(window: Window, marks: Sequence[Mark], letters: Sequence[tuple[Span, str]]) -> list[ArchivedRange]:
+    """What a write stores of the records that it gives up: `marks` without a dead letter, `letters` with one, each with
+    its cause (PM-20 X9). Ascending, neighbours joined."""
+    found = [ArchivedRange(*mark, _REASONS[cause]) for mark, cause in marks]
+    for span, cause in letters:
+        for batch, first, last in window.pieces([span]):
+            runs = batch.runs(first, last)
+            found += [ArchivedRange(low, high, count, _REASONS[cause]) for low, high, _, count in runs]
+    joined: list[ArchivedRange] = []
+    for one in sorted(found):
+        if joined and joined[-1].last_offset + 1 == one.first_offset and joined[-1][2:] == one[2:]:
+            joined[-1] = joined[-1]._replace(last_offset=one.last_offset)
+        else:
+            joined.append(one)
+    return joined
+
+
+_REASONS: Final = {
+    DELIVERY_LIMIT: ARCHIVED_AT_LIMIT,
+    DLQ_DELIVERY_COUNT_EXCEEDED: ARCHIVED_AT_LIMIT,
+    REJECTED: ARCHIVED_REJECTED,
+    DLQ_CLIENT_REJECT: ARCHIVED_REJECTED,
+}
 
 
 def _is_archived(window: Window, found: AcquiredRange) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kip932.errors import KafkaError
-from kip932.state_batches import StateBatch
+from kip932.state_batches import ArchivedRange, StateBatch
 from partition_leader.share.core.status import DropReason
 
 # Bits of Persist.cause (PM-20 X2). A write for several operations has several bits (PL-702).
@@ -86,7 +86,8 @@ class Persist(NamedTuple):
     At most one write is outstanding (PL-705).
 
     Not yet a `StateWrite`: the host adds what the core does not know, the leader epoch and the high watermark, and
-    makes wall-clock instants of the delays' ends, if there are any (`has_delays`, PL-934).
+    makes wall-clock instants of the delays' ends, if there are any (`has_delays`, PL-934). `archived`: what the write
+    gives up for good, also below the start offset (PM-20 X9).
     """
 
     write_id: int
@@ -99,6 +100,7 @@ class Persist(NamedTuple):
     counters: Counters
     speo: int
     has_delays: bool = False
+    archived: tuple[ArchivedRange, ...] = ()
 
 
 class Reply(NamedTuple):

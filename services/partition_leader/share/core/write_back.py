@@ -12,12 +12,14 @@ from itertools import chain
 from operator import itemgetter
 from typing import Final
 
-from kip932.state_batches import StateBatch
+from kip932.state_batches import ArchivedRange, StateBatch
 from partition_leader.share.core.advance import Progress, committed, prospective
+from partition_leader.share.core.archived import DELIVERY_LIMIT, stored_ranges
 from partition_leader.share.core.delays import delayed_in, with_delays
 from partition_leader.share.core.effects import (
     CAUSE_CATCH_UP,
     CAUSE_INIT,
+    DLQ_DELIVERY_COUNT_EXCEEDED,
     NO_COUNTERS,
     AcquiredRange,
     Counters,
@@ -188,6 +190,7 @@ class WriteBack:
             counters,
             window.next_offset,
             bool(delays),
+            _archived(window, operations, carried),
         )
 
     def take(self, write_id: int) -> Write | None:
@@ -213,6 +216,15 @@ class WriteBack:
         self.outstanding, self.queued, self.unresolved = None, [], []
         self.dirty, self.urgent, self._unsettled_since = Unwritten(), False, None
         return [operation for operation in waiting if not operation.answered]
+
+
+def _archived(window: Window, operations: list[Operation], carried: Unwritten) -> tuple[ArchivedRange, ...]:
+    """What the write gives up for good (PM-20 X9); most writes give up nothing."""
+    marks = [mark for operation in operations for mark in operation.archived]
+    letters = [letter for operation in operations for letter in operation.dead_letters]
+    marks += [(found, DELIVERY_LIMIT) for found in carried.archived]
+    letters += [(span, DLQ_DELIVERY_COUNT_EXCEEDED) for span in carried.archiving]
+    return tuple(stored_ranges(window, marks, letters)) if marks or letters else ()
 
 
 def _content(window: Window, spans: list[Span], start_offset: int) -> tuple[list[StateBatch], Counters]:

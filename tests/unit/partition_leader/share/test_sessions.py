@@ -10,7 +10,7 @@ import pytest
 from kip932.errors import (
     CoordinatorNotAvailableError,
 )
-from kip932.state_batches import CAUSE_ACK
+from kip932.state_batches import CAUSE_ACK, ArchivedRange
 from partition_leader.share.core.events import AckBatch
 from tests.support.virtual_time import now_s
 
@@ -206,7 +206,7 @@ def test_acknowledgements_make_no_share_partition_and_name_who_leads() -> None:
     run(scenario)
 
 
-@pytest.mark.rule("PL-702", "PM-20", "X2", "X3", "X4", "X5")
+@pytest.mark.rule("PL-702", "PM-20", "X2", "X3", "X4", "X5", "X10")
 def test_a_write_says_what_only_the_leader_knows() -> None:
     async def scenario(world: World) -> None:
         member = await holding(world)
@@ -218,8 +218,13 @@ def test_a_write_says_what_only_the_leader_knows() -> None:
         assert stats.cause == CAUSE_ACK
         assert (stats.n_accept, stats.n_release, stats.n_reject, stats.n_timeout, stats.n_limit) == (1, 2, 1, 0, 0)
         assert (stats.max_dc, stats.sum_dc, stats.hwm, stats.speo) == (1, 2, 7, 4)
+        assert (stats.write_id, stats.delivery_limit, stats.archived) == (1, 5, (ArchivedRange(3, 3, 1, 2),))
         assert (write.leader_epoch, write.generation, write.state_epoch) == (world.epochs[0], 1, 1)
         assert (write.start_offset, write.delivery_complete_count) == (1, 1)
+        again = await member.fetch(1).ranges()
+        assert await member.accept(*again[0][:2]).ack_error() is None
+        accepted = world.persister.writes[-1].stats
+        assert (accepted.write_id, accepted.delivery_limit, accepted.archived) == (2, None, ())
 
     run(scenario)
 

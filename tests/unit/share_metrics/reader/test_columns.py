@@ -17,11 +17,12 @@ COMMON: Final = (
 PARTITIONS: Final = "array<struct<topic_id:string,topic_name:string,partitions:array<int>>>"
 OWN: Final = {
     Kind.SHARE_STATE: "group_id:string,topic_id:string,partition:int,state_epoch:int,leader_epoch:int,"
-    "snapshot_epoch:int,start_offset:bigint,delivery_complete_count:int,create_ts:timestamp,write_ts:timestamp,"
+    "generation:int,snapshot_epoch:int,start_offset:bigint,delivery_complete_count:int,create_ts:timestamp,write_ts:timestamp,"
     "state_batches:array<struct<first_offset:bigint,last_offset:bigint,delivery_state:int,delivery_count:int,"
     "not_before:timestamp>>,"
     "cause:int,n_accept:int,n_release:int,n_reject:int,n_timeout:int,n_limit:int,max_dc:int,sum_dc:bigint,hwm:bigint,"
-    "speo:bigint",
+    "speo:bigint,write_id:bigint,delivery_limit:int,"
+    "archived:array<struct<first_offset:bigint,last_offset:bigint,delivery_count:int,reason:int>>",
     Kind.GROUP: "group_id:string,member_id:string,tombstone:boolean,cause:int,reason:string,group_epoch:int,"
     "member_count:int,assignment_epoch:int,member_epoch:int,previous_member_epoch:int,member_state:int,rack_id:string,"
     "client_id:string,client_host:string,subscribed_topic_names:array<string>,"

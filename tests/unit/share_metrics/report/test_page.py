@@ -65,7 +65,7 @@ def test_fifty_share_partitions_fit_and_most_are_folded() -> None:
 def test_the_page_has_its_sections_and_says_what_is_a_lower_bound() -> None:
     page = render(report(poison=[POISON], stalls=[STALL], groups=[GROUP], skew=[SKEW], quality=[QUALITY], gaps=[GAP]))
     assert re.findall(r"<h2>([^<]+)</h2>", page) == [
-        "Share-partitions", "Lag and progress", "Acknowledgements", "Poison candidates", "Stalls",
+        "Share-partitions", "Lag and progress", "Acknowledgements", "Failed records and poison candidates", "Stalls",
         "Groups and rebalances", "Shard skew", "Data quality",
     ]  # fmt: skip
     assert page.index('class="light red"') < page.index("<h2>")
@@ -91,8 +91,8 @@ def test_an_empty_report_is_a_page_too() -> None:
 
 
 POISON = {
-    "offset": 9, "name": "g · t-0", "delivery_state": 0, "delivery_count": 4, "first_seen": "f", "last_seen": "l",
-    "times_released": 1,
+    "offset": 9, "name": "g · t-0", "state": "Available", "reason": "one delivery left", "delivery_count": 4,
+    "first_seen": "f", "last_seen": "l", "times_released": 1,
 }  # fmt: skip
 GROUP = {
     "group_id": "g", "state": "Stable", "members": 1, "joins": 1, "leaves": 0, "rebalances": 1, "epoch_bumps": 1,
@@ -221,6 +221,6 @@ def test_the_numbers_that_matter_most_stand_first_and_large() -> None:
     tiles = re.findall(r"<div><b>([\d,]+)</b> ([^<]+)</div>", page)
     assert tiles == [
         ("80", "records finished"), ("2,000", "records of lag"), ("2", "share-partitions"), ("1", "standing still"),
-        ("0", "poison candidates"), ("4", "entries lost"),
+        ("0", "failed or poison"), ("4", "entries lost"),
     ]  # fmt: skip
     assert "<td>7.5 %</td>" in page

@@ -6,7 +6,7 @@ import pytest
 
 from kip932.errors import CoordinatorNotAvailableError
 from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, STATE_ARCHIVED
-from kip932.state_batches import StateBatch
+from kip932.state_batches import ArchivedRange, StateBatch
 from partition_leader.share.core import effects as fx
 from partition_leader.share.core import events as ev
 
@@ -18,6 +18,10 @@ Told = list[tuple[str, tuple[tuple[int, int, int], ...]]]
 
 def told(bench: Bench) -> Told:
     return [(effect.cause, effect.ranges) for effect in bench.seen if isinstance(effect, fx.Archived)]
+
+
+def written(bench: Bench) -> list[fx.Persist]:
+    return [effect for effect in bench.seen if isinstance(effect, fx.Persist)]
 
 
 def at_limit(bench: Bench, deliveries: int = 5) -> None:
@@ -59,6 +63,32 @@ def test_many_short_acknowledgements_are_told_as_joined_ranges() -> None:
     at_limit(bench)
     bench.acked("M", *((offset, offset, ACK_RELEASE if offset < 5 else ACK_REJECT) for offset in range(10)))
     assert told(bench) == [(LIMIT, ((0, 4, 5),)), (REJECTED, ((5, 9, 5),))]
+    write = written(bench)[-1]
+    assert write.archived == (ArchivedRange(0, 4, 5, 1), ArchivedRange(5, 9, 5, 2))
+    assert (write.start_offset, write.state_batches) == (10, ()), "no batch names them"
+
+
+@pytest.mark.rule("PM-20", "X9")
+def test_a_write_names_what_it_gives_up_for_good_and_nothing_else() -> None:
+    """Released ones come again, accepted ones are done, and of a gap there is no record. With a dead letter they are
+    named when they become Archiving, not again once the letter is written."""
+    bench = Bench(log=[(0, 9)])
+    bench.fetch()
+    bench.acked("M", (0, 3, ACK_ACCEPT), (4, 4, ACK_GAP), (5, 6, ACK_RELEASE), (7, 9, ACK_REJECT))
+    assert written(bench)[-1].archived == (ArchivedRange(7, 9, 1, 2),)
+    with_letters = Bench(log=[(0, 9)], settings=ev.GroupSettings(lock_ms=LOCK_MS, dlq_enabled=True))
+    at_limit(with_letters)
+    with_letters.ack("M", (0, 1, ACK_REJECT), (2, 2, ACK_ACCEPT))
+    with_letters.persisted()
+    with_letters.pass_time(LOCK_MS)
+    assert [write.archived for write in written(with_letters)[-2:]] == [
+        (ArchivedRange(0, 1, 5, 2),),
+        (ArchivedRange(3, 9, 5, 1),),
+    ]
+    with_letters.persisted()
+    for letter in with_letters.dead:
+        with_letters.do(ev.DlqDone(letter.dead_letter_id))
+    assert written(with_letters)[-1].archived == ()
 
 
 @pytest.mark.rule("PL-810", "T12", "T13")

@@ -23,6 +23,7 @@ from kip932.state_batches import (
     CAUSE_INIT,
     CAUSE_LOCK_EXPIRY,
     CAUSE_SESSION_RELEASE,
+    ArchivedRange,
     StateBatch,
     WriteStats,
 )
@@ -54,7 +55,7 @@ def test_a_snapshot_becomes_a_row() -> None:
     assert row == {
         "stream": STREAM, "entry_id": "5-1", "epoch": 5, "seq": 1, "ts": 1_234_000, "record_type": "snapshot",
         "group_id": "G1", "topic_id": topic_id_text(TOPIC), "partition": 0, "state_epoch": 1, "leader_epoch": 1,
-        "snapshot_epoch": 4, "start_offset": 110, "delivery_complete_count": 3, "create_ts": 1_000_000,
+        "snapshot_epoch": 4, "start_offset": 110, "generation": 0, "delivery_complete_count": 3, "create_ts": 1_000_000,
         "write_ts": 2_000_000, "state_batches": ((111, 112, 0, 1, 9_000_000), (115, 115, 0, 1, None)),
         "cause": CAUSE_ACK, "n_accept": 10, "max_dc": 2, "sum_dc": 12, "hwm": 130, "speo": 121,
     }  # fmt: skip
@@ -68,15 +69,16 @@ def test_an_instant_that_is_no_time_is_quarantined_as_other_times_are(until_ms: 
     assert f"{until_ms} ms since 1970 is no time" in str(row["error"])
 
 
-@pytest.mark.rule("PM-20", "X2", "X3", "X4", "X5")
+@pytest.mark.rule("PM-20", "X2", "X3", "X4", "X5", "X8", "X9", "X10")
 @pytest.mark.parametrize(
     "cause",
     [CAUSE_ACK, CAUSE_SESSION_RELEASE, CAUSE_LOCK_EXPIRY, CAUSE_DLQ, CAUSE_ADMIN, CAUSE_INIT, CAUSE_COLD],
 )
 def test_what_a_write_did_comes_back_from_snapshots_and_updates(cause: int) -> None:
     stats = WriteStats(
-        cause, n_accept=1, n_release=2, n_reject=3, n_timeout=4, n_limit=5, max_dc=6, sum_dc=7, hwm=8, speo=9
-    )
+        cause, n_accept=1, n_release=2, n_reject=3, n_timeout=4, n_limit=5, max_dc=6, sum_dc=7, hwm=8, speo=9,
+        write_id=10, delivery_limit=11, archived=(ArchivedRange(12, 13, 14, 1), ArchivedRange(15, 15, 16, 2)),
+    )  # fmt: skip
     for record in (snapshot(110, stats=stats), update(110, stats=stats)):
         row = decode(Kind.SHARE_STATE, state_entry(AT, record))
         assert {name: row[name] for name in stats._fields} == stats._asdict()

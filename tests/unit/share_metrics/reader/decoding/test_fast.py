@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kip932.ids import SharePartitionKey
 from kip932.records.v1 import share_state_log_pb2 as pb
-from kip932.state_batches import StateBatch, WriteStats
+from kip932.state_batches import ArchivedRange, StateBatch, WriteStats
 from shard_runtime.record_log.redis.codec import claim_record, noop_record
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareTombstone, ShareUpdate
 from share_metrics.reader import EntryId, Kind, Reader, ReadOptions, Store, schema_of
@@ -26,7 +26,8 @@ UNTIL = st.sampled_from([0, 0, 1, 253_402_300_799_999]) | LONG
 BATCHES = st.lists(st.builds(StateBatch, LONG, LONG, st.integers(0, 4), INT, UNTIL), max_size=3).map(tuple)
 SOME = st.none() | INT
 ANY = st.none() | LONG
-STATS = st.builds(WriteStats, INT, SOME, SOME, SOME, SOME, SOME, SOME, ANY, ANY, ANY)
+ARCHIVED = st.lists(st.builds(ArchivedRange, LONG, LONG, INT, INT), max_size=2).map(tuple)
+STATS = st.builds(WriteStats, INT, SOME, SOME, SOME, SOME, SOME, SOME, ANY, ANY, ANY, ANY, SOME, ARCHIVED)
 OFFSET = st.integers(-1, 2**63 - 1)
 COUNT = st.integers(-1, 2**31 - 1)
 TIME = st.sampled_from([0, 1, 1_000, 253_402_300_799_999, 253_402_300_800_000, -1, 2**62])
