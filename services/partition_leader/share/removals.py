@@ -43,20 +43,24 @@ class MemberRemovals:
         outcome, closed = self._requests.sessions.member_removed(key, group_epoch, self._clock.now_ms())
         self._counted(outcome)
         if closed is not None:
-            released = _Released(key)
             # Of all share-partitions of the group: also of those that the member does not fetch from any more (PL-508).
-            self._partitions.later(self._partitions.of_group(key.group_id), released.release)
+            asked = tuple(self._partitions.of_group(key.group_id))
+            released = _Released(key, len(asked))
+            self._partitions.later(asked, released.release)
             released.asked()
             self._requests.end(closed)
         return outcome
 
 
 class _Released:
-    """Counts what a removed member's share-partitions give back, and tells it once."""
+    """Counts what a removed member's share-partitions give back, and tells it once.
 
-    def __init__(self, key: SessionKey) -> None:
+    `asked`: how many they are. Many are not asked at once, and one that is dropped before its turn never answers.
+    """
+
+    def __init__(self, key: SessionKey, asked: int) -> None:
         self._key = key
-        self._open = 0
+        self._open = asked
         self._partitions = 0
         self._records = 0
         self._first_error: KafkaError | None = None
@@ -64,7 +68,6 @@ class _Released:
 
     def release(self, host: SharePartitionHost) -> None:
         """Let one share-partition give back what the member holds."""
-        self._open += 1
         host.release(self._key.member_id, on_result=self._done)
 
     def asked(self) -> None:

@@ -193,9 +193,10 @@ class SharePartition:
         return self._state.dead_letters.is_full(self._state.window, settings)
 
     def delays(self) -> Delays:
-        """What waits for the end of a delay, and how many ever did (PL-932, PL-938)."""
+        """What waits for the end of a delay, and how many ever did (PL-932, PL-938). Dropped, it lets nothing wait."""
         window = self._state.window
-        return Delays(window.counts_records, window.delayed, window.batch_count, self._state.delayed_by)
+        counts = window.counts_records and self._state.status not in _SETTLED
+        return Delays(counts, window.delayed, window.batch_count, self._state.delayed_by)
 
     def delayed_full(self, settings: GroupSettings) -> bool:
         """Whether delayed records keep new ones from being acquired (PL-935)."""

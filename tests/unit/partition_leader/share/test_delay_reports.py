@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -19,7 +21,7 @@ from partition_leader.share.delay_reports import DelayReports
 from tests.support.virtual_time import run as run_virtual
 
 from .test_long_poll import started
-from .worlds import Member, World, key, run
+from .worlds import Member, World, key, run, settle
 
 REACHED: Final = "delayed records hold a share-partition up: no new records are delivered until fewer wait"
 LEFT: Final = "delayed records hold nothing up any more: new records are delivered again"
@@ -116,6 +118,24 @@ def test_a_successor_that_loads_as_many_tells_it_again() -> None:
             await world.lead(0)
             await world.member("n").fetch(0, max_wait_ms=100).answer()
             assert told(lines) == [("reached",)]
+
+    run(scenario)
+
+
+def test_one_that_is_dropped_at_its_bound_says_nothing_more_and_is_not_kept() -> None:
+    async def scenario(world: World) -> None:
+        world.configure(delayed_max=2)
+        member = await begun(world, records=4)
+        core = weakref.ref(world.host().core)
+        with structlog.testing.capture_logs() as lines:
+            await member.acknowledge({0: [AckBatch(0, 1, (ACK_RELEASE,), (600_000,))]}).answer()
+            await asyncio.sleep(11)
+            world.lose()
+            await settle()
+            await asyncio.sleep(25)
+        assert told(lines) == [("reached",)]
+        gc.collect()
+        assert core() is None, "nobody has it any more"
 
     run(scenario)
 

@@ -13,9 +13,11 @@ from partition_leader.service_removals import REMOVALS_MAX
 from partition_leader.share.core.backoff import Backoff
 from partition_leader.share.core.events import AckBatch
 from partition_leader.share.core.session import Removed
+from partition_leader.share.deferred_work import SLICE
+from partition_leader.share.removals import TELL_S
 
 from .test_stream import Stream
-from .worlds import GROUP, World, code, part, run, settle
+from .worlds import GROUP, TOPIC, World, code, part, run, settle
 
 EPOCH = 5
 
@@ -57,6 +59,47 @@ def test_what_a_removed_member_holds_goes_to_the_others_at_once_and_the_log_says
         (line,) = [each for each in said if "removed member" in each["event"]]
         assert (line["group"], line["member"], line["records"], line["share_partitions"]) == (GROUP, "frozen", 7, 2)
         assert outcomes(world) == {"ended": 1}
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-528")
+def test_of_more_share_partitions_than_one_turn_asks_the_log_line_has_all_that_was_released() -> None:
+    async def scenario(world: World) -> None:
+        many = SLICE + 5
+        world.facts.topics[TOPIC] = many
+        await world.lead(*range(1, many))
+        for number in (1, many - 1):
+            await world.produce(3, number)
+        frozen, other = world.member("frozen", connection=1), world.member("other")
+        await other.fetch(0, max_wait_ms=0).answer()
+        opened = frozen.fetch(*range(many), min_bytes=200, member_epoch=EPOCH)
+        assert [await opened.ranges(number) for number in (1, many - 1)] == [[(0, 2, 1)], [(0, 2, 1)]]
+        with capture_logs() as said:
+            await removed(world, ("frozen", EPOCH + 1))
+            await asyncio.sleep(TELL_S / 2)
+        (line,) = [each for each in said if "removed member" in each["event"]]
+        assert (line["records"], line["share_partitions"]) == (6, 2)
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-528")
+def test_a_share_partition_that_is_dropped_before_its_turn_does_not_keep_the_log_line_back() -> None:
+    async def scenario(world: World) -> None:
+        many = SLICE + 5
+        world.facts.topics[TOPIC] = many
+        await world.lead(*range(1, many))
+        await world.produce(3, 1)
+        frozen, other = world.member("frozen", connection=1), world.member("other")
+        await other.fetch(0, max_wait_ms=0).answer()
+        assert await frozen.fetch(*range(many), min_bytes=200, member_epoch=EPOCH).ranges(1) == [(0, 2, 1)]
+        with capture_logs() as said:
+            await removed(world, ("frozen", EPOCH + 1))
+            world.lose(many - 1)
+            await asyncio.sleep(2 * TELL_S)
+        (line,) = [each for each in said if "removed member" in each["event"]]
+        assert (line["records"], line["share_partitions"]) == (3, 1)
 
     run(scenario)
 
