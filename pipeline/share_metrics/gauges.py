@@ -113,8 +113,12 @@ class Gauges(Collector):
         self._behind: dict[str, int] = {}
         self._trouble: Counter[tuple[str, str]] = Counter()
 
-    def take(self, kind: Kind, rows: DataFrame) -> None:
-        """Take the rows of one batch. Spark aggregates them, so that one row for each key comes to the driver."""
+    def take(self, kind: Kind, rows: DataFrame, *, kept: bool = False) -> None:
+        """Take the rows of one batch. Spark aggregates them, so that one row for each key comes to the driver.
+
+        `kept`: they are what earlier runs have kept. Nothing of them is counted, for counters begin with the process.
+        """
+        uncounted: dict[str, Any] = dict(_NOTHING) if kept else {}
         news = stream_news(rows).collect()
         states = newest_states(rows).collect() if kind is Kind.SHARE_STATE else []
         of_groups = kind is Kind.GROUP
@@ -123,15 +127,15 @@ class Gauges(Collector):
         )
         with self._lock:
             for row in sorted(states, key=lambda row: row[:3]):
-                self._take_state((row["group_id"], row["topic_id"], row["partition"]), row.asDict())
+                self._take_state((row["group_id"], row["topic_id"], row["partition"]), row.asDict() | uncounted)
             for row in members:
                 there = self._members.setdefault(row["group_id"], set())
                 (there.add if row["there"] else there.discard)(row["member_id"])
             for row in computed:
-                self._rebalances[row["group_id"]] += row["rebalances"]
+                self._rebalances[row["group_id"]] += 0 if kept else row["rebalances"]
             self._names.update({row["topic_id"]: row["topic_name"] for row in names})
             for row in news:
-                self._take_news(row.asDict())
+                self._take_news(row.asDict() | (dict.fromkeys(_TROUBLE, 0) if kept else {}))
 
     def positions(self, at: Mapping[str, int], ends: Mapping[str, int]) -> None:
         """Take how many entries were ever added to each stream, up to the position read and up to its end (PM-65)."""
@@ -225,6 +229,9 @@ class Gauges(Collector):
             if kind == name:
                 family.add_metric([stream], count)
         return family
+
+
+_NOTHING: Final = {**dict.fromkeys((*_ACKS, *(source for source, _ in _COUNTERS.values())), 0), "first_write": None}
 
 
 def _counts(row: Mapping[str, Any]) -> Counter[str]:

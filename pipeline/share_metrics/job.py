@@ -149,6 +149,9 @@ def _ingest(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell, st
     moving = None if job.once else note  # a job that runs once has read everything only when it has ended
     if any(confirmed(job.data, kind) < 0 for kind in KINDS):
         note.move(None)  # the rows that it is about were removed, to ingest anew
+    if gauges is not None:
+        for kind in (one for one in KINDS if visible(job.data, one)):
+            gauges.take(kind, stored(spark, job.data, kind), kept=True)
     try:
         running = start(spark, job.source, job.data, job.kinds, once=job.once, trigger_s=job.trigger_s, watch=watch)
     except PySparkException as error:

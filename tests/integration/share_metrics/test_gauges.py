@@ -10,7 +10,7 @@ from group_coordinator.core import records as r
 from group_coordinator.core.lifecycle import Lifecycle, TopicState
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import CAUSE_ACK, ArchivedRange, StateBatch, WriteStats
-from share_coordinator.core.records import ShareTombstone
+from share_coordinator.core.records import ShareRecord, ShareTombstone
 from share_metrics.gauges import Gauges
 from share_metrics.reader import EntryId, Gap, Kind
 from tests.support.pipeline_entries import KEY, STREAM, TOPIC, snapshot, update
@@ -65,6 +65,38 @@ def test_newest_values_stay_and_counts_add_up_over_batches(spark: SparkSession) 
     assert scraped.get_sample_value("share_group_ingest_freshness_seconds", {"stream": STREAM}) == 96
     gauges.take(Kind.SHARE_STATE, states(spark, [(5, ShareTombstone(KEY))]))
     assert value("start_offset") is None
+
+
+@pytest.mark.rule("PM-34", "PM-38", "PM-54")
+def test_what_earlier_runs_have_kept_has_its_series_and_counts_nothing(spark: SparkSession) -> None:
+    """A group that stands still writes nothing: without what was kept it would vanish with the process."""
+    stats = WriteStats(CAUSE_ACK, n_accept=5, n_timeout=2, hwm=130, speo=121, write_id=7)
+    gone = snapshot(3, key=KEY._replace(partition=1)), ShareTombstone(KEY._replace(partition=1))
+    records: list[ShareRecord] = [snapshot(100), *gone, update(110, 4, stats=stats)]
+    lost = Gap(STREAM, EntryId(1, 1), EntryId(1, 2), 1, "trimmed")
+    history: list[tuple[int, ShareRecord] | Gap] = [*enumerate(records), lost]
+    lifecycle = Lifecycle({TOPIC: TopicState(TOPIC, "orders", 1, {}, (0,))}, {})
+    joined = r.MemberMetadata("G1", "m", None, "c", "h", ("t",))
+    gauges = Gauges(now=lambda: float(BASE_S + 100))
+    gauges.take(Kind.SHARE_STATE, states(spark, history), kept=True)
+    told: list[tuple[int, r.Record]] = [(0, r.StateMetadata("G1", lifecycle)), (1, joined)]
+    told.append((2, r.TargetMetadata("G1", 1, 0, {})))
+    gauges.take(Kind.GROUP, groups(spark, told), kept=True)
+    scraped = registered(gauges)
+
+    def shown(name: str, **labels: str) -> float | None:
+        return scraped.get_sample_value(f"share_group_{name}", {**NAMED, **labels})
+
+    assert [shown(name) for name in ("start_offset", "finished_offset", "lag", "in_flight_width")] == [110, 114, 16, 11]
+    assert shown("start_offset", partition="1") is None
+    assert scraped.get_sample_value("share_group_members", {"group": "G1"}) == 1
+    assert scraped.get_sample_value("share_group_rebalances_total", {"group": "G1"}) == 0
+    assert scraped.get_sample_value("share_group_ingest_lost_entries_total", {"stream": STREAM}) == 0
+    assert scraped.get_sample_value("share_group_ingest_freshness_seconds", {"stream": STREAM}) == 97
+    again = update(110, 4, stats=stats)  # the share coordinator died with the ingest, and the leader sends it once more
+    gauges.take(Kind.SHARE_STATE, states(spark, [(9, again)]))
+    assert [shown(name) for name in ("writes_total", "timed_out_records_total")] == [0, 0]
+    assert shown("acknowledged_records_total", ack_type="Accept") == 0
 
 
 @pytest.mark.rule("PM-38", "PM-54", "PM-55")

@@ -81,18 +81,23 @@ def test_a_report_from_the_command_line(reported: bytes) -> None:
     assert "<b>1</b> failed or poison" in page
 
 
-@pytest.mark.rule("PM-39")
+@pytest.mark.rule("PM-38", "PM-39")
 def test_a_loss_ends_the_command_with_3(spark: SparkSession, world: World, tmp_path: Path) -> None:
     world.make_cluster(state_shards=1)
     log = Log(world, S0)
     log.state(snapshot(0))
     command = ["ingest", "--store", world.url, "--data", str(tmp_path), "--fail-on-data-loss"]
+    command += ["--textfile", str(tmp_path / "gauges")]
     assert CliRunner().invoke(metrics, command).exit_code == 0
     log.state(update(1), update(2))
     world.redis.xtrim(S0, maxlen=1, approximate=False)
     result = CliRunner().invoke(metrics, command)
     assert result.exit_code == 3
     assert "Error: {sgs:0}:log lost entries:" in result.output
+    # That run has taken no batch: this is what the first one has kept.
+    assert 'share_group_start_offset{group="G1",partition="0",topic="AAAAAAAAAAAAAAAAAAAAAQ"} 0.0' in (
+        (tmp_path / "gauges").read_text()
+    )
 
 
 @pytest.mark.rule("PM-1", "PM-39")
