@@ -7,7 +7,6 @@ are gathered for a moment, sent to each leader in one call, and tried again for 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
@@ -37,8 +36,8 @@ _END: Final[Method[pb.EndMemberSessionsRequest, pb.EndMemberSessionsResponse]] =
 
 
 class MemberRemovals:
-    """One task. `leaders` gives the addresses between nodes of all nodes that lead partitions; `told` counts orders by
-    outcome."""
+    """One task, and one for each leader that is being called. `leaders` gives the addresses between nodes of all nodes
+    that lead partitions; `told` counts orders by outcome."""
 
     def __init__(
         self,
@@ -55,6 +54,7 @@ class MemberRemovals:
         self._counted = 0
         self._something = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._calling: dict[str, asyncio.Task[None]] = {}
 
     def removed(self, expired: MemberExpired) -> None:
         """A member was removed, and the store has confirmed it. Never blocks, never raises."""
@@ -68,38 +68,47 @@ class MemberRemovals:
 
     async def stop(self) -> None:
         """End; what waits is not told."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        tasks = [*self._calling.values()] + ([self._task] if self._task is not None else [])
+        self._task = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:
             await self._something.wait()
             await asyncio.sleep(GATHER_S)
+            self._something.clear()
             try:
-                whole = await self._round()
+                self._round()
             except Exception:
                 log.exception("a round of orders to end the sessions of removed members was cut short")
-                whole = False
-            if not whole:
+                self._something.set()
                 await asyncio.sleep(RETRY_S)
 
-    async def _round(self) -> bool:
-        """Tell what waits. Returns whether nothing of it has to be tried again."""
-        self._something.clear()
-        calls = self._removals.take(self._leaders(), self._clock.now_ms())
-        reached = await asyncio.gather(*(self._call(leader, orders) for leader, orders in calls.items()))
+    def _round(self) -> None:
+        """Call all leaders for which something waits, but those that are being called: one that does not answer keeps
+        nobody waiting but itself."""
+        calls = self._removals.take(self._leaders(), self._clock.now_ms(), self._calling)
+        for leader, orders in calls.items():
+            call = asyncio.get_running_loop().create_task(self._call(leader, orders), name=f"member-removals {leader}")
+            self._calling[leader] = call
         dropped, self._counted = self._removals.dropped - self._counted, self._removals.dropped
         if dropped:
             self._told(DROPPED, dropped)
-        if self._removals:
-            self._something.set()
-        return all(reached)
 
-    async def _call(self, leader: str, orders: Sequence[Order]) -> bool:
-        """Tell one leader. Returns whether it was reached."""
+    async def _call(self, leader: str, orders: Sequence[Order]) -> None:
+        """Tell one leader; where it was not reached, wait a moment before it is called again."""
+        try:
+            if not await self._reached(leader, orders):
+                self._removals.failed(leader, orders)
+                await asyncio.sleep(RETRY_S)
+        finally:
+            del self._calling[leader]
+            if self._removals:
+                self._something.set()
+
+    async def _reached(self, leader: str, orders: Sequence[Order]) -> bool:
         request = pb.EndMemberSessionsRequest()
         for order in orders:
             request.members.add(group_id=order.group_id, member_id=order.member_id, group_epoch=order.group_epoch)
@@ -107,10 +116,12 @@ class MemberRemovals:
             await self._transport.call(leader, _END, request, CALL_S)
         except TransportError as error:
             if error.retriable:
-                self._removals.failed(leader, orders)
                 return False
             log.debug("a leader takes no orders to end members' sessions", address=leader, why=str(error))
             self._told(REFUSED, len(orders))
+        except Exception:
+            log.exception("orders to end the sessions of removed members could not be told", address=leader)
+            return False
         else:
             self._told(TOLD, len(orders))
         return True

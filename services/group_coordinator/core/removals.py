@@ -41,11 +41,13 @@ class Removals:
         for leader in leaders:
             self._wait(leader, order)
 
-    def take(self, leaders: Collection[str], now_ms: int) -> Mapping[str, Sequence[Order]]:
+    def take(
+        self, leaders: Collection[str], now_ms: int, calling: Collection[str] = ()
+    ) -> Mapping[str, Sequence[Order]]:
         """What to tell now, by leader, oldest first. It waits no more; orders to leaders that are listed no longer, and
-        those that are too old, are dropped."""
+        those that are too old, are dropped. What is for the leaders of `calling` goes on waiting."""
         taken: dict[str, list[Order]] = {}
-        for leader, waiting in list(self._waiting.items()):
+        for leader, waiting in [one for one in self._waiting.items() if one[0] not in calling]:
             orders = list(islice(waiting.values(), CALL_ORDERS_MAX))
             fresh = [order for order in orders if leader in leaders and now_ms - order.at_ms < WORTH_MS]
             self.dropped += len(orders) - len(fresh)

@@ -73,6 +73,34 @@ async def coordinator() -> AsyncIterator[Coordinator]:
     await made.removals.stop()
 
 
+class SilentLeader(Leader):
+    """A leader that stands still: it takes calls, and answers none."""
+
+    async def end_member_sessions(
+        self, request: pb.EndMemberSessionsRequest, context: object
+    ) -> pb.EndMemberSessionsResponse:
+        await super().end_member_sessions(request, context)
+        await asyncio.sleep(100)
+        return pb.EndMemberSessionsResponse()
+
+
+@pytest.mark.rule("GC-39b")
+@virtual
+async def test_a_leader_that_does_not_answer_keeps_orders_to_no_other_one_back() -> None:
+    async with coordinator() as made:
+        silent = SilentLeader()
+        made.network.serve(ONE, SERVICE, silent)
+        two = made.leader(TWO)
+        for number in range(5):
+            made.remove(f"m{number}", 6 + number)
+            await asyncio.sleep(1)
+        assert two.calls == [[("g", f"m{number}", 6 + number)] for number in range(5)]
+        assert all(at_s - number < 0.1 for number, at_s in enumerate(two.at_s)), two.at_s
+        assert [len(call) for call in silent.calls] == [1, 4], "what waited for it goes with what is tried again"
+        await asyncio.sleep(40)
+        assert made.told == {"told": 5, "dropped": 5}
+
+
 @pytest.mark.rule("GC-39b")
 @virtual
 async def test_removals_of_the_same_moment_are_one_call_to_each_leader() -> None:
