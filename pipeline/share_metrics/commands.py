@@ -273,18 +273,20 @@ def replay(store: str, password_env: str, group: str, topic: str, partition: int
     """Print the state of a share-partition as it was at some time, as JSON. Needs no Spark and no Java."""
     with failures():
         from share_metrics.reader import Store  # noqa: PLC0415 - it needs the extra
-        from share_metrics.time_travel import share_partition, state_at  # noqa: PLC0415
+        from share_metrics.time_travel import replayed  # noqa: PLC0415
 
         with Store(store, password_env) as open_store:
-            key = share_partition(open_store, group, topic, partition)
-            state = state_at(open_store, key, moment(at))
+            life, state, gone = replayed(open_store, group, topic, partition, moment(at))
     if state is None or state.record_type == "tombstone":
+        if gone:
+            when = datetime.fromtimestamp((life.deleted_ms or 0) / 1000, UTC).isoformat(timespec="milliseconds")
+            _tell(f"Topic {life.name} ({life.topic_id}) was deleted at {when}; give an earlier time with --at.")
         _tell(
             f"Group {group!r} had no state of {topic}-{partition} then, as far as the log goes back; "
             "`sharegroups groups describe` shows which groups and partitions there are."
         )
         sys.exit(1)
-    click.echo(json.dumps(state.as_dict(), indent=2))
+    click.echo(json.dumps({"topic_id": life.topic_id} | state.as_dict(), indent=2))
 
 
 def moment(text: str | None) -> datetime | EntryId | None:

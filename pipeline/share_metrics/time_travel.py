@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -13,7 +13,7 @@ from share_metrics.reader.schemas import STATE_BATCH_FIELDS
 
 from .reader import EntryId, Kind, Reader, Store
 from .reader.planning import Goal
-from .reader.streams import topics
+from .reader.streams import TopicLife, topic_lives
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
@@ -115,14 +115,54 @@ def _state(row: dict[str, Any], batches: tuple[StateBatch, ...], *, complete: bo
     )
 
 
-def share_partition(store: Store, group: str, topic: str, partition: int) -> SharePartitionKey:
-    """The key of a share-partition; `topic` is a name, or an id as text. Raises UnknownTopicError and read errors."""
-    known = topics(store)
-    for one in known:
-        if topic in {one.name, one.topic_id}:
-            return SharePartitionKey(group, parse_topic_id(one.topic_id), partition)
-    names = ", ".join(one.name for one in known) or "none"
-    raise UnknownTopicError(f"the cluster has no topic {topic!r}; it has: {names}")
+def lives_at(lives: Sequence[TopicLife], at: datetime | EntryId | None, now: datetime) -> list[TopicLife]:
+    """Which of the topics that one name has meant are meant, the likeliest first. `lives`: the newest first.
+
+    By time the one that existed then, else the last one that was deleted before; by entry id, each may be meant.
+    """
+    if isinstance(at, EntryId):
+        return list(lives)
+    at_ms = (at or now).timestamp() * 1000
+    begun = [one for one in lives if one.created_ms <= at_ms]
+    there = [one for one in begun if one.deleted_ms is None or at_ms < one.deleted_ms]
+    return there[:1] or sorted(begun, key=lambda one: one.deleted_ms or 0)[-1:] or list(lives[-1:])
+
+
+def replayed(
+    store: Store, group: str, topic: str, partition: int, at: datetime | EntryId | None
+) -> tuple[TopicLife, State | None, bool]:
+    """The topic that was meant then, the state then, and whether the topic was deleted by then, so that it has none.
+
+    `topic` is a name, or an id as text; of a deleted topic, too. Raises UnknownTopicError and read errors.
+    """
+    now = datetime.now(UTC)
+    meant = lives_at(_lives(store, topic), at, now)
+    found = [(life, state_at(store, _key(group, life, partition), at)) for life in meant]
+    if isinstance(at, EntryId):  # ids are those of a stream: the entry with that id tells which topic is meant
+        exact = [one for one in found if one[1] is not None and one[1].entry_id == str(at)]
+        return *(exact or found)[0], False
+    ((life, state),) = found
+    gone = life.deleted_ms is not None and life.deleted_ms <= (at or now).timestamp() * 1000
+    return life, None if gone else state, gone
+
+
+def _key(group: str, life: TopicLife, partition: int) -> SharePartitionKey:
+    return SharePartitionKey(group, parse_topic_id(life.topic_id), partition)
+
+
+def _lives(store: Store, topic: str) -> list[TopicLife]:
+    known = topic_lives(store)
+    found = [one for one in known if topic in {one.name, one.topic_id}]
+    if found:
+        return found
+    try:
+        parse_topic_id(topic)
+    except ValueError:
+        names = ", ".join(sorted({one.name for one in known if one.deleted_ms is None})) or "none"
+        raise UnknownTopicError(
+            f"the cluster has no topic {topic!r}, nor any that was deleted of late; it has: {names}"
+        ) from None
+    return [TopicLife(topic, topic)]
 
 
 def state_at(store: Store, key: SharePartitionKey, at: datetime | EntryId | None) -> State | None:

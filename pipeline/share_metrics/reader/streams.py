@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from kip932.ids import topic_id_text
@@ -28,6 +29,15 @@ class Topic(NamedTuple):
     topic_id: str
     name: str
     partitions: int
+
+
+class TopicLife(NamedTuple):
+    """A topic from its creation to its deletion, ms since 1970. 0: its creation is not known. None: it exists."""
+
+    topic_id: str
+    name: str
+    created_ms: int = 0
+    deleted_ms: int | None = None
 
 
 def streams_of(store: Store, kind: Kind, shards: int | None = None) -> list[str]:
@@ -58,13 +68,32 @@ def cluster_id(store: Store) -> str:
 def topics(store: Store) -> list[Topic]:
     """The topics that exist, sorted by name, from a replay of the metadata log."""
     found: dict[bytes, Topic] = {}
+    for record in _records(store):
+        _apply(found, record)
+    return sorted(found.values(), key=lambda topic: (topic.name, topic.topic_id))
+
+
+def topic_lives(store: Store) -> list[TopicLife]:
+    """Every topic that the metadata log tells of, deleted ones too, the newest first."""
+    found: dict[bytes, TopicLife] = {}
+    for record in _records(store):
+        changed = [(change.topic_created, change.topic_deleted) for change in record.changes]
+        created = [*record.snapshot.topics, *(made for made, _ in changed if made.topic_id)]
+        for made in created:
+            found[made.topic_id] = TopicLife(topic_id_text(made.topic_id), made.name, made.created_at_ms)
+        for gone in (*record.snapshot.deleted_topics, *(gone for _, gone in changed if gone.topic_id)):
+            known = found.get(gone.topic_id) or TopicLife(topic_id_text(gone.topic_id), gone.name)
+            found[gone.topic_id] = known._replace(deleted_ms=gone.deleted_at_ms)
+    return [*reversed(found.values())]
+
+
+def _records(store: Store) -> Iterator[pb.MetadataRecord]:
     after = "-"
     while page := store.call(_META_LOG, "XRANGE", _META_LOG, after, "+", "COUNT", _PAGE):
         for _, fields in page:
             named = dict(zip(fields[::2], fields[1::2], strict=True))
-            _apply(found, pb.MetadataRecord.FromString(named.get(b"r", b"")))
+            yield pb.MetadataRecord.FromString(named.get(b"r", b""))
         after = f"({entry_id(page[-1][0])}"
-    return sorted(found.values(), key=lambda topic: (topic.name, topic.topic_id))
 
 
 def _apply(found: dict[bytes, Topic], record: pb.MetadataRecord) -> None:
