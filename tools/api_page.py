@@ -70,6 +70,10 @@ _ALIASES: Final = {
 _ONLY_IN_ASYNCIO: Final = {"Producer": ("send",)}
 
 
+#: Public methods of a class that are for the library's own use.
+_OWN: Final = {"JobInfo": ("of",)}
+
+
 #: Methods whose RPCs another class, module or function calls.
 _PARTS: Final[Mapping[str, Any]] = {
     "list_groups": group_listing,
@@ -82,7 +86,7 @@ def api_page() -> str:
     """The text of the page."""
     names = [name for name in sharegroups.__all__ if name not in errors.__all__ and name != "aio"]
     public = {name: getattr(sharegroups, name) for name in sorted(names)}
-    parts = [_INTRODUCTION, *(_class(given, 2, _methods(given)) for given in public.values()), _ASYNCIO]
+    parts = [_INTRODUCTION, *map(_public, public.values()), _ASYNCIO]
     for name in sorted(aio.__all__):
         given, blocking = getattr(aio, name), public[name]
         wanted = {*_methods(blocking), *_ONLY_IN_ASYNCIO.get(name, ())}
@@ -94,6 +98,15 @@ def api_page() -> str:
     lines = [f"- `{path.rpartition('.')[2]}`: {why}" for path, why in UNSERVED.items()]
     parts += [_UNSERVED, *lines, ""]
     return "\n".join([*parts, _ERRORS + "\n".join(map(_error_row, sorted(errors.__all__)))]) + "\n"
+
+
+def _public(given: Any) -> str:
+    """One name of `sharegroups`: a class, or a function."""
+    if inspect.isclass(given):
+        own = _OWN.get(given.__name__, ())
+        return _class(given, 2, {name: method for name, method in _methods(given).items() if name not in own})
+    name = given.__name__
+    return "\n".join([f"## {name}", "", f"`{name}{_signature(given, skipped=0)}`", "", _text(given), ""])
 
 
 def _is_of(given: object, module: str) -> bool:
@@ -181,7 +194,8 @@ def _fields(given: type) -> str:
         return ", ".join(
             f"{name}: {_annotation(given.__annotations__[name])}" for name in getattr(given, "_fields", ())
         )
-    return ", ".join(f"{one.name}: {one.type}{_default(one)}" for one in dataclasses.fields(given))
+    shown = (one for one in dataclasses.fields(given) if not one.name.startswith("_"))
+    return ", ".join(f"{one.name}: {one.type}{_default(one)}" for one in shown)
 
 
 def _default(field: dataclasses.Field[Any]) -> str:
@@ -190,11 +204,11 @@ def _default(field: dataclasses.Field[Any]) -> str:
     return "" if field.default_factory is dataclasses.MISSING else f" = {field.default_factory()!r}"
 
 
-def _signature(function: Callable[..., Any]) -> str:
-    """The parameters, without the first, which is self or cls, and the return type."""
+def _signature(function: Callable[..., Any], skipped: int = 1) -> str:
+    """The parameters, without the first, which is self or cls of a method, and the return type."""
     signature = inspect.signature(function)
     parts: list[str] = []
-    for parameter in list(signature.parameters.values())[1:]:
+    for parameter in list(signature.parameters.values())[skipped:]:
         if parameter.kind is parameter.KEYWORD_ONLY and "*" not in parts:
             parts.append("*")
         parts.append(_parameter(parameter))

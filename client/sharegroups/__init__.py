@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sharegroups.messages import AcknowledgeType, Message, Messages, TopicIdPartition
     from sharegroups.producer import Producer
     from sharegroups.reports import DeliveryReport
-    from sharegroups.worker import Accept, Reject, Release, Retry, Worker, WorkerError
+    from sharegroups.worker import Accept, JobInfo, Reject, Release, Retry, Worker, WorkerError, current_job
 
 __all__ = [
     "Accept",
@@ -33,6 +33,7 @@ __all__ = [
     "AlterConfig",
     "ConfigResource",
     "DeliveryReport",
+    "JobInfo",
     "Message",
     "Messages",
     "NewTopic",
@@ -46,6 +47,7 @@ __all__ = [
     "Worker",
     "WorkerError",
     "aio",
+    "current_job",
 ]
 __all__ += errors.__all__
 
@@ -56,6 +58,7 @@ _HOMES: Final = {
     "AlterConfig": "sharegroups.admin_values",
     "ConfigResource": "sharegroups.admin_values",
     "DeliveryReport": "sharegroups.reports",
+    "JobInfo": "sharegroups.worker",
     "Message": "sharegroups.messages",
     "Messages": "sharegroups.messages",
     "NewTopic": "sharegroups.admin_values",
@@ -68,6 +71,7 @@ _HOMES: Final = {
     "TopicPartition": "kip932.ids",
     "Worker": "sharegroups.worker",
     "WorkerError": "sharegroups.worker",
+    "current_job": "sharegroups.worker",
 }
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from share_node.demo.jobs import BrokenRecordError, Job, Tally, fails_first_attempt, job_for
-from sharegroups.worker import current_job
+from sharegroups import current_job
 
 _PREFIX: Final = "SHAREGROUPS_DEMO_"
 

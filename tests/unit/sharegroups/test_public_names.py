@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from sharegroups import aio, errors
 CLASSES = [value for value in vars(aio).values() if inspect.isclass(value)] + [
     getattr(sharegroups, name) for name in sharegroups.__all__ if name not in errors.__all__ and name != "aio"
 ]
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 def _told_errors(kind: type) -> Iterator[str]:
@@ -29,6 +31,14 @@ def _told_errors(kind: type) -> Iterator[str]:
 def test_every_listed_name_can_be_imported(name: str) -> None:
     assert getattr(sharegroups, name).__name__.endswith(name)
     assert name in dir(sharegroups)
+
+
+def test_what_the_how_tos_use_inside_a_handler_is_shown_with_its_import() -> None:
+    for page in ("workers.md", "from-celery-rq-dramatiq.md"):
+        text = (DOCS / "howto" / page).read_text(encoding="utf-8")
+        imported = set(re.findall(r"\w+", " ".join(re.findall(r"from sharegroups import ([\w, ]+)", text))))
+        assert "current_job" in imported
+        assert imported <= set(sharegroups.__all__)
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
