@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import IO, Any, Final, TextIO, cast
 
 from sharegroups.worker.logs import FORMAT
 
@@ -22,10 +22,13 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # its parameter
         super().__init__(sys.stderr)
         self._line = line
         self._shows = shows
+        #: Whether the program's last output on this terminal ended amid a line, which no progress line may overwrite.
+        self._amid_line = False
 
     def emit(self, record: logging.LogRecord) -> None:
         if self._shows:
-            self.stream.write(_CLEAR)
+            self.stream.write("\n" if self._amid_line else _CLEAR)
+            self._amid_line = False
         super().emit(record)
         self.show()
 
@@ -33,14 +36,64 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # its parameter
         """Write the progress line anew."""
         if self._shows:
             with self.lock or threading.Lock():
-                self.stream.write(_CLEAR + self._line())
-                self.flush()
+                if not self._amid_line:
+                    self.stream.write(_CLEAR + self._line())
+                    self.flush()
+
+    def print(self, stdout: IO[str], text: str) -> int:
+        """Write what the program prints where the progress line stands; that one comes again within a second."""
+        with self.lock or threading.Lock():
+            if self._shows and text:
+                if not self._amid_line:
+                    self.stream.write(_CLEAR)
+                    self.flush()
+                self._amid_line = not text.endswith("\n")
+            written = stdout.write(text)
+            stdout.flush()
+            return written
 
     def end(self) -> None:
-        """Leave the last progress line where it is."""
+        """Write the last progress line, and leave it where it is."""
         if self._shows:
+            self.show()
             self.stream.write("\n")
         self._shows = False
+
+
+class _Printed:
+    """Stands for `sys.stdout` while a progress line shows on its terminal."""
+
+    def __init__(self, stdout: IO[str], handler: _Handler) -> None:
+        self._stdout = stdout
+        self._handler = handler
+
+    def write(self, text: str) -> int:
+        """Write in place of the progress line."""
+        return self._handler.print(self._stdout, text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each of them."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stdout, name)
+
+
+@contextmanager
+def _printing(handler: _Handler, shows: bool) -> Iterator[None]:
+    """Inside, what the program prints does not land behind the progress line, where both go to a terminal."""
+    before = sys.stdout
+    if not shows or not before.isatty():
+        yield
+        return
+    ours = _Printed(before, handler)
+    sys.stdout = cast(TextIO, ours)
+    try:
+        yield
+    finally:
+        if cast(object, sys.stdout) is ours:
+            sys.stdout = before
 
 
 @contextmanager
@@ -51,7 +104,8 @@ def logging_with_progress(line: Callable[[], str], quiet: bool) -> Iterator[None
     if root.handlers:
         yield
         return
-    handler = _Handler(line, sys.stderr.isatty() and not quiet)
+    shows = sys.stderr.isatty() and not quiet
+    handler = _Handler(line, shows)
     handler.setFormatter(logging.Formatter(FORMAT))
     root.addHandler(handler)
     ours = logging.getLogger("sharegroups")
@@ -66,7 +120,8 @@ def logging_with_progress(line: Callable[[], str], quiet: bool) -> Iterator[None
     ticking = threading.Thread(target=tick, name="sharegroups-progress", daemon=True)
     ticking.start()
     try:
-        yield
+        with _printing(handler, shows):
+            yield
     finally:
         over.set()
         ticking.join(_EVERY_S)

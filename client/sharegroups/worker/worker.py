@@ -8,6 +8,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
@@ -45,9 +46,9 @@ class Worker:
     """Runs handlers for the records of a share group.
 
     Settings are those of the consumer, as a dict or as keywords with `_` for `.`; `bootstrap_servers` and `group_id`
-    are needed. `concurrency`: how many handlers run at once. `prefetch`: how many records may wait beside those at
-    most. `grace`: s that running jobs are given after SIGTERM. `health_port`: of /healthz, /readyz and /metrics.
-    Raises ConfigError and ValueError.
+    are needed; `client_id` is worker-<host>-<process id> when left out. `concurrency`: how many handlers run at once.
+    `prefetch`: how many records may wait beside those at most. `grace`: s that running jobs are given after SIGTERM.
+    `health_port`: of /healthz, /readyz and /metrics. Raises ConfigError and ValueError.
     """
 
     def __init__(
@@ -179,6 +180,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self.tally = Tally(list(self._specs))
+        self._take_name()
         self._turned_s = self._loop.time()
         async with AsyncExitStack() as stack:
             if self.health_port is not None:
@@ -221,6 +223,13 @@ class Worker:
             self._stopping.set()
         if self._runner is not None:
             self._runner.stop()
+
+    def _take_name(self) -> None:
+        """Give this worker a `client.id` by which its process is found, unless the user gave one (CL-125)."""
+        if self.settings.get("client.id") is None:
+            self.settings["client.id"] = f"worker-{socket.gethostname()}-{os.getpid()}"
+        if name := self.settings["client.id"]:
+            log.info("this worker's client.id is %s", name)
 
     def _tell_start(self) -> None:
         for spec in self._specs.values():

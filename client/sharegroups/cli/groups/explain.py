@@ -163,9 +163,8 @@ def _show_record(record: RecordExplanation) -> None:
     click.echo(f"  {printable(record.explanation)}")
     if record.client_id is not None:
         host = f" at {printable(record.client_host.lstrip('/'))}" if record.client_host else ""
-        click.echo(
-            f"  Member {printable(record.member_id or '')} is {printable(record.client_id) or '(no name)'}{host}."
-        )
+        client = printable(record.client_id) or "a client without client.id"
+        click.echo(f"  Member {printable(record.member_id or '')} is {client}{host}.")
     if record.append_time_ms is not None:
         which = "It was" if first == last else "The first was"
         click.echo(f"  {which} written {_time(record.append_time_ms)}.")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import sys
 
 import pytest
 
-from sharegroups.cli.progress import logging_with_progress
+from sharegroups.cli.progress import _Handler, logging_with_progress
 
 
 class Terminal(io.StringIO):
@@ -16,6 +17,12 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+def seen(written: str) -> list[str]:
+    """The lines that stand on the screen: what is cleared is gone. Times of log lines are left out."""
+    lines = [line.rpartition("\r\x1b[2K")[2] for line in written.split("\n")]
+    return [re.sub(r"^\S+ \S+ (?=[A-Z]+ )", "", line) for line in lines if line]
 
 
 def bare_root(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
@@ -36,6 +43,50 @@ def test_a_log_line_takes_the_place_of_the_progress_line_which_follows_it(monkey
     assert "INFO stopping\n" in said
     assert said.endswith("3 done\n")
     assert root.handlers == []
+
+
+@pytest.mark.rule("CL-128")
+def test_what_a_handler_prints_takes_the_place_of_the_progress_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    bare_root(monkeypatch)
+    terminal = Terminal()  # both streams are one terminal, as a person has it
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    log = logging.getLogger("sharegroups.worker")
+    with logging_with_progress(lambda: "3 done", quiet=False):
+        log.info("begun")
+        print("mail", "to t1")
+        print("amid a line", end="")
+        log.info("late")
+        sys.stdout.writelines(["a\n", "b\n"])
+        assert sys.stdout.isatty()
+    assert sys.stdout is terminal
+    lines = seen(terminal.getvalue())
+    assert lines[-1] == "3 done"
+    assert [line for line in lines if line != "3 done"] == [
+        "INFO begun", "mail to t1", "amid a line", "INFO late", "a", "b"
+    ]  # fmt: skip
+
+
+def test_a_line_that_is_not_ended_is_not_overwritten_by_the_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    bare_root(monkeypatch)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    handler = _Handler(lambda: "3 done", shows=True)
+    handler.print(terminal, "half")
+    handler.show()
+    assert seen(terminal.getvalue()) == ["half"]
+    handler.print(terminal, " and whole\n")
+    handler.show()
+    assert seen(terminal.getvalue()) == ["half and whole", "3 done"]
+
+
+def test_output_that_goes_elsewhere_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    bare_root(monkeypatch)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    file = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", file)
+    with logging_with_progress(lambda: "3 done", quiet=False):
+        assert sys.stdout is file
 
 
 def test_without_a_terminal_and_when_quiet_there_is_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:

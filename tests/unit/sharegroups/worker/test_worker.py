@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
+import os
+import socket
 import subprocess
 import sys
 from functools import partial
@@ -13,7 +17,7 @@ import pytest
 
 from sharegroups.admin_values import ConfigEntry
 from sharegroups.errors import ConfigError, InvalidGroupIdError
-from sharegroups.worker import Reject, Release, Retry, Worker, WorkerError, current_job
+from sharegroups.worker import Reject, Release, Retry, Worker, WorkerError, checks, current_job
 from sharegroups.worker.checks import GroupLimits, _delay_max, backoff_of, check_limits, other_backoffs
 
 GIVEN: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "group_id": "mail"}
@@ -189,6 +193,28 @@ def test_the_back_off_of_a_group_is_read_from_its_configs(values: tuple[str, ...
         for name, value in zip(names, values, strict=False)
     }
     assert backoff_of(cast(dict[str, ConfigEntry], configs)) == found
+
+
+@pytest.mark.rule("CL-125")
+@pytest.mark.parametrize("own", [None, "mailer-1", ""])
+def test_a_worker_is_known_by_its_process_unless_it_has_a_name(
+    own: str | None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    async def look(settings: dict[str, Any], *_: Any) -> None:
+        """As when the worker is stopped before the cluster has answered."""
+        asked.append(settings["client.id"])
+
+    monkeypatch.setattr(checks, "look", look)
+    caplog.set_level(logging.INFO, "sharegroups.worker")
+    worker = Worker(**GIVEN, client_id=own)
+    worker.job("a")(blocking)
+
+    asyncio.run(worker.serve())
+    name = f"worker-{socket.gethostname()}-{os.getpid()}" if own is None else own
+    assert asked == [name]
+    assert caplog.messages == [f"this worker's client.id is {name}"] * bool(name)
 
 
 def test_current_job_belongs_to_a_handler() -> None:
