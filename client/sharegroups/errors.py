@@ -4,7 +4,8 @@ RuntimeError
 ├── IllegalStateError             the call does not fit what the client is doing (CL-20 to CL-28)
 └── ConcurrentModificationError   a second thread or task is inside the consumer (CL-29)
 ValueError
-└── ConfigError                   a setting is unknown, refused or out of range (CL-40)
+├── ConfigError                   a setting is unknown, refused or out of range (CL-40)
+└── DelayTooLongError             a release asks for a longer delay than its group allows (CL-113)
 WakeupError                       wakeup() was called
 KafkaError
 ├── BufferFullError               the producer's memory stayed full (buffer.memory)
@@ -80,6 +81,7 @@ __all__ = [
     "CoordinatorLoadInProgressError",
     "CoordinatorNotAvailableError",
     "CorruptMessageError",
+    "DelayTooLongError",
     "DeserializationError",
     "FencedError",
     "FencedLeaderEpochError",
@@ -146,6 +148,14 @@ class ConcurrentModificationError(RuntimeError):
 
 class ConfigError(ValueError):
     """A setting is unknown, refused, or has a value that is not allowed."""
+
+
+class DelayTooLongError(ValueError):
+    """A release asks for a longer delay than the group allows; `maximum` is what it allows, in seconds (CL-113)."""
+
+    def __init__(self, message: str, maximum: float) -> None:
+        super().__init__(message)
+        self.maximum = maximum
 
 
 class WakeupError(Exception):

@@ -19,7 +19,7 @@ from sharegroups.aio.ack_outbox import PendingAck
 from sharegroups.aio.share_session import ShareSession
 from sharegroups.core.acknowledgements import Delivery, offsets_with, record_ranges
 from sharegroups.core.record_batch import Extent, restrict
-from sharegroups.errors import IllegalStateError
+from sharegroups.errors import DelayTooLongError, IllegalStateError
 from sharegroups.messages import Delivered, TopicIdPartition
 
 AckCallback = Callable[[dict[TopicIdPartition, set[int]], KafkaError | None], None]
@@ -110,12 +110,13 @@ class AckLedger:
         """Set one record's acknowledgement, and for how long (s) its release keeps it from being delivered (CL-113).
 
         Raises IllegalStateError when the record is not in flight (CL-23), ValueError for a delay that cannot be,
-        UnsupportedVersionError for one that the leader would pass over.
+        DelayTooLongError for one above the group's maximum, UnsupportedVersionError for one that the leader would
+        pass over.
         """
         self._check_explicit()
         delay_ms = None if delay is None else _delay_ms("acknowledge", kind, delay)
         if delay_ms:
-            _check_served(part)
+            _check_delay("acknowledge", part, offset, delay_ms)
         if not part.delivery.acknowledge(offset, kind, delay_ms):
             raise _refusal(part.place, offset, renewed=part.delivery.is_renewed(offset))
 
@@ -131,7 +132,7 @@ class AckLedger:
             if part.topic != topic or part.id_partition.partition != partition:
                 continue
             if delay_ms and part.delivery.in_flight(offset):
-                _check_served(part)
+                _check_delay("acknowledge_offset", part, offset, delay_ms)
             if part.delivery.acknowledge(offset, kind, delay_ms):
                 return
         raise _refusal(f"{topic}-{partition}", offset)
@@ -236,13 +237,22 @@ def _delay_ms(call: str, kind: int, delay: float) -> int:
     return math.ceil(delay * 1000)
 
 
-def _check_served(part: Delivered) -> None:
-    """Raise UnsupportedVersionError when the leader that delivered the records knows no delays (PL-931)."""
+def _check_delay(call: str, part: Delivered, offset: int, delay_ms: int) -> None:
+    """Raise UnsupportedVersionError when the leader that delivered the records knows no delays, DelayTooLongError when
+    it has told a lower maximum (PL-931)."""
     session = part.session
-    if not session.release_delay_max_ms:
+    maximum_ms = session.release_delay_max_ms
+    if not maximum_ms:
         raise UnsupportedVersionError(
             f"node {session.node_id}, which leads {part.place}, knows no delay of a release and would deliver the "
             "record again at once: upgrade that node, or release without a delay"
+        )
+    if delay_ms > maximum_ms:
+        maximum = maximum_ms / 1000
+        raise DelayTooLongError(
+            f"{call}: delay is {delay_ms / 1000:.10g} s for {part.place} offset {offset}, but the group allows "
+            f"{maximum:.10g} s at most. Release it with less, or raise sharegroups.retry.delay.max.ms of the group",
+            maximum,
         )
 
 

@@ -7,6 +7,7 @@ session that owns it sends them.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeResponse
 from kip932.errors import (
     FencedLeaderEpochError,
     InvalidRecordStateError,
+    InvalidRequestError,
     InvalidShareSessionEpochError,
     KafkaError,
     NetworkError,
@@ -31,8 +33,10 @@ from kip932.errors import (
 )
 from kip932.ids import ACKNOWLEDGED_RANGES_MAX, TopicIdPartition
 from sharegroups.aio.cluster import Cluster
-from sharegroups.core.acknowledgements import AckBatch, has_renewal, merge
+from sharegroups.core.acknowledgements import AckBatch, has_delay, has_renewal, merge, without_delays
 from sharegroups.messages import Delivered
+
+log = logging.getLogger(__name__)
 
 #: The session is gone (CL-31), or not to be had before this member has joined again (CL-38).
 SESSION_GONE: Final = (
@@ -52,6 +56,8 @@ OUTDATED: Final = (
 #: (CM-62).
 _RANGES_MAX: Final = ACKNOWLEDGED_RANGES_MAX // 2
 _NEVER_MS: Final = 2**62
+#: A request that is answered so for a partition has changed nothing there (INV-6, PL-401, PL-930).
+_CHANGED_NOTHING: Final = (InvalidRecordStateError, InvalidRequestError)
 _FINAL: Final = (*OUTDATED, *SESSION_GONE, NetworkError)
 
 
@@ -239,8 +245,16 @@ class AckOutbox:
                     self._backoff.next_ms() if delay_ms is None else delay_ms
                 )  # one for all: they failed together
                 self._try_again(ack, error, delay_ms)
-            elif isinstance(error, InvalidRecordStateError) and together.get(partition, 1) > 1:
-                ack.alone = True  # the request changed nothing (INV-6), and may be refused for another's sake
+            elif isinstance(error, _CHANGED_NOTHING) and together.get(partition, 1) > 1:
+                ack.alone = True  # it may be refused for another's sake
+                self._pending.append(ack)
+            elif isinstance(error, InvalidRequestError) and has_delay(ack.batches):
+                log.warning(
+                    "%s: the leader refused delays of releases: %s. The group's maximum was lowered since they were "
+                    "asked for; these records are released as the group's back-off says",
+                    ack.delivered.place, error.message,
+                )  # fmt: skip
+                ack.batches = without_delays(ack.batches)
                 self._pending.append(ack)
             elif isinstance(error, InvalidRecordStateError) and ack.unsure is not None:
                 self._owner.settled(ack, ack.unsure)  # the leader may refuse it because the earlier attempt took effect

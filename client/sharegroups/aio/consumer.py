@@ -101,7 +101,8 @@ class ShareConsumer:
         """Acknowledge a record; the next poll or commit sends it (CL-23). Raises IllegalStateError if not in flight.
 
         `delay`: with RELEASE, for how many seconds the group does not get the record again; 0: at once; None: as the
-        group's back-off says (CL-113). ValueError with another type; UnsupportedVersionError from a node of before.
+        group's back-off says (CL-113). ValueError with another type; DelayTooLongError, one of these, above the
+        group's maximum: the record stays as it was; UnsupportedVersionError from a node of before.
         """
         self._enter()  # and no context manager: this is called for each record
         try:

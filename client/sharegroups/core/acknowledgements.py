@@ -245,6 +245,20 @@ def has_renewal(batches: Iterable[AckBatch]) -> bool:
     return False
 
 
+def has_delay(batches: Iterable[AckBatch]) -> bool:
+    """Whether a released record is to wait for a time of its own (CL-113)."""
+    return any(delay > 0 for batch in batches for delay in batch.delays)
+
+
+def without_delays(batches: Sequence[AckBatch]) -> list[AckBatch]:
+    """The same, but no released record waits for longer than the group's back-off says: the leader refused that."""
+    kept = [tuple(POLICY_DELAY if delay > 0 else delay for delay in batch.delays) for batch in batches]
+    return [
+        batch._replace(delays=delays if any(delay != POLICY_DELAY for delay in delays) else ())
+        for batch, delays in zip(batches, kept, strict=True)
+    ]
+
+
 def merge(parts: Iterable[Sequence[AckBatch]]) -> tuple[list[AckBatch], list[int]]:
     """Join several deliveries' batches of one partition into one ascending list without overlap (CL-35).
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sharegroups.aio import ShareConsumer
-from sharegroups.errors import IllegalStateError, UnsupportedVersionError
+from sharegroups.errors import DelayTooLongError, IllegalStateError, UnsupportedVersionError
 from sharegroups.messages import AcknowledgeType
 from sharegroups.worker.core.policy import Decision, Step
 from sharegroups.worker.core.tally import Tally
@@ -21,6 +21,8 @@ log = logging.getLogger("sharegroups.worker")
 
 #: How many failed jobs' records are held here at most while their delay runs; more are released at once.
 HELD_MAX: Final = 1_000
+#: The greatest value that a group's sharegroups.retry.delay.max.ms can have, s: 30 days.
+DELAY_MOST_S: Final = 2_592_000
 _TYPES: Final = {Step.ACCEPT: AcknowledgeType.ACCEPT, Step.REJECT: AcknowledgeType.REJECT}
 
 
@@ -40,23 +42,32 @@ class Acknowledging:
         """How many records are held until their delay is over."""
         return len(self._held)
 
-    def settle(self, job: Job, decision: Decision) -> None:
-        """Acknowledge the job's record as decided. Call it while no poll waits."""
-        if decision.step in (Step.RELEASE, Step.ARCHIVE):
-            self.release(job, decision.delay)
-        else:
-            self._acknowledge(job, _TYPES[decision.step])
+    def settle(self, job: Job, decision: Decision) -> Decision:
+        """Acknowledge the job's record as decided. Call it while no poll waits.
 
-    def release(self, job: Job, delay_s: float | None) -> None:
+        Returns what was done: the decision, or a shorter delay where the group allows none so long.
+        """
+        if decision.step not in (Step.RELEASE, Step.ARCHIVE):
+            self._acknowledge(job, _TYPES[decision.step])
+            return decision
+        maximum_s = self.release(job, decision.delay)
+        return decision if maximum_s is None else decision.shortened(maximum_s)
+
+    def release(self, job: Job, delay_s: float | None) -> float | None:
         """Let the group have the record again after `delay_s`; 0: at once; None: as the group's back-off says.
 
         A leader that knows no delays cannot do that: then the record is held here, its lock kept alive, until the delay
-        is over.
+        is over. Returns the group's maximum when `delay_s` is above it: then the record comes again after that.
         """
+        asked_s = None if delay_s is None else min(delay_s, DELAY_MOST_S)
         try:
-            self._acknowledge(job, AcknowledgeType.RELEASE, delay_s)
+            self._acknowledge(job, AcknowledgeType.RELEASE, asked_s)
         except UnsupportedVersionError:
-            self._hold(job, delay_s or 0.0)
+            self._hold(job, asked_s or 0.0)
+        except DelayTooLongError as error:
+            self._acknowledge(job, AcknowledgeType.RELEASE, error.maximum)
+            return error.maximum
+        return asked_s if asked_s != delay_s else None
 
     def send_due(self) -> None:
         """Release the held records whose delay is over. Call it while no poll waits."""
@@ -97,7 +108,7 @@ class Acknowledging:
             self._due()
 
     def _acknowledge(self, job: Job, kind: AcknowledgeType, delay_s: float | None = None) -> None:
-        """Raises UnsupportedVersionError for a delay that the leader does not know."""
+        """Raises UnsupportedVersionError for a delay that the leader does not know, DelayTooLongError."""
         try:
             self._consumer.acknowledge(job.message, kind, delay=delay_s)
         except IllegalStateError as error:  # only a defect of ours could bring this; it must not end the worker

@@ -13,6 +13,7 @@ from sharegroups.admin_values import ConfigEntry, ConfigResource
 from sharegroups.aio import Admin
 from sharegroups.config import ADMIN
 from sharegroups.errors import KafkaError, RequestTimedOutError, RetriableError, UnknownTopicOrPartitionError
+from sharegroups.worker.acknowledging import DELAY_MOST_S
 from sharegroups.worker.core.policy import Release, Retry
 from sharegroups.worker.job import JobSpec
 from sharegroups.worker.pools import WorkerError
@@ -21,8 +22,6 @@ log = logging.getLogger("sharegroups.worker")
 
 _LIMIT: Final = "share.delivery.count.limit"
 _DELAY_MAX: Final = "sharegroups.retry.delay.max.ms"
-#: The greatest value that it can have, s: 30 days.
-_DELAY_MOST: Final = 2_592_000
 _LETTERS: Final = "errors.deadletterqueue.topic.name"
 _BACKOFF: Final = "sharegroups.retry.backoff."
 #: How long one question may take, ms, and how long to wait before the next, s.
@@ -96,13 +95,13 @@ def _check_delay(spec: JobSpec, outcome: object, limits: GroupLimits, group: str
     if isinstance(outcome, Retry):
         asks, less = f"Retry(backoff={outcome.backoff:.10g}, maximum={outcome.maximum:.10g})", "maximum"
     advice = f"Take a {less} of at most {limits.delay_max:.10g}"
-    if delay <= _DELAY_MOST:
+    if delay <= DELAY_MOST_S:
         value = math.ceil(delay * 1000)
         advice += f", or raise the group's: sharegroups configs alter --group {group} --add-config {_DELAY_MAX}={value}"
     raise WorkerError(
         f"the job of topic {spec.topic!r} asks for {asks}, so that a record may wait for {delay:.10g} s, but group "
-        f"{group!r} allows no delay above {limits.delay_max:.10g} s ({_DELAY_MAX}): each such release would be "
-        f"refused. {advice}"
+        f"{group!r} allows no delay above {limits.delay_max:.10g} s ({_DELAY_MAX}): none would wait as long as it "
+        f"says. {advice}"
     )
 
 

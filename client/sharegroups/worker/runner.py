@@ -200,10 +200,10 @@ class Runner:
             self._prefetch.finished(seconds)
             count = job.message.delivery_count()
             decision = decide(verdict, count, job.spec.retry, self._group_limit, random.random())
+            done = self._acknowledging.settle(job, decision)
             if verdict.kind is not Kind.DONE or verdict.why:
-                self._log(job, verdict, decision, count)
+                self._log(job, verdict, done, count)
             self._tally.job(job.spec.topic, decision.step.value, seconds)
-            self._acknowledging.settle(job, decision)
 
     def _log(self, job: Job, verdict: Verdict, decision: Decision, count: int) -> None:
         """Every job that did not simply return is told, with what happens next."""

@@ -6,7 +6,7 @@ Rules CL-120 to CL-123. Pure: chance is passed in as a number from 0 to 1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ class Release(Exception):  # noqa: N818 - as Accept
 
     def __init__(self, why: str = "", *, delay: float | None = None) -> None:
         super().__init__(why)
-        if isinstance(delay, bool) or not isinstance(delay, int | float | None) or (delay is not None and delay < 0):
+        if isinstance(delay, bool) or not isinstance(delay, int | float | None) or not (delay is None or delay >= 0):
             raise ValueError(f"Release: delay is {delay!r}; expected seconds of at least 0, or None")
         self.delay = delay
 
@@ -129,6 +129,18 @@ class Decision:
     delay: float | None = None
     told: str = ""
 
+    def shortened(self, maximum: float) -> Decision:
+        """The same with the longest delay that the group allows, which is less than what was asked for."""
+        told = (
+            f"{_again(maximum)}, not in {self.delay or 0:.10g} s: the group allows no longer delay "
+            "(sharegroups.retry.delay.max.ms); ask for less, or raise that config of the group"
+        )
+        return replace(self, delay=maximum, told=told)
+
+
+def _again(delay: float | None) -> str:
+    return f"it comes again in {delay:.1f} s" if delay else "it comes again at once"
+
 
 def check_outcomes(outcomes: Mapping[type[BaseException], Outcome]) -> None:
     """Raise ValueError for an entry that means nothing."""
@@ -183,4 +195,4 @@ def decide(verdict: Verdict, delivery_count: int, retry: Retry, group_limit: int
         told = f"that was the last of {group_limit} deliveries that the group allows; it is archived"
         return Decision(Step.ARCHIVE, 0.0, told)
     delay = policy.delay_of(delivery_count, chance) if failed else verdict.delay
-    return Decision(Step.RELEASE, delay, f"it comes again in {delay:.1f} s" if delay else "it comes again at once")
+    return Decision(Step.RELEASE, delay, _again(delay))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from kip932.errors import InvalidRequestError, UnsupportedVersionError
-from sharegroups.errors import IllegalStateError
+from kip932.errors import UnsupportedVersionError
+from sharegroups.errors import DelayTooLongError, IllegalStateError
 from sharegroups.messages import AcknowledgeType, TopicIdPartition
+from tests.support.fake_cluster import log
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce, released
 from tests.support.virtual_time import now_s
@@ -106,12 +108,52 @@ async def test_a_node_that_would_pass_over_a_delay_is_not_sent_one(fake: FakeClu
 
 @pytest.mark.rule("CL-113")
 @on_fake_cluster()
-async def test_a_delay_above_the_groups_maximum_is_the_outcome_of_the_acknowledgement(fake: FakeCluster) -> None:
-    produce(fake)
+async def test_a_delay_above_the_groups_maximum_is_refused_where_it_is_given(fake: FakeCluster) -> None:
+    produce(fake, 2)
     async with consumer(fake, **EXPLICIT) as c:
         c.subscribe(["t"])
-        (message,) = await c.poll(5)
-        c.acknowledge(message, RELEASE, delay=7 * 86_400)
+        long, done = await c.poll(5)
+        c.acknowledge(done)
+        c.acknowledge(long, AcknowledgeType.REJECT)
+        with pytest.raises(
+            DelayTooLongError, match=r"259200 s for t-0 offset 0, but the group allows 86400 s"
+        ) as found:
+            c.acknowledge(long, RELEASE, delay=3 * 86_400)
+        assert found.value.maximum == 86_400
+        with pytest.raises(DelayTooLongError, match=r"raise sharegroups\.retry\.delay\.max\.ms of the group"):
+            c.acknowledge_offset("t", 0, 0, RELEASE, delay=86_400.001)
         (outcome,) = (await c.commit_sync()).values()
-        assert isinstance(outcome, InvalidRequestError)
-        assert fake.states("t") == {0: "acquired"}, "nothing is half done"
+        assert outcome is None
+        assert fake.states("t") == {0: "archived", 1: "acknowledged"}, "the record stays as it was: rejected"
+
+
+@pytest.mark.rule("CL-97")
+@pytest.mark.rule("CL-113")
+@pytest.mark.parametrize("with_a_fetch", [True, False])
+def test_a_maximum_that_was_lowered_meanwhile_costs_no_other_outcome(
+    with_a_fetch: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    @on_fake_cluster()
+    async def story(fake: FakeCluster) -> None:
+        produce(fake, 4)
+        async with consumer(fake, **EXPLICIT | {"max.poll.records": 2, "share.acquire.mode": "record_limit"}) as c:
+            c.subscribe(["t"])
+            first, second = await c.poll(5)
+            c.keep_alive([first, second]).begin()
+            third, fourth = await c.poll(5)
+            monkeypatch.setattr(log, "DELAY_MAX_MS", 1_000)
+            c.acknowledge(first, RELEASE, delay=1)
+            c.acknowledge(second)
+            c.acknowledge(third, AcknowledgeType.REJECT)
+            c.acknowledge(fourth, RELEASE, delay=5)
+            if with_a_fetch:
+                await c.poll(0.1)
+            (outcome,) = (await c.commit_sync()).values() if not with_a_fetch else [None]
+            assert outcome is None
+            await asyncio.sleep(0.8)  # a fetch that is parked is answered meanwhile
+            states = fake.states("t")
+            assert (states[0], states[1], states[2]) == ("delayed", "acknowledged", "archived")
+            assert (2, 3, [3, 2], []) in released(fake), "that delay is left to the group's back-off"
+        assert caplog.text.count("t-0: the leader refused delays of releases") == 1
+
+    story()

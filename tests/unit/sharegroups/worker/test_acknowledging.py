@@ -15,7 +15,7 @@ from sharegroups.worker.core.tally import Tally
 from sharegroups.worker.job import Job, JobSpec
 from tests.support.fake_cluster import share
 from tests.support.fake_cluster.cluster import FakeCluster
-from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce
+from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce, released
 
 SPEC = JobSpec("t", print, None, None, Retry(), {}, is_async=False, in_process=False)
 
@@ -98,3 +98,28 @@ async def test_it_holds_so_many_at_most_and_says_so(
         assert woken.acknowledging.release_held() == 2
         await c.commit_sync()
         assert fake.states("t")[0] == "available"
+
+
+@pytest.mark.rule("CL-123")
+@pytest.mark.parametrize("delay", [3 * 86_400.0, 1e300, float("inf")])
+def test_a_delay_above_the_groups_maximum_is_shortened_and_told(delay: float) -> None:
+    @on_fake_cluster()
+    async def story(fake: FakeCluster) -> None:
+        produce(fake, 3)
+        async with consumer(fake, **EXPLICIT) as c:
+            c.subscribe(["t"])
+            long, done, short = await polled(c)
+            woken = Woken(c)
+            did = woken.acknowledging.settle(long, Decision(Step.RELEASE, delay, "asked"))
+            woken.acknowledging.settle(done, Decision(Step.ACCEPT))
+            as_asked = Decision(Step.RELEASE, 86_400.0, "as asked")
+            assert woken.acknowledging.settle(short, as_asked) == as_asked
+            assert did.delay == 86_400
+            assert did.told.startswith(
+                f"it comes again in 86400.0 s, not in {delay:.10g} s: the group allows no longer"
+            )
+            assert "sharegroups.retry.delay.max.ms" in did.told
+            assert list((await c.commit_sync()).values()) == [None]
+            assert released(fake) == [(0, 2, [2, 1, 2], [86_400_000, -1, 86_400_000])]
+
+    story()

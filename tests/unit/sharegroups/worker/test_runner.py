@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from sharegroups.aio import ShareConsumer
-from sharegroups.worker import Retry, runner
+from sharegroups.worker import Release, Retry, runner
 from sharegroups.worker.checks import GroupLimits
 from sharegroups.worker.core.tally import Tally
 from sharegroups.worker.job import JobSpec
@@ -47,5 +47,34 @@ async def test_asyncio_handlers_begin_before_the_next_fetch_is_sent(
     produce(fake, 1)
     await asyncio.sleep(0.1)
     assert sent_before == [before], "the handler waited for the next poll, which makes and sends a fetch"
+    worker.stop()
+    await running
+
+
+@pytest.mark.rule("CL-123")
+@on_fake_cluster()
+async def test_a_release_that_is_shortened_is_one_warning_with_the_real_delay(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runner, "ShareConsumer", partial(ShareConsumer, transport=fake.transport()))
+
+    async def handler(value: bytes) -> None:
+        if value == b"v0":
+            raise Release("not this week", delay=3 * 86_400)
+
+    produce(fake, 3)
+    spec = JobSpec("t", handler, None, None, Retry(), {}, is_async=True, in_process=False)
+    settings = {"bootstrap.servers": fake.bootstrap, "group.id": "g"}
+    worker = Runner(
+        settings, {"t": spec}, concurrency=4, prefetch=10, grace=1.0, limits=GroupLimits(5), tally=Tally(["t"])
+    )
+    running = asyncio.create_task(worker.run())
+    await asyncio.sleep(2)
+    assert fake.states("t") == {0: "delayed", 1: "acknowledged", 2: "acknowledged"}
+    (line,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert line.getMessage().startswith(
+        "t-0@0: test_a_release_that_is_shortened_is_one_warning_with_the_real_delay.<locals>.handler, delivery 1 of 5, "
+        "was released: Release: not this week; it comes again in 86400.0 s, not in 259200 s: the group allows no longer"
+    )
     worker.stop()
     await running

@@ -129,6 +129,8 @@ def test_wrong_outcomes_are_refused() -> None:
         check_outcomes({NotFoundError: "reject"})  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="delay is -1"):
         Release(delay=-1)
+    with pytest.raises(ValueError, match="delay is nan"):
+        Release(delay=float("nan"))
     check_outcomes({NotFoundError: Reject("gone"), ValueError: Release, OSError: Retry()})
 
 
