@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +20,7 @@ from sharegroups.admin import Admin
 from sharegroups.admin_values import RecordExplanation, RecordsExplained
 from sharegroups.cli.groups.asking import COMMAND, not_found, reached, refuse, timeout_option
 from sharegroups.cli.groups.named import NamedByOptions
+from sharegroups.cli.groups.unfinished import PARTITIONS_MAX, first_unfinished
 from sharegroups.cli.nearest import did_you_mean
 from sharegroups.cli.output import (
     NAME,
@@ -44,9 +47,15 @@ class Span(NamedTuple):
 
 @click.command(cls=NamedByOptions)
 @click.option("--group", required=True, type=NAME, help="The group.")
-@click.option("--topic", "place", required=True, help="Topic and partition, as in orders:0.")
 @click.option(
-    "--offset", "texts", required=True, multiple=True, metavar="N|N-M", help="Offset, or offsets N to M; repeatable."
+    "--topic", "place", required=True, help="Topic and partition, as in orders:0; without --offset a topic will do."
+)
+@click.option(
+    "--offset",
+    "texts",
+    multiple=True,
+    metavar="N|N-M",
+    help="Offset, or offsets N to M; repeatable. Without it the first records that the group has not finished.",
 )
 @timeout_option
 @connection_options
@@ -63,24 +72,49 @@ def explain(
 ) -> None:
     """Why a record does not come: its state for a group, who holds it and until when, and what it waits for.
 
-    Asking changes nothing.
+    Without --offset it tells of the first records that the group has not finished: why nothing comes. Asking changes
+    nothing.
     """
-    partition, spans = _partition(place), _spans(texts)
-    with failures(COMMAND), reached(bootstrap_server, command_config, timeout) as admin:
-        answers = _ask(admin, group, partition, spans)
+    topic = place if not texts and place.strip() and ":" not in place else None
+    partition, spans = TopicPartition(place, 0) if topic is not None else _partition(place), _spans(texts)
+    with (
+        failures(COMMAND),
+        reached(bootstrap_server, command_config, timeout) as admin,
+        _refusing(admin, group, partition),
+    ):
+        if spans:
+            answers = [admin.explain_record(group, partition, span.first, span.last) for span in spans]
+        else:
+            chosen = [partition] if topic is None else _partitions(admin, topic)
+            answers = [first_unfinished(admin, group, one) for one in chosen[:PARTITIONS_MAX]]
     if output == "json":
         print_json([_document(answer) for answer in answers])
-    else:
-        _show(answers)
+        return
+    for number, (_, told) in enumerate(groupby(answers, key=lambda answer: answer.partition)):
+        if number:
+            click.echo()
+        _show(list(told))
+    if not spans and len(chosen) > len(answers):
+        tell(f"Note: {place} has {len(chosen)} partitions; name one to see others, as in {place}:{len(answers)}.")
 
 
-def _ask(admin: Admin, group: str, partition: TopicPartition, spans: Sequence[Span]) -> list[RecordsExplained]:
+@contextmanager
+def _refusing(admin: Admin, group: str, partition: TopicPartition) -> Iterator[None]:
+    """Inside, a group, topic or partition that does not exist ends the command with what there is."""
     try:
-        return [admin.explain_record(group, partition, span.first, span.last) for span in spans]
+        yield
     except GroupIdNotFoundError:
         refuse(not_found(admin, [group])[group])
     except UnknownTopicOrPartitionError:
         refuse(_not_there(admin, partition))
+
+
+def _partitions(admin: Admin, topic: str) -> list[TopicPartition]:
+    """All partitions of a topic. Raises KafkaError."""
+    described = admin.list_topics([topic])[topic]
+    if described.error is not None:
+        raise described.error
+    return [TopicPartition(topic, part.partition) for part in described.partitions]
 
 
 def _not_there(admin: Admin, partition: TopicPartition) -> str:

@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from kip932.api.v1 import explain_record_pb2 as pb
+from sharegroups.admin_values import RecordExplanation
+from sharegroups.cli.groups.unfinished import unfinished_of
 from sharegroups.cli.main import main
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.unit.sharegroups.cli.conftest import sharegroups
@@ -80,6 +82,54 @@ def test_the_transcript(fake: FakeCluster) -> None:
         ],
     )
     assert [(one.offset, one.last_offset) for one in fake.questions[:2]] == [(12, 15), (13, 13)]
+
+
+@pytest.mark.rule("CT-110")
+def test_without_an_offset_the_first_unfinished_records_are_told(fake: FakeCluster) -> None:
+    fake.add_member("m")
+    plant(fake, HELD, ARCHIVED, WAITING)
+    words = ("groups", "explain", "--group", "g", "--topic", "t:0")
+    result = sharegroups(*words)
+    assert result.exit_code == 0, result.stderr
+    assert [line for line in result.stdout.splitlines() if line[:1].isdigit()] == ["12: acquired", "15: available"]
+    assert [(one.offset, one.last_offset) for one in fake.questions] == [(0, 0), (12, 51)], "up to the log's end"
+    (shown,) = json.loads(sharegroups(*words, "--output", "json").stdout)
+    assert [record["first_offset"] for record in shown["records"]] == [12, 15]
+
+
+@pytest.mark.rule("CT-110")
+def test_a_topic_without_a_partition_is_told_of_partition_by_partition(fake: FakeCluster) -> None:
+    plant(fake, HELD)
+    fake.explained[fake.partition("t", 1)] = pb.ExplainRecordResponse(
+        start_offset=7, end_offset=7, high_watermark=7, records=[MISSING]
+    )
+    result = sharegroups("groups", "explain", "--group", "g", "--topic", "t")
+    assert result.exit_code == 0, result.stderr
+    heads = [line.partition(":")[0] for line in result.stdout.splitlines() if line.startswith("Group g, ")]
+    assert heads == ["Group g, t-0", "Group g, t-1"]
+    assert "Nothing is written there yet" in result.stdout
+    assert (fake.questions[-1].offset, fake.questions[-1].last_offset) == (7, 7), "where nothing is left"
+    unknown = sharegroups("groups", "explain", "--group", "g", "--topic", "T")
+    assert (unknown.exit_code, unknown.stdout) == (1, "")
+    assert "Topic T not found." in unknown.stderr
+
+
+@pytest.mark.rule("CT-110")
+def test_of_many_partitions_some_are_told_and_the_others_noted(fake: FakeCluster) -> None:
+    fake.add_topic("many", 21)
+    for number in range(21):
+        fake.explained[fake.partition("many", number)] = pb.ExplainRecordResponse(high_watermark=1, records=[WAITING])
+    result = sharegroups("groups", "explain", "--group", "g", "--topic", "many")
+    assert len([line for line in result.stdout.splitlines() if line.startswith("Group g, ")]) == 20
+    assert "Note: many has 21 partitions; name one to see others, as in many:20." in result.stderr
+
+
+@pytest.mark.rule("CT-110")
+def test_a_few_records_are_enough_and_none_is_left_without_a_word() -> None:
+    waiting = [RecordExplanation(number, number, "available", "not_fetched", "") for number in range(9)]
+    over = [RecordExplanation(9, 9, "archived", "rejected", "")]
+    assert unfinished_of([*over, *waiting]) == tuple(waiting[:5])
+    assert unfinished_of(over) == tuple(over)
 
 
 @pytest.mark.rule("CT-110")
