@@ -126,6 +126,11 @@ class Delivered:
         return bool(self.lock_ms) and age_ms * 4 >= self.lock_ms and age_ms + need_ms >= self.lock_ms
 
     @property
+    def is_kept(self) -> bool:
+        """Whether all its records are kept alive, or were until their lock was lost: `keep_alive` tells of them."""
+        return self.kept is not None and len(self.kept) >= self.records
+
+    @property
     def blocks_poll(self) -> bool:
         """Whether a record is neither acknowledged nor kept alive, so that poll() must not be called (CL-21, CL-95)."""
         delivery = self.delivery
@@ -133,7 +138,7 @@ class Delivered:
             return False
         if not self.kept:
             return True
-        if len(self.kept) >= self.records:
+        if self.is_kept:
             return False
         return delivery.unacknowledged > sum(1 for offset in self.kept if delivery.is_unacknowledged(offset))
 

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 #: An application that holds records for a fourth of their lock or more is slow: records that other leaders send in the
 #: meantime would wait too long.
 _SLOW: Final = 4
+#: How often records that are kept alive are looked at again, ms: they may be kept no longer.
+_KEPT_MS: Final = 1_000
 _HOWTO: Final = "docs/howto/jobs.md says more."
 
 
@@ -62,7 +64,7 @@ class Holding:
         """Warn of records that have used half of their lock."""
         now_ms = _now_ms()
         for part in self._ledger.in_hand():
-            if part.is_told or not part.lock_ms or (now_ms - part.acquired_ms) * 2 < part.lock_ms:
+            if part.is_told or part.is_kept or not part.lock_ms or (now_ms - part.acquired_ms) * 2 < part.lock_ms:
                 continue
             if (held := part.delivery.held()) is not None:
                 part.is_told = True
@@ -76,7 +78,7 @@ class Holding:
         ranges = record_ranges(ack.batches)
         if not ranges:
             return
-        if isinstance(error, InvalidRecordStateError) and part.is_lost(now_ms):
+        if isinstance(error, InvalidRecordStateError) and part.is_lost(now_ms) and not part.is_kept:
             _warn(self._warnings.refused(_hold(part, now_ms), ranges, now_ms))
         elif ack.commit is None and self._ledger.callback is None:
             _warn(self._warnings.failed(part.place, ranges, error, now_ms))
@@ -102,8 +104,8 @@ class Holding:
         self.look()
         now_ms = _now_ms()
         waits = [part.acquired_ms + part.lock_ms // 2 - now_ms for part in self._ledger.in_hand() if not part.is_told]
-        if waits:
-            self._arm(min(waits))
+        if waits:  # those of before belong to records that are kept alive
+            self._arm(min(wait if wait > 0 else _KEPT_MS for wait in waits))
 
 
 def _hold(part: Delivered, now_ms: int) -> Hold:

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 #: How often the keeper looks for sessions that ended and for fenced members, ms.
 _LOOK_MS: Final = 1_000
 
+_NOT_CONFIRMED: Final = "no renewal was confirmed before it ended: the process was suspended, or the leader silent"
+
 OnLost = Callable[[list[Message]], None]
 
 
@@ -45,28 +47,50 @@ class Kept:
         self.error: KafkaError | None = None
         self._on_lost = on_lost
         self._lost: list[tuple[Delivered, frozenset[int]]] = []
+        self._renewing: dict[Delivered, _Renewing] = {}
+        self._clock: Callable[[], float] | None = None
 
     @property
     def lost(self) -> bool:
         """Whether a lock was lost: that record is delivered again, and its acknowledgement is refused."""
-        return self.error is not None
+        return self.error is not None or any(map(self._has_ended, self.messages))
 
     def is_lost(self, message: Message) -> bool:
-        """Whether the lock of this record was lost."""
-        if not self._lost:
-            return False
+        """Whether the lock of this record was lost. May be asked in any thread: the clock counts, also before the
+        consumer's loop has looked at it, as after a suspension of the process."""
         part, offset = delivered_of(message), message.offset()
-        return any(lost is part and offset in offsets for lost, offsets in self._lost)
+        return self._has_ended(message) or any(lost is part and offset in offsets for lost, offsets in self._lost)
 
     def check(self) -> None:
         """Raise the error by which a lock was lost, if one was; call it between the steps of a long job."""
         if self.error is not None:
             raise self.error
+        for message in filter(self._has_ended, self.messages):
+            place = f"{delivered_of(message).place} offset {message.offset()}"
+            raise InvalidRecordStateError(f"the lock of {place} is lost: {_NOT_CONFIRMED}")
+
+    def kept_by(self, part: Delivered, renewing: _Renewing, clock: Callable[[], float]) -> None:
+        """From now on the lock of these records ends as `renewing` says, by this clock; the keeper calls it."""
+        self._renewing[part] = renewing
+        self._clock = clock
+
+    def _has_ended(self, message: Message) -> bool:
+        """Whether the lock has ended by the clock while the record is kept and not acknowledged."""
+        part, offset = delivered_of(message), message.offset()
+        renewing = self._renewing.get(part)
+        if renewing is None or self._clock is None:
+            return False
+        if not is_over(renewing.locked_ms, part.lock_ms, int(self._clock() * 1000)):
+            return False
+        return renewing.owners.get(offset) is self and part.delivery.in_flight(offset)
+
+    def mark(self, part: Delivered, offsets: set[int]) -> None:
+        """These locks are lost; the keeper calls it, and `lose` next."""
+        self._lost.append((part, frozenset(offsets)))
 
     def lose(self, part: Delivered, offsets: set[int], error: KafkaError) -> None:
-        """These locks are lost; the keeper calls it."""
+        """Tell the application."""
         self.error = self.error or error
-        self._lost.append((part, frozenset(offsets)))
         if self._on_lost is not None:
             lost = [one for one in self.messages if delivered_of(one) is part and one.offset() in offsets]
             self._on_lost(lost)
@@ -104,6 +128,7 @@ class Keeper:
                 raise IllegalStateError(
                     f"{message!r} cannot be kept alive: it is not in your hands; its acknowledgement has been sent"
                 )
+        clock = asyncio.get_running_loop().time
         if not self._parts:
             self._fenced = self._membership.fenced
         for message in kept.messages:
@@ -111,6 +136,7 @@ class Keeper:
             renewing = self._parts.get(part)
             if renewing is None:
                 renewing = self._parts[part] = _Renewing({}, part.acquired_ms)
+            kept.kept_by(part, renewing, clock)
             renewing.owners[message.offset()] = kept
             part.kept = renewing.owners
         if self._timer is not None:
@@ -168,8 +194,7 @@ class Keeper:
             elif _is_gone(part):
                 self._lose(part, list(renewing.owners), NetworkError("the connection to the partition's leader ended"))
             elif is_over(renewing.locked_ms, part.lock_ms, now_ms):
-                why = "no renewal was confirmed before it ended: the process was suspended, or the leader silent"
-                self._lose(part, list(renewing.owners), InvalidRecordStateError(why))
+                self._lose(part, list(renewing.owners), InvalidRecordStateError(_NOT_CONFIRMED))
             elif not renewing.in_flight:
                 due_ms = renewal_due_ms(renewing.locked_ms, part.lock_ms)
                 if due_ms <= now_ms:
@@ -222,6 +247,8 @@ class Keeper:
         for offset in offsets:
             if part.delivery.in_flight(offset) and (owner := renewing.owners.get(offset)) is not None:
                 by_owner.setdefault(owner, set()).add(offset)
+        for owner, lost in by_owner.items():
+            owner.mark(part, lost)  # first of all, for other threads ask
         # `part.kept` keeps them: poll() does not ask for the acknowledgement of a record that was lost.
         renewing.owners = {offset: owner for offset, owner in renewing.owners.items() if offset not in offsets}
         if not renewing.owners:

@@ -59,7 +59,8 @@ class JobInfo:
 
     @property
     def lost(self) -> bool:
-        """Whether the lock was lost: another worker runs this job by now, or will. Always False in a process."""
+        """Whether the lock was lost: another worker runs this job by now, or will. Always False for a handler that
+        runs in a process."""
         return self._kept is not None and self._message is not None and self._kept.is_lost(self._message)
 
 

@@ -196,6 +196,72 @@ async def test_it_needs_explicit_mode_and_records_in_hand(fake: FakeCluster) -> 
             c.keep_alive("t")  # type: ignore[arg-type]
 
 
+@on_fake_cluster()
+async def test_after_a_suspension_the_clock_tells_that_a_lock_is_lost_before_the_loop_does(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(fake, 3)
+    loop = asyncio.get_running_loop()
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        first, second, third = await c.poll(5)
+        async with c.keep_alive([first, second]) as kept:
+            async with c.keep_alive(third):
+                pass
+            c.acknowledge(second)
+            await c.commit_sync()
+            awake = loop.time
+            with monkeypatch.context() as suspended:
+                suspended.setattr(kept, "_clock", lambda: awake() + 29.9)
+                assert not kept.lost
+                kept.check()
+                suspended.setattr(kept, "_clock", lambda: awake() + 30)
+                assert kept.lost
+                assert [kept.is_lost(message) for message in (first, second, third)] == [True, False, False]
+                with pytest.raises(InvalidRecordStateError, match=r"t-0 offset 0 is lost: .* suspended"):
+                    kept.check()
+            assert not kept.lost, "the loop has told nothing, and could renew it"
+            c.acknowledge(third)
+            await asyncio.sleep(50)
+            assert not kept.lost, "each renewal moves the end"
+
+
+@pytest.mark.rule("CL-81")
+@on_fake_cluster()
+async def test_records_that_are_kept_alive_bring_no_advice_about_their_locks(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    produce(fake, 2)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.set_acknowledgement_commit_callback(lambda offsets, error: None)
+        c.subscribe(["t"])
+        messages = await c.poll(5)
+        kept = c.keep_alive(messages).begin()
+        fake.log("t").states["g"].update(dict.fromkeys(range(2), ("acquired", "another member", 2)))
+        await asyncio.sleep(40)
+        assert kept.lost
+        for message in messages:
+            c.acknowledge(message)
+        await c.commit_sync()
+    assert "is lost" in caplog.text
+    assert "What helps" not in caplog.text
+
+
+@on_fake_cluster()
+async def test_records_that_are_kept_no_longer_bring_it_again(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    produce(fake, 2)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        messages = await c.poll(5)
+        async with c.keep_alive(messages):
+            await asyncio.sleep(50)
+            assert "What helps" not in caplog.text
+        await asyncio.sleep(20)
+    assert "has been held for" in caplog.text
+
+
 @pytest.mark.rule("CL-97")
 @on_fake_cluster()
 async def test_one_lost_lock_does_not_cost_the_outcome_of_other_jobs(fake: FakeCluster) -> None:
