@@ -117,7 +117,9 @@ class LedPartitions:
             )
         if partition in self._demand:
             self._demand[partition] += 1
-        raise NotLeaderOrFollowerError(f"this node does not lead {partition.text}; look up the leader")
+        name = self._facts.name(partition.topic_id)
+        where = f"{name}-{partition.partition}" if name else partition.text
+        raise NotLeaderOrFollowerError(f"this node does not lead {where}; clients look up its leader by themselves")
 
     def leader(self, partition: TopicIdPartition) -> Leader | None:
         """The leader by hints."""

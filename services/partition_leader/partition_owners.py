@@ -188,7 +188,7 @@ class PartitionOwner:
         if topic_log is None:
             return
         partition, owners = self._partition, self._owners
-        error = NotLeaderOrFollowerError(f"{partition.text} is being handed over; look up the leader")
+        error = NotLeaderOrFollowerError(f"{partition.text} is being handed over; clients look up its leader")
         try:
             await owners.hand_over(partition, topic_log, error, HAND_OVER_S)
             await topic_log.close(drain_s=DRAIN_S, error=error)

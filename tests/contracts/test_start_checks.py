@@ -48,7 +48,13 @@ async def test_each_unsafe_setting_is_refused_by_name_unless_allowed(server: Ser
     with pytest.raises(StoreCheckError) as refused:
         await check_store(open_store(url(server)), None, 2)
     assert {finding.name for finding in refused.value.findings} == {"appendonly", "maxmemory-policy", "replicas"}
-    for words in ("appendonly is no, expected yes", "allkeys-lru, expected noeviction", "CONFIG SET", "without 2"):
+    for words in (
+        "appendonly is no, expected yes",
+        "allkeys-lru, expected noeviction",
+        "CONFIG SET",
+        "without 2",
+        "--allow appendonly",
+    ):
         assert words in str(refused.value)
     allowed = await check_store(open_store(url(server)), None, 2, allow={"appendonly", "maxmemory-policy", "replicas"})
     assert len(allowed) == 3

@@ -109,7 +109,7 @@ def consume(
         given = {"share.acquire.mode": "record_limit"} | given
     console = Console(write, _outcome(reject, release), reject_message_on_error, max_messages)
     try:
-        with failures("Consuming"), Warnings() as warnings:
+        with failures("Consuming"), Warnings("--topic" if name is None else "TOPIC") as warnings:
             consumer = clients.open_client(ConsoleConsumer, given)
 
             def work() -> None:

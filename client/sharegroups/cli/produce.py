@@ -162,7 +162,7 @@ def produce(
             err=True,
         )
 
-    with failures("Producing"), Warnings() as warnings:
+    with failures("Producing"), Warnings("TOPIC") as warnings:
         producer = clients.open_client(Producer, given)
         try:
             found = find_trouble(given, topic)

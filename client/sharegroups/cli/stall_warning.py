@@ -75,9 +75,9 @@ def _about(topic: TopicDescription, where: str) -> Trouble | None:
     return Trouble(LEADERLESS, where, named, ", ".join(without)) if without else None
 
 
-def text_of(trouble: Trouble) -> str:
-    """The trouble as text that names the options of the command line."""
-    return trouble.text("--bootstrap-server", "--topic")
+def text_of(trouble: Trouble, topic: str = "--topic") -> str:
+    """The trouble as text that names the words of the command line; `topic` is that of the topic."""
+    return trouble.text("--bootstrap-server", topic)
 
 
 def warn(text: str) -> None:
@@ -86,10 +86,14 @@ def warn(text: str) -> None:
 
 
 class Warnings(logging.Handler):
-    """Prints the client library's warnings on standard error while a command runs; a context manager."""
+    """Prints the client library's warnings on standard error while a command runs; a context manager.
 
-    def __init__(self) -> None:
+    `topic`: the option or argument that names the topic.
+    """
+
+    def __init__(self, topic: str = "--topic") -> None:
         super().__init__(logging.WARNING)
+        self._topic = topic
         self._log = logging.getLogger("sharegroups")
         self._told: Trouble | None = None
         self._is_last = False
@@ -110,7 +114,7 @@ class Warnings(logging.Handler):
             warn(record.getMessage())
         elif not (self._is_last and self._same(trouble)):
             self._told = trouble
-            warn(text_of(trouble))
+            warn(text_of(trouble, self._topic))
 
     def last(self, trouble: Trouble) -> None:
         """Print the trouble that the command found, unless it was the last one printed.
@@ -120,7 +124,7 @@ class Warnings(logging.Handler):
         self.acquire()
         try:
             if not self._same(trouble):
-                warn(text_of(trouble))
+                warn(text_of(trouble, self._topic))
             self._told, self._is_last = trouble, True
         finally:
             self.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import click
@@ -9,7 +10,6 @@ import click
 from kip932.ids import topic_id_text
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ConfigResource, NewTopic, TopicDescription
-from sharegroups.cli import clients
 from sharegroups.cli.columns import legend
 from sharegroups.cli.config_changes import change, changes_of
 from sharegroups.cli.delete_records import delete_records
@@ -40,8 +40,8 @@ def topics() -> None:
 topics.add_command(delete_records)
 
 
-def _admin(bootstrap_server: str, command_config: Path | None) -> Admin:
-    return clients.open_client(Admin, settings(bootstrap_server, command_config))
+def _admin(bootstrap_server: str, command_config: Path | None) -> AbstractContextManager[Admin]:
+    return reached_admin(settings(bootstrap_server, command_config))
 
 
 @topics.command()
@@ -101,8 +101,7 @@ def alter(
     if not changes and partitions is None:
         raise UsageFailure("nothing to alter; give --partitions, --config or --delete-config")
     counts = {} if partitions is None else {name: partitions}
-    given = settings(bootstrap_server, command_config)
-    with failures(f"Altering topic {name}"), reached_admin(given) as admin:
+    with failures(f"Altering topic {name}"), _admin(bootstrap_server, command_config) as admin:
         errors = admin.create_partitions(counts, validate_only=bool(changes)) if counts else {name: None}
         if changes and errors[name] is None:
             change(admin, resource, changes)

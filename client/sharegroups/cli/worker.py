@@ -7,14 +7,19 @@ import os
 import sys
 import traceback
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
+import sharegroups
 from sharegroups.cli.output import UsageFailure, failures, tell
+from sharegroups.errors import ConfigError, KafkaError
 from sharegroups.worker import Worker, WorkerError
 from sharegroups.worker.core.policy import described
 
+#: Where the modules of this library are.
+_LIBRARY: Final = str(Path(sharegroups.__file__).parent) + os.sep
 _SEE: Final = "Name it as module:attribute, for example shop.mail:worker"
 
 
@@ -99,7 +104,8 @@ def find_worker(target: str) -> Worker:
 
 
 def _imported(target: str, module_name: str) -> Any:
-    """The module. Raises UsageFailure when there is none; what it raises itself is shown from its own frames on."""
+    """The module. Raises UsageFailure when there is none. What it raises itself is shown from its own frames on; what
+    this library refuses is one line."""
     try:
         return import_module(module_name)
     except ModuleNotFoundError as error:
@@ -110,12 +116,27 @@ def _imported(target: str, module_name: str) -> Any:
         failure: Exception = error
     except Exception as error:
         failure = error
+    if (place := _refused_at(failure)) is not None:
+        raise click.ClickException(f"{module_name} could not be imported: {place}: {described(failure)}")
     trace = failure.__traceback__
     while trace is not None and _is_importing(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     for line in "".join(traceback.format_exception(type(failure), failure, trace)).splitlines():
         tell(line)
     raise click.ClickException(f"{module_name} could not be imported: {described(failure)}")
+
+
+def _refused_at(failure: Exception) -> str | None:
+    """The line of the user's that gave this library what it refuses; None for any other failure."""
+    frames = traceback.extract_tb(failure.__traceback__)
+    if not isinstance(failure, ConfigError | KafkaError | ValueError) or not _is_ours(frames[-1].filename):
+        return None
+    place = next((frame for frame in reversed(frames) if not _is_ours(frame.filename)), None)
+    return None if place is None else f"{place.filename}, line {place.lineno}"
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_LIBRARY)
 
 
 def _is_importing(file: str) -> bool:

@@ -301,7 +301,7 @@ class TopicLog:
         `record_log.drop` or `release`. Safe to repeat."""
         if drain_s > 0 and self._closed is None:
             await self._commit.drain(drain_s)
-        self._end(error or NotLeaderOrFollowerError(f"this node no longer leads {self.shard.name}; look up the leader"))
+        self._end(error or NotLeaderOrFollowerError(f"this node no longer leads {self.shard.name}; clients look it up"))
         await self._commit.stop()
         if self._trimming is not None:
             self._trimming.cancel()

@@ -94,7 +94,7 @@ class GroupCommit:
             raise again(self._error)
         if not self._lease.valid():
             raise NotLeaderOrFollowerError(
-                f"this node's lease on {self._state.shard.name} has lapsed; look up the leader and try again"
+                f"this node's lease on {self._state.shard.name} has lapsed; clients look up the leader and try again"
             )
 
     def submit(self, operation: LogOperation) -> None:
@@ -212,7 +212,8 @@ class GroupCommit:
     def _settle(self, operation: LogOperation, outcome: AppendOutcome) -> None:
         self._queued_bytes = max(self._queued_bytes - operation.size, 0)
         if outcome.error is None and not self._lease.valid():
-            operation.fail(NotLeaderOrFollowerError("this node's lease has lapsed; look up the leader and try again"))
+            lapsed = "this node's lease has lapsed; clients look up the leader and try again"
+            operation.fail(NotLeaderOrFollowerError(lapsed))
         else:
             operation.answer(outcome)
 
@@ -222,7 +223,7 @@ class GroupCommit:
         else:
             answer = NotLeaderOrFollowerError(
                 f"this node no longer leads {self._state.shard.name} ({error}); the batches may have been written: "
-                "look up the leader and try again"
+                "clients look up the leader and try again"
             )
         self._lost(answer, error)
 

@@ -186,7 +186,7 @@ def load_settings(
         if name in declared:
             texts[name] = (text, "flag")
         else:
-            faults.append(_unknown(f"flag {name}", name, declared))
+            faults.append(_unknown(name, name, declared))
     values: dict[str, object] = {}
     for name, (text, where) in texts.items():
         try:

@@ -184,7 +184,7 @@ def test_an_address_or_a_store_that_cannot_be(tmp_path: Path) -> None:
     assert "listening on 0.0.0.0 without TLS" in reachable
     assert "allow.plaintext=true" in reachable
     assert "store URL" in store
-    assert "Unknown setting: flag lisen.port. Did you mean listen.port?" in unknown
+    assert "Unknown setting: lisen.port. Did you mean listen.port?" in unknown
     assert "not name=value" in nameless
 
 

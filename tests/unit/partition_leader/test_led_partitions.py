@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from kip932.errors import NotLeaderOrFollowerError
 from partition_leader.led_partitions import TailCaches
-from tests.unit.partition_leader.share.worlds import World, run
+from tests.unit.partition_leader.share.worlds import World, part, run
 
 KIB = 1024
 
@@ -23,6 +26,18 @@ def test_led_partitions_share_the_memory_of_the_tail_caches() -> None:
 
     caches = TailCaches(total_bytes=100 * KIB, least_bytes=KIB)
     run(scenario, caches=caches, tail_cache_bytes=40 * KIB)
+
+
+def test_who_does_not_lead_a_partition_names_it_by_its_topic() -> None:
+    async def scenario(world: World) -> None:
+        world.lose(3)
+        with pytest.raises(NotLeaderOrFollowerError, match="does not lead t-3; clients look up its leader"):
+            world.leader.led.lead(part(3))
+        world.facts.names.clear()
+        with pytest.raises(NotLeaderOrFollowerError, match=re.escape(part(3).text)):
+            world.leader.led.lead(part(3))
+
+    run(scenario)
 
 
 @pytest.mark.rule("CM-46")

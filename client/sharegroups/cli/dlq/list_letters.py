@@ -12,7 +12,9 @@ from sharegroups.cli.dlq.choosing import Filters, choice_of, filter_options, top
 from sharegroups.cli.dlq.reading import Found, Reading, queue_of
 from sharegroups.cli.dlq.rows import LetterTable, document_of, is_duplicate, row_of, text_of
 from sharegroups.cli.dlq.times import time_text
+from sharegroups.cli.dlq.which import which_letters
 from sharegroups.cli.output import (
+    UsageFailure,
     connection_options,
     failures,
     finish,
@@ -56,8 +58,11 @@ def list_(
 
     With --output json each letter is an object on a line of its own.
     """
-    choice = choice_of(topic, group, origin=origin, cause=cause, since=since, until=until)
     given = settings(bootstrap_server, command_config)
+    if topic is None and group is None:
+        with failures("Listing dead letters"), reached_admin(given) as admin:
+            raise UsageFailure(which_letters(admin))
+    choice = choice_of(topic, group, origin=origin, cause=cause, since=since, until=until)
     with failures("Listing dead letters"), reached_admin(given) as admin:
         queue = queue_of(admin, choice, changes=False)
         reading = Reading(admin, queue)

@@ -11,6 +11,9 @@ from enum import Enum
 from typing import Any, Final
 
 _WHY_MAX: Final = 500
+_HOUR_S: Final = 3_600
+#: A delay above this, s, is told as it was given: it may be infinite.
+_TOLD_MAX_S: Final = 1e9
 
 
 class Accept(Exception):  # noqa: N818 - a word of the user's code: raise Accept
@@ -139,7 +142,7 @@ class Decision:
 
 
 def _again(delay: float | None) -> str:
-    return f"it comes again in {delay:.1f} s" if delay else "it comes again at once"
+    return f"it comes again in {_told(delay)}" if delay else "it comes again at once"
 
 
 def check_outcomes(outcomes: Mapping[type[BaseException], Outcome]) -> None:
@@ -179,6 +182,19 @@ def described(error: BaseException) -> str:
     text = text if len(text) <= _WHY_MAX else text[: _WHY_MAX - 1] + "…"
     name = type(error).__name__
     return f"{name}: {text}" if text else name
+
+
+def _told(seconds: float) -> str:
+    """A delay as people say it: 1.9 s, 2 h 5 min, 3 days 4 h."""
+    if seconds < _HOUR_S:
+        return f"{seconds:.1f} s"
+    if seconds > _TOLD_MAX_S:
+        return f"{seconds:.10g} s"
+    minutes = round(seconds / 60)
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h" + (f" {minutes % 60} min" if minutes % 60 else "")
+    days, hours = divmod(round(minutes / 60), 24)
+    return f"{days} day{'s' * (days > 1)}" + (f" {hours} h" if hours else "")
 
 
 def decide(verdict: Verdict, delivery_count: int, retry: Retry, group_limit: int, chance: float) -> Decision:

@@ -42,7 +42,7 @@ class StoreCheckError(Exception):
     """The store must not be used as it is; the message says what to change."""
 
     def __init__(self, findings: list[Finding]) -> None:
-        super().__init__("\n".join(f"{finding.message} [{finding.name}]" for finding in findings))
+        super().__init__("\n".join(f"{finding.message}{_way_out(finding)} [{finding.name}]" for finding in findings))
         self.findings = findings
 
 
@@ -52,6 +52,12 @@ class Finding:
 
     name: str
     message: str
+
+
+def _way_out(finding: Finding) -> str:
+    if finding.name not in ALLOWABLE:
+        return ""
+    return f"; or accept it (`sharegroups up`: --allow {finding.name})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ def test_flags_win_over_environment_over_file_over_default(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("flags", "environ", "says"),
     [
-        ({"listen.prot": "1"}, {}, "flag listen.prot. Did you mean listen.port?"),
-        ({"foo": "1"}, {}, "flag foo. All settings are listed in docs/reference/settings.md."),
+        ({"listen.prot": "1"}, {}, "Unknown setting: listen.prot. Did you mean listen.port?"),
+        ({"foo": "1"}, {}, "Unknown setting: foo. All settings are listed in docs/reference/settings.md."),
         ({}, {"SHAREGROUPS_LEASEMS": "1"}, "SHAREGROUPS_LEASEMS. Did you mean SHAREGROUPS_LEASE_MS?"),
         ({"listen.port": "x"}, {}, "Invalid value 'x' for listen.port: it is not a whole number (from flag)"),
         ({"listen.port": "70000"}, {}, "it must be at most 65535"),

@@ -143,6 +143,10 @@ def test_values_of_others_are_escaped(fake: FakeCluster) -> None:
         ("configs", "alter", "--group", "g", "--delete-config", LOCK),
         ("topics", "alter", "t", "--partitions", "3"),
         ("topics", "delete-records", "t:0=1"),
+        ("topics", "create", "new"),
+        ("topics", "delete", "t"),
+        ("topics", "list"),
+        ("topics", "describe"),
         ("features",),
     ],
 )

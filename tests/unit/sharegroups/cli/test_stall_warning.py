@@ -146,6 +146,8 @@ def test_consume_says_why_nothing_came_and_fails(fake: FakeCluster) -> None:
     status, told = _run("consume", "--topic", "nope", "--group", "g", "--timeout-ms", "1")
     assert status == 1
     assert told.startswith("Warning: topic 'nope' does not exist")
+    assert "or correct --topic." in told
+    assert "or correct TOPIC." in _run("consume", "nope", "--group", "g", "--timeout-ms", "1")[1]
     assert told.endswith("Processed a total of 0 messages\n")
     assert _run("consume", "--topic", "t", "--group", "g", "--timeout-ms", "1") == (
         0,
@@ -158,6 +160,7 @@ def test_produce_says_at_once_that_the_topic_is_not_there(fake: FakeCluster) -> 
     status, told = _run("produce", "nope", "--property", "max.block.ms=1", stdin="a\n")
     assert status == 1
     assert told.startswith("Warning: topic 'nope' does not exist")
+    assert "or correct TOPIC." in told, "it has no --topic"
     assert "was not found within 1 ms" in told
 
 

@@ -32,6 +32,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "mailshop" / "unread.py").write_text("def send(:\n")
     (tmp_path / "mailshop" / "outer.py").write_text("from mailshop import inner\n")
     (tmp_path / "mailshop" / "inner.py").write_text("raise RuntimeError('no\\nconfig')\n")
+    (tmp_path / "mailshop" / "unset.py").write_text(
+        "from sharegroups import Worker\n\nworker = Worker(bootstrap_server='127.0.0.1:1', group_id='shop')\n"
+    )
+    (tmp_path / "mailshop" / "unjob.py").write_text(
+        f"{SOURCE}\n\n@worker.job('mails', retry=5)\ndef send(_: bytes) -> None: ...\n"
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     return tmp_path
@@ -85,3 +91,20 @@ def test_what_a_module_raises_is_shown_from_its_own_frames_on(folder: Path, modu
     files = [Path(line.split('"')[1]) for line in lines if line.startswith("  File ")]
     assert files[0] == folder / "mailshop" / f"{module}.py"
     assert {file.parent for file in files} == {folder / "mailshop"}
+
+
+@pytest.mark.rule("CL-129")
+@pytest.mark.parametrize(
+    ("module", "line", "said"),
+    [
+        ("unset", 3, "did you mean 'bootstrap.servers'?"),
+        ("unjob", 11, "retry is 5; expected a Retry, as retry=Retry(limit=3)"),
+    ],
+)
+def test_what_this_library_refuses_is_told_in_one_line(folder: Path, module: str, line: int, said: str) -> None:
+    ended = CliRunner().invoke(main, ["worker", f"mailshop.{module}:worker"])
+    file = folder / "mailshop" / f"{module}.py"
+    assert ended.exit_code == 1
+    (told,) = ended.stderr.splitlines()
+    assert told.startswith(f"Error: mailshop.{module} could not be imported: {file}, line {line}: ")
+    assert told.endswith(said)

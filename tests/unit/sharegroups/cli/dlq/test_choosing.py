@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from kip932.ids import RESOURCE_GROUP
+from sharegroups.cli.dlq import which
 from sharegroups.cli.main import main
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.letters import copy_of, store
@@ -46,6 +47,19 @@ def test_a_dead_letter_topic_of_a_group_that_is_not_there_is_named_with_the_grou
     result = sharegroups("dlq", "list", "--group", "g")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "Topic dlq.order, the dead-letter topic of group g, not found. Did you mean 'dlq.orders'?" in result.stderr
+
+
+@pytest.mark.rule("CT-120")
+def test_a_list_of_no_topic_names_those_that_there_are(letters: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = sharegroups("dlq", "list")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "Give --topic DLQ, or --group G for the DLQ topic of a group." in result.stderr
+    assert "Dead-letter topics of groups: dlq.orders (of g, h)." in result.stderr
+    monkeypatch.setattr(which, "_NAMED_MAX", 1)
+    assert "(of g and 1 more)" in sharegroups("dlq", "list").stderr
+    for group in ("g", "h"):
+        del letters.configs[RESOURCE_GROUP, group]
+    assert "No group here has a dead-letter topic." in sharegroups("dlq", "list").stderr
 
 
 @pytest.mark.rule("CT-120")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +71,26 @@ def test_a_failure_waits_longer_each_time_up_to_the_maximum() -> None:
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
     assert decide(FAILED, 2, Retry(jitter=0.5), 100, 1).delay == 1
     assert decide(FAILED, 3, PLAIN, 5, 0).told == "it comes again in 4.0 s"
+
+
+@pytest.mark.rule("CL-128")
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.04, "0.0 s"),
+        (3599, "3599.0 s"),
+        (3600, "1 h"),
+        (7500, "2 h 5 min"),
+        (86_399, "1 day"),
+        (90_000, "1 day 1 h"),
+        (273_600, "3 days 4 h"),
+        (1e300, "1e+300 s"),
+        (math.inf, "inf s"),
+    ],
+)
+def test_a_long_delay_is_told_in_hours_and_days(seconds: float, told: str) -> None:
+    released = Verdict(Kind.RELEASED, delay=seconds)
+    assert decide(released, 1, PLAIN, 5, 0).told == f"it comes again in {told}"
 
 
 @pytest.mark.rule("CL-121")
