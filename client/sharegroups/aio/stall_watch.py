@@ -1,4 +1,5 @@
-"""Logs why a consumer gets no records when its cluster or topics are not there: a warning, once per cause.
+"""Logs why a consumer gets no records when its cluster or topics are not there: a warning, once per cause; and when a
+lost cluster answers again.
 
 It asks the cluster only while the consumer has no partitions; otherwise it uses what the sessions have found out.
 """
@@ -39,11 +40,17 @@ class StallWatch:
 
     def start(self) -> None:
         """Start watching in the running loop."""
+        self._cluster.listen(self._answered)
         self._task = asyncio.create_task(self._run(), name="watch")
 
     def heard(self) -> None:
         """Records came."""
         self._lookout.heard(self._clock())
+
+    def _answered(self) -> None:
+        """Metadata came. Where it was told that no cluster answers, the return is told too."""
+        if (seconds := self._lookout.answered(self._clock())) is not None:
+            log.info("the cluster at %s answers again, %.0f s after it was told that it does not", self._where, seconds)
 
     async def close(self) -> None:
         """Stop watching."""

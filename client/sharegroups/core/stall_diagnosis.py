@@ -81,6 +81,8 @@ class Lookout:
         self._silence_s = LOOK_AFTER_S
         self._since_s = now_s
         self._told: Trouble | None = None
+        #: When it was told that no cluster answers; None: it was not, or it answers again.
+        self._lost_s: float | None = None
 
     @property
     def due_s(self) -> float:
@@ -97,7 +99,20 @@ class Lookout:
         before, self._told = self._told, found
         if found is None or (before is not None and before.cause == found.cause):
             return None
+        if found.kind == UNREACHABLE and self._lost_s is None:
+            self._lost_s = now_s
         return found
+
+    def answered(self, now_s: float) -> float | None:
+        """A node has answered. Returns for how many seconds none did since that was told; None when nothing is to tell.
+
+        From now on a new outage is told again, and looked for soon.
+        """
+        lost_s, self._lost_s = self._lost_s, None
+        if lost_s is None:
+            return None
+        self.heard(now_s)
+        return now_s - lost_s
 
 
 def _listed(topics: tuple[str, ...]) -> str:

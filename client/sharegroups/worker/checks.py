@@ -52,18 +52,21 @@ async def look(
     """
     known = {setting.name for setting in ADMIN}
     own = {name: value for name, value in settings.items() if name in known} | {"default.api.timeout.ms": _ASK_MS}
-    where, told = settings.get("bootstrap.servers"), False
+    where, told_s = settings.get("bootstrap.servers"), 0.0
+    clock = asyncio.get_running_loop().time
     async with Admin(own) as admin:
         while not stopping.is_set():
             try:
                 limits = await _limits(admin, str(settings["group.id"]))
                 missing = await _topics(admin, [spec.topic for spec in specs])
             except (RetriableError, RequestTimedOutError) as error:
-                if not told:
+                if not told_s:
                     log.warning("the cluster at %s does not answer yet, waiting for it: %s", where, error)
-                told = True
+                told_s = told_s or clock()
                 await _pause(stopping)
                 continue
+            if told_s:
+                log.info("the cluster at %s answers, after %.0f s", where, clock() - told_s)
             check_limits(specs, limits, str(settings["group.id"]))
             for line in other_backoffs(specs, limits, str(settings["group.id"])):
                 log.info("%s", line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 
 import pytest
 
@@ -103,6 +104,31 @@ def test_a_cluster_that_is_down_is_told_and_another_cause_too(caplog: pytest.Log
     down, unknown = _told(caplog)
     assert down.startswith("no cluster answers at node0:9000 (")
     assert "'nope' does not exist" in unknown
+
+
+@pytest.mark.rule("CL-91")
+@pytest.mark.parametrize("has_partitions", [False, True])
+def test_the_return_of_a_lost_cluster_is_told_with_how_long_it_took(
+    caplog: pytest.LogCaptureFixture, has_partitions: bool
+) -> None:
+    caplog.set_level(logging.INFO, "sharegroups.aio.stall_watch")
+
+    async def story(fake: FakeCluster) -> None:
+        async with consumer(fake) as c:
+            c.subscribe(["t"])
+            assert not await c.poll(5 if has_partitions else 0)
+            for _ in range(2):
+                fake.network.stop("node0:9000")
+                assert not await c.poll(60)
+                fake.serve(0)
+                assert not await c.poll(5)
+
+    play(story)
+    lines = [record.getMessage() for record in caplog.records if record.name == "sharegroups.aio.stall_watch"]
+    assert [line.partition(" (")[0].partition(", ")[0] for line in lines] == [
+        "no cluster answers at node0:9000", "the cluster at node0:9000 answers again"
+    ] * 2  # fmt: skip
+    assert all(re.search(r"again, \d+ s after it was told", line) for line in lines[1::2])
 
 
 def test_a_partition_without_a_leader_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -41,6 +41,20 @@ def test_records_make_it_forget_what_it_told() -> None:
     assert lookout.looked(DOWN, 12.0) is DOWN
 
 
+def test_the_return_of_a_lost_cluster_is_told_once_and_a_second_loss_again() -> None:
+    lookout = Lookout(0.0)
+    assert lookout.answered(1.0) is None, "nothing was told"
+    assert lookout.looked(DOWN, 2.0) is DOWN
+    lookout.heard(3.0)  # what lay in a buffer is no answer
+    assert lookout.looked(DOWN, 5.0) is DOWN
+    assert lookout.answered(42.0) == 40.0
+    assert lookout.due_s == 42.0 + LOOK_AFTER_S
+    assert lookout.answered(43.0) is None
+    assert lookout.looked(NOPE, 44.0) is NOPE
+    assert lookout.answered(45.0) is None, "a topic that is not there is no lost cluster"
+    assert lookout.looked(DOWN, 46.0) is DOWN
+
+
 def test_the_words_name_what_was_found_where_and_what_to_try() -> None:
     for words in ("no cluster answers at a:1 (down)", "sharegroups up", "correct bootstrap.servers"):
         assert words in DOWN.text()
