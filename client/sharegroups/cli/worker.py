@@ -25,7 +25,11 @@ _SEE: Final = "Name it as module:attribute, for example shop.mail:worker"
 
 @click.command()
 @click.argument("target", metavar="MODULE:ATTRIBUTE")
-@click.option("--concurrency", type=click.IntRange(min=1), help="Handlers that run at once; else as the worker says.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    help="Handlers that run at once, all topics together; else as the worker says.",
+)
 @click.option("--processes", is_flag=True, help="Run all blocking handlers in processes.")
 @click.option("--grace", type=click.FloatRange(min=0), help="Seconds for running jobs after SIGTERM.")
 @click.option("--health-port", type=click.IntRange(0, 65535), help="Serve /healthz, /readyz and /metrics here.")

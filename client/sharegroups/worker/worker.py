@@ -126,6 +126,7 @@ class Worker:
         topic, name, timeout = spec.topic, spec.name, spec.timeout
         if not callable(spec.handler):
             raise ValueError(f"@worker.job({topic!r}) stands above {spec.handler!r}; expected a function")
+        _check_signature(topic, name, spec.handler)
         if topic in self._specs:
             before = self._specs[topic].name
             raise ValueError(f"@worker.job({topic!r}): {before} has that topic already, so {name} cannot")
@@ -232,12 +233,14 @@ class Worker:
             log.info("this worker's client.id is %s", name)
 
     def _tell_start(self) -> None:
+        group, by_kind = self.settings["group.id"], dict[str, list[JobSpec]]()
         for spec in self._specs.values():
             where = "on the loop" if spec.is_async else "in processes" if spec.in_process else "on threads"
-            log.info(
-                "group %s, topic %s: %s runs %s, %d at once",
-                self.settings["group.id"], spec.topic, spec.name, where, self.concurrency,
-            )  # fmt: skip
+            by_kind.setdefault(where, []).append(spec)
+            log.info("group %s, topic %s: %s runs %s", group, spec.topic, spec.name, where)
+        for where, specs in by_kind.items():
+            together = ", all topics together" if len(specs) > 1 else ""
+            log.info("group %s: %d at once %s%s", group, self.concurrency, where, together)
 
     def _healthy(self) -> bool:
         return self._runner is None or self._runner.turned_s_ago < _STUCK_S
@@ -279,6 +282,23 @@ def _checked(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) ->
             raise ConfigError(f"{name} cannot be set for a Worker{instead}")
     consumer_config(given, {}).check_bootstrap()
     return given
+
+
+def _check_signature(topic: str, name: str, handler: Callable[..., Any]) -> None:
+    """Raise ValueError when the handler cannot be called with one argument. One that does not tell is let through."""
+    try:
+        signature = inspect.signature(handler, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        code = getattr(handler, "__code__", None)
+        where = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+        raise ValueError(
+            f"@worker.job({topic!r}): {name}{signature}{where} cannot be called with one argument, the record's value; "
+            f"write def {getattr(handler, '__name__', 'handler')}(value)"
+        ) from None
 
 
 def _at_least(name: str, given: object, low: int) -> int:

@@ -9,7 +9,7 @@ import os
 import socket
 import subprocess
 import sys
-from functools import partial
+from functools import partial, wraps
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -81,6 +81,65 @@ def test_a_handler_runs_where_its_kind_and_its_timeout_say() -> None:
 def test_a_wrong_registration_is_refused_at_once(given: dict[str, Any], handler: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Worker(**GIVEN).job("orders", **given)(handler)
+
+
+def no_argument() -> None:
+    """No handler."""
+
+
+def two_arguments(_: bytes, __: int) -> None:
+    """No handler either."""
+
+
+def named_argument(*, value: bytes) -> None:
+    """Nor this one."""
+
+
+@pytest.mark.rule("CL-122")
+@pytest.mark.parametrize("handler", [no_argument, two_arguments, named_argument])
+def test_a_handler_that_takes_no_value_is_refused_with_its_place(handler: Any) -> None:
+    line = handler.__code__.co_firstlineno
+    with pytest.raises(ValueError, match="cannot be called with one argument, the record's value") as refused:
+        Worker(**GIVEN).job("orders")(handler)
+    assert str(refused.value).startswith(f"@worker.job('orders'): {handler.__name__}(")
+    assert f"({__file__}:{line})" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def wrapped(function: Any) -> Any:
+    """A decorator that gives the handler more than the value."""
+
+    @wraps(function)
+    def inner(*given: Any) -> Any:
+        return function(*given, 1)
+
+    return inner
+
+
+@pytest.mark.parametrize(
+    "handler", [print, len, dict, partial(two_arguments, __=1), wrapped(two_arguments), lambda value=1: value]
+)
+def test_what_can_be_called_with_a_value_or_does_not_tell_is_taken(handler: Any) -> None:
+    worker = Worker(**GIVEN)
+    worker.job("orders")(handler)
+    assert worker.jobs["orders"].handler is handler
+
+
+def test_the_places_are_told_once_for_all_topics_of_a_kind(caplog: pytest.LogCaptureFixture) -> None:
+    worker = Worker(**GIVEN, concurrency=4)
+    for topic in ("a", "b", "c"):
+        worker.job(topic)(blocking)
+    worker.job("d")(on_loop)
+    with caplog.at_level(logging.INFO, logger="sharegroups"):
+        worker._tell_start()
+    assert [record.getMessage() for record in caplog.records] == [
+        "group mail, topic a: blocking runs on threads",
+        "group mail, topic b: blocking runs on threads",
+        "group mail, topic c: blocking runs on threads",
+        "group mail, topic d: on_loop runs on the loop",
+        "group mail: 4 at once on threads, all topics together",
+        "group mail: 4 at once on the loop",
+    ]
 
 
 def test_a_topic_has_one_handler_and_a_name() -> None:
