@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +19,7 @@ from sharegroups.admin import Admin
 from sharegroups.admin_values import RecordExplanation, RecordsExplained
 from sharegroups.cli.groups.asking import COMMAND, not_found, reached, refuse, timeout_option
 from sharegroups.cli.groups.named import NamedByOptions
-from sharegroups.cli.groups.unfinished import PARTITIONS_MAX, first_unfinished
+from sharegroups.cli.groups.unfinished import PARTITIONS_MAX, first_unfinished, nothing_left
 from sharegroups.cli.nearest import did_you_mean
 from sharegroups.cli.output import (
     NAME,
@@ -90,11 +89,16 @@ def explain(
     if output == "json":
         print_json([_document(answer) for answer in answers])
         return
-    for number, (_, told) in enumerate(groupby(answers, key=lambda answer: answer.partition)):
+    if spans:  # all of one partition
+        _show(answers)
+        return
+    for number, told in enumerate(answers):
         if number:
             click.echo()
-        _show(list(told))
-    if not spans and len(chosen) > len(answers):
+        _show([told])
+        if nothing_left(told):
+            click.echo("  The group has finished every record of this partition.")
+    if len(chosen) > len(answers):
         tell(f"Note: {place} has {len(chosen)} partitions; name one to see others, as in {place}:{len(answers)}.")
 
 

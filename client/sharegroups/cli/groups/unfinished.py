@@ -33,6 +33,11 @@ def unfinished_of(records: Sequence[RecordExplanation]) -> tuple[RecordExplanati
     return tuple(left[:SHOWN_MAX] or records[-1:])
 
 
+def nothing_left(told: RecordsExplained) -> bool:
+    """Whether the group has finished every record of the partition."""
+    return told.start_offset is not None and all(record.state == "beyond_end" for record in told.records)
+
+
 def _span(told: RecordsExplained) -> tuple[int, int]:
     """The offsets to look at, inclusive."""
     first = max(told.log_start_offset, told.start_offset or 0)

@@ -107,7 +107,11 @@ def test_a_topic_without_a_partition_is_told_of_partition_by_partition(fake: Fak
     assert result.exit_code == 0, result.stderr
     heads = [line.partition(":")[0] for line in result.stdout.splitlines() if line.startswith("Group g, ")]
     assert heads == ["Group g, t-0", "Group g, t-1"]
-    assert "Nothing is written there yet" in result.stdout
+    assert result.stdout.endswith(
+        "Nothing is written there yet; the next record gets offset 52.\n"
+        "  The group has finished every record of this partition.\n"
+    )
+    assert result.stdout.count("has finished every record") == 1
     assert (fake.questions[-1].offset, fake.questions[-1].last_offset) == (7, 7), "where nothing is left"
     unknown = sharegroups("groups", "explain", "--group", "g", "--topic", "T")
     assert (unknown.exit_code, unknown.stdout) == (1, "")
