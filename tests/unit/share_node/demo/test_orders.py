@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextvars import copy_context
 
 import pytest
 
@@ -11,9 +13,14 @@ from share_node.demo.orders import Orders, fail_now_and_then, told
 from sharegroups.worker.job import JobInfo, enter
 
 
-def at_work(key: str = "a", times: int = 1) -> None:
-    """Inside a job from here on."""
-    enter(lambda: JobInfo("t", 0, 5, times, key.encode(), []))
+def at_work(work: Callable[[], None], key: str = "a", times: int = 1) -> None:
+    """Do this inside a job. The context is its own: after it nothing is at work."""
+
+    def job() -> None:
+        enter(lambda: JobInfo("t", 0, 5, times, key.encode(), []))
+        work()
+
+    copy_context().run(job)
 
 
 def test_orders_go_through_the_environment() -> None:
@@ -25,15 +32,13 @@ def test_orders_go_through_the_environment() -> None:
 def test_one_record_in_nine_or_so_fails_and_only_at_its_first_delivery() -> None:
     failed = 0
     for key in map(str, range(900)):
-        at_work(key, times=2)
-        fail_now_and_then()
-        at_work(key)
+        at_work(fail_now_and_then, key, times=2)
         if fails_first_attempt(key):
             failed += 1
             with pytest.raises(ConnectionError, match="planted"):
-                fail_now_and_then()
+                at_work(fail_now_and_then, key)
         else:
-            fail_now_and_then()
+            at_work(fail_now_and_then, key)
     assert 0.5 * 900 / FAILURE_EVERY < failed < 2 * 900 / FAILURE_EVERY
 
 
@@ -44,8 +49,6 @@ def test_one_record_in_nine_or_so_fails_and_only_at_its_first_delivery() -> None
 def test_each_end_of_a_job_is_told_once_and_the_exception_goes_on(
     capfd: pytest.CaptureFixture[str], error: Exception | None, outcome: str, tally: dict[str, int]
 ) -> None:
-    at_work(times=2)
-
     def work() -> None:
         with told() as counted:
             counted["lines"] = 3
@@ -53,9 +56,9 @@ def test_each_end_of_a_job_is_told_once_and_the_exception_goes_on(
                 raise error
 
     if error is None:
-        work()
+        at_work(work, times=2)
     else:
         with pytest.raises(type(error)):
-            work()
+            at_work(work, times=2)
     said = json.loads(capfd.readouterr().out)
     assert said == {"partition": 0, "offset": 5, "count": 2, "outcome": outcome, "tally": tally}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Callable
+from contextvars import copy_context
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,12 @@ def run(capfd: pytest.CaptureFixture[str]) -> Run:
     """Runs the demo's job for a record, as a worker does; returns its verdict and what the demo was told."""
     spec = program.worker.jobs["demo"]
 
-    def once(key: str, value: bytes, times: int = 1) -> tuple[Verdict, dict[str, Any]]:
+    def work(key: str, value: bytes, times: int) -> Verdict:
         enter(lambda: JobInfo("demo", 1, 7, times, key.encode(), []))
-        verdict = run_blocking(spec, value)
+        return run_blocking(spec, value)
+
+    def once(key: str, value: bytes, times: int = 1) -> tuple[Verdict, dict[str, Any]]:
+        verdict = copy_context().run(work, key, value, times)  # after it nothing is at work
         return verdict, json.loads(capfd.readouterr().out)
 
     return once
