@@ -84,6 +84,10 @@ class Kept:
             return False
         return renewing.owners.get(offset) is self and part.delivery.in_flight(offset)
 
+    def forget(self, message: Message) -> None:
+        """Give this record up without a word to the leader: it was delivered again, and that delivery counts."""
+        delivered_of(message).delivery.drop(message.offset())
+
     def mark(self, part: Delivered, offsets: set[int]) -> None:
         """These locks are lost; the keeper calls it, and `lose` next."""
         self._lost.append((part, frozenset(offsets)))

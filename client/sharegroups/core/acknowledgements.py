@@ -148,6 +148,16 @@ class Delivery:
             self._delays.pop(offset, None)
         return True
 
+    def drop(self, offset: int) -> None:
+        """The record is no longer in flight, and nothing is sent for it: it was delivered again."""
+        position = self._position(offset)
+        if position is None or not self.in_flight(offset):
+            return
+        types = self._state()
+        self._unacknowledged -= types[position] == _UNSET
+        types[position] = _SENT
+        self._delays.pop(offset, None)
+
     def accept_rest(self) -> None:
         """Accept all unacknowledged records (CL-21)."""
         if self._types is not None:

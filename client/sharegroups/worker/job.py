@@ -48,20 +48,20 @@ class JobInfo:
     delivery_count: int
     key: bytes | None
     headers: list[tuple[str, bytes | None]]
-    _kept: Kept | None = field(default=None, repr=False)
-    _message: Message | None = field(default=None, repr=False)
+    _job: Job | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, message: Message, kept: Kept | None) -> JobInfo:
-        """The info of a message. `kept` knows whether its lock holds."""
+    def of(cls, job: Job) -> JobInfo:
+        """The info of a job, which knows whether its lock holds."""
+        message = job.message
         place = (message.topic(), message.partition(), message.offset(), message.delivery_count())
-        return cls(*place, message.key(), message.headers(), kept, message)
+        return cls(*place, message.key(), message.headers(), job)
 
     @property
     def lost(self) -> bool:
         """Whether the lock was lost: another worker runs this job by now, or will. Always False for a handler that
         runs in a process."""
-        return self._kept is not None and self._message is not None and self._kept.is_lost(self._message)
+        return self._job is not None and self._job.is_lost
 
 
 class Job:
@@ -74,6 +74,16 @@ class Job:
         self.message = message
         self.kept = kept
         self.waits_since = waits_since
+
+    def deliver(self, message: Message, kept: Kept) -> None:
+        """The record was delivered again: from now on this delivery is what the job's end is about."""
+        self.message = message
+        self.kept = kept
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its lock was lost, and it has not been delivered here again. May be asked in any thread."""
+        return self.kept.is_lost(self.message)
 
     @property
     def place(self) -> str:

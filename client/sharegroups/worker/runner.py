@@ -15,6 +15,7 @@ from sharegroups.aio import ShareConsumer
 from sharegroups.errors import KafkaError, WakeupError
 from sharegroups.messages import Message, Messages, TopicIdPartition
 from sharegroups.worker.acknowledging import Acknowledging
+from sharegroups.worker.again import Jobs
 from sharegroups.worker.checks import GroupLimits
 from sharegroups.worker.core.policy import Decision, Kind, Verdict, decide
 from sharegroups.worker.core.prefetch import Prefetch
@@ -75,6 +76,7 @@ class Runner:
         self._tasks_begin = any(spec.is_async for spec in specs.values())
         self._prefetch = Prefetch(sum(pool.size for pool in set(self._pools.values())), prefetch)
         self._acknowledging = Acknowledging(self._consumer, tally, self._wake)
+        self._jobs = Jobs()
         self._finished: list[Finished] = []
         #: Once the worker stops: records that no handler has begun with.
         self._back: list[Job] = []
@@ -165,12 +167,14 @@ class Runner:
             if (error := message.error()) is not None:
                 why = f"the record cannot be read: {error.name}: {error.message}"
                 self._finished.append(Finished(job, Verdict(Kind.REJECTED, why), 0.0))
-            else:
+            elif not self._jobs.take_over(message, kept):
                 by_pool.setdefault(self._pools[topic], []).append(job)
         for pool, jobs in by_pool.items():
             if self._stopping.is_set():
                 self._back += jobs
             else:
+                for job in jobs:
+                    self._jobs.add(job)
                 pool.submit(jobs)
 
     def _report(self, finished: list[Finished]) -> None:
@@ -200,6 +204,7 @@ class Runner:
             self._prefetch.finished(seconds)
             count = job.message.delivery_count()
             decision = decide(verdict, count, job.spec.retry, self._group_limit, random.random())
+            self._jobs.remove(job)
             done = self._acknowledging.settle(job, decision)
             if verdict.kind is not Kind.DONE or verdict.why:
                 self._log(job, verdict, done, count)
@@ -236,6 +241,7 @@ class Runner:
                     len(jobs), wait_s, pool.size,
                 )  # fmt: skip
                 for job in jobs:
+                    self._jobs.remove(job)
                     self._acknowledging.release(job, 0)
                 self._prefetch.stalled()
 
@@ -297,7 +303,10 @@ class Runner:
         self._back.clear()
 
     def _take_back_all(self) -> list[Job]:
-        return [job for pool in set(self._pools.values()) for job in pool.take_back(self._may_go)]
+        back = [job for pool in set(self._pools.values()) for job in pool.take_back(self._may_go)]
+        for job in back:
+            self._jobs.remove(job)
+        return back
 
     def _may_go(self, job: Job) -> bool:
         """Whether the record may be given back unseen: at its last delivery that would archive it."""

@@ -93,7 +93,7 @@ class TaskPool:
         assert task is not None
         timeout = job.spec.timeout
         timer = None if timeout is None else self._loop.call_later(timeout, self._expire, task, job)
-        enter(partial(JobInfo.of, job.message, job.kept))
+        enter(partial(JobInfo.of, job))
         began = self._loop.time()
         verdict = await run_async(job.spec, job.message.value())
         if timer is not None:

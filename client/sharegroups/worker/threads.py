@@ -109,7 +109,7 @@ class ThreadPool:
         while (job := self._next(bell)) is not None:
             self._at_work[number] = job
             message = job.message
-            enter(partial(JobInfo.of, message, job.kept))
+            enter(partial(JobInfo.of, job))
             began = clock()
             verdict = run_blocking(job.spec, message.value())
             self._done.append(Finished(job, verdict, clock() - began))

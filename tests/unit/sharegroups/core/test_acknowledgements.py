@@ -146,3 +146,17 @@ def test_what_is_given_back_is_free_at_once() -> None:
     delivery = Delivery([(0, 4)], [(2, 2)])
     assert delivery.give_back() == [AckBatch(0, 4, (2, 2, 0, 2, 2), (0, 0, -1, 0, 0))]
     assert Delivery([(0, 99)]).give_back() == [AckBatch(0, 99, (ACK_RELEASE,), (0,))]
+
+
+def test_a_record_that_was_delivered_again_is_dropped_without_an_acknowledgement() -> None:
+    delivery = Delivery([(0, 2)])
+    assert delivery.acknowledge(0, ACK_RELEASE, 5_000)
+    for offset in (0, 1, 1, 7):
+        delivery.drop(offset)
+    assert [delivery.in_flight(offset) for offset in range(3)] == [False, False, True]
+    assert delivery.unacknowledged == 1
+    assert not delivery.acknowledge(1, ACK_ACCEPT)
+    assert delivery.take() == []
+    delivery.drop(2)
+    assert delivery.finished
+    assert delivery.unacknowledged == 0
