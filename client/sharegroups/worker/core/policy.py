@@ -135,7 +135,7 @@ class Decision:
     def shortened(self, maximum: float) -> Decision:
         """The same with the longest delay that the group allows, which is less than what was asked for."""
         told = (
-            f"{_again(maximum)}, not in {self.delay or 0:.10g} s: the group allows no longer delay "
+            f"{_again(maximum)}, not in {_told(self.delay or 0)}: the group allows no longer delay "
             "(sharegroups.retry.delay.max.ms); ask for less, or raise that config of the group"
         )
         return replace(self, delay=maximum, told=told)

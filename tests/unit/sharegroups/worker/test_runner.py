@@ -74,7 +74,7 @@ async def test_a_release_that_is_shortened_is_one_warning_with_the_real_delay(
     (line,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert line.getMessage().startswith(
         "t-0@0: test_a_release_that_is_shortened_is_one_warning_with_the_real_delay.<locals>.handler, delivery 1 of 5, "
-        "was released: Release: not this week; it comes again in 1 day, not in 259200 s: the group allows no longer"
+        "was released: Release: not this week; it comes again in 1 day, not in 3 days: the group allows no longer"
     )
     worker.stop()
     await running
