@@ -9,6 +9,7 @@ from random import Random
 from kip932.errors import KafkaError
 from kip932.ids import ACK_ACCEPT, ACK_RELEASE, ACK_RENEW
 from sharegroups.aio import ShareConsumer
+from sharegroups.errors import DelayTooLongError
 from sharegroups.messages import AcknowledgeType, Message, TopicIdPartition
 from tests.simulation.history import Delivered, Place, Settled
 from tests.simulation.workload.asked import UNKNOWN, Asked
@@ -161,7 +162,10 @@ class Member:
         self._asked.note(place_of(message), kind)
         waits = self._waits is not None and kind == ACK_RELEASE
         delay = self._waits.choice(_DELAYS_S) if self._waits is not None and waits else None
-        self._consumer.acknowledge(message, AcknowledgeType(kind), delay=delay)
+        try:
+            self._consumer.acknowledge(message, AcknowledgeType(kind), delay=delay)
+        except DelayTooLongError as error:  # the record is as it was (CL-113)
+            self._consumer.acknowledge(message, AcknowledgeType(kind), delay=error.maximum)
 
     def _accept_in_hand(self) -> None:
         """The next poll or commit accepts them (CL-21, CL-24)."""
