@@ -51,12 +51,20 @@ def test_a_lie_to_the_application_is_found() -> None:
 
 def test_an_aborted_record_that_a_group_is_given_is_found() -> None:
     made = Transacted()
-    made.acquires("m", 1, 2).delivered("m", 2)
+    made.at(1_000).acquires("m", 1, 2).delivered("m", 2)
     assert found(Transactions(), made.over()) == ["INV-2", "INV-2"]
     everything = Made()
     everything.acquires("m", 1, 2).delivered("m", 2)
     everything.final = made.final
     assert found(Transactions(), everything) == [], "a group that reads uncommitted records is given them"
+
+
+def test_what_a_leader_gave_out_before_it_heard_of_the_isolation_level_is_none_of_it() -> None:
+    made = Transacted()
+    made.acquires("m", 2).at(1_500).delivered("m", 2)
+    assert found(Transactions(), made.over()) == []
+    made.acquires("m", 2, count=2)
+    assert found(Transactions(), made) == ["INV-2"], "by then every node has heard of it"
 
 
 def test_a_transaction_that_stays_open_is_found() -> None:

@@ -17,6 +17,8 @@ from tests.simulation.workload.cast import ISOLATION_LEVEL
 from tests.simulation.workload.transacting import ABORTED, COMMITTED
 
 _COMMITTED_ONLY: Final = f"{ISOLATION_LEVEL}=read_committed"
+#: By then every node has read a change of a group's settings from the metadata log, ms (PL-801 reads it at each fetch).
+_SPREADS_MS: Final = 1_000
 
 
 class Transactions:
@@ -52,19 +54,27 @@ class Transactions:
     @staticmethod
     def _hidden(history: History, final: FinalState) -> Iterator[Violation]:
         aborted = {value for found in final.hidden.values() for value in found.values()}
-        groups = {each.target for each in history.of(Administered) if each.detail == _COMMITTED_ONLY and not each.error}
+        # Since when each group reads committed records alone, as every node that is not cut off knows it.
+        known_ms: dict[str, int] = {}
+        for each in history.of(Administered):
+            if each.detail == _COMMITTED_ONLY and not each.error:
+                known_ms.setdefault(each.target, each.at_ms + _SPREADS_MS)
+        early: set[tuple[str, bytes]] = set()
         for event in history.of(Acquired, Delivered):
             if isinstance(event, Delivered):
-                if event.value in aborted and event.group_id in groups:
+                if event.value in aborted and event.group_id in known_ms and (event.group_id, event.value) not in early:
                     yield Violation(
                         "INV-2", f"{event.member_id} was given {event.value!r} of an aborted transaction", (event,)
                     )
                 continue
-            if event.share.group_id not in groups:
+            group_id = event.share.group_id
+            if group_id not in known_ms:
                 continue
             found = final.hidden.get((event.share.topic_id, event.share.partition), {})
             for offset in offsets(event.first_offset, event.last_offset) if found else ():
-                if offset in found:
+                if offset in found and event.at_ms < known_ms[group_id]:
+                    early.add((group_id, found[offset]))
+                elif offset in found:
                     yield Violation(
                         "INV-2",
                         f"{event.member_id} acquired {event.share} {offset}, {found[offset]!r} of an aborted "
