@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from tests.simulation import determinism
 from tests.simulation.faults import Fault
 from tests.simulation.faults.catalogue import KINDS
+from tests.simulation.faults.clients import meant
 from tests.simulation.faults.processes import Kill, KillAtPoint, Pause, Stop, Visit
 from tests.simulation.history import ProcessChanged
 from tests.simulation.world import Shape, World
@@ -131,3 +134,9 @@ def test_two_visits_of_one_name_that_end_at_once_end_it_once() -> None:
         await world.settled()
 
     play(act)
+
+
+def test_a_name_that_is_a_node_s_too_means_no_client() -> None:
+    world = cast(World, SimpleNamespace(clients=("g1", "c0", "x0"), processes={"g1": None}))
+    assert [meant(world, f"client {number}") for number in range(3)] == ["c0", "x0", "c0"]
+    assert meant(world, "g1") == "g1"

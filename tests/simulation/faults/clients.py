@@ -22,8 +22,11 @@ def some_client(rng: Random) -> str:
 
 
 def meant(world: World, name: str) -> str:
-    """The process that a name of a plan means now; a client's stays as it is when there is none."""
-    clients = world.clients
+    """The process that a name of a plan means now; a client's stays as it is when there is none.
+
+    What administers a group bears its name, which may be a node's too (`g1`): that name means the node.
+    """
+    clients = [each for each in world.clients if each not in world.processes]
     if not name.startswith(_CLIENT) or not clients:
         return name
     return clients[int(name.removeprefix(_CLIENT)) % len(clients)]
