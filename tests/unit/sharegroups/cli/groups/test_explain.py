@@ -167,6 +167,7 @@ def test_what_others_named_does_nothing_to_a_terminal(fake: FakeCluster) -> None
     [
         (["--topic", "t:x"], "expected one partition of a topic, TOPIC:PARTITION, as in orders:0"),
         (["--topic", ":0"], "expected one partition"),
+        (["--topic", "t"], "expected one partition"),
         (["--topic", "t:-1"], "expected one partition"),
         (["--topic", "t:2147483648"], "expected one partition"),
         (["--offset", "x"], "expected an offset from 0 on, or a range of them, as in 17 or 17-20"),
