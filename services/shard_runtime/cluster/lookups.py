@@ -125,27 +125,34 @@ class Lookups:
 
     async def metadata(self, request: MetadataRequest, _context: CallContext) -> MetadataResponse:
         """Topics, leaders and nodes (CM-22). A topic that is requested twice is answered once, as in Kafka (CM-91)."""
+        if len(request.topics.values) > TOPICS_MAX:
+            raise invalid_argument(f"{len(request.topics.values)} topics; at most {TOPICS_MAX} in one request")
         image = self._metadata.image
-        response = MetadataResponse(
-            brokers=[node_endpoint(node) for node in self._registry.nodes()],
-            cluster_id=self._metadata.cluster_id,
-            metadata_version=image.version,
-        )
+        response = MetadataResponse(cluster_id=self._metadata.cluster_id, metadata_version=image.version)
         await self._owners.refresh(ShardKind.TOPIC)
+        leaders = await self._add_topics(response, request, image)
+        # Read last: nodes come and go while the topics are written, and each leader that is named needs an address.
+        nodes = leaders | {node.node_id: node for node in self._registry.nodes()}
+        response.brokers.extend(node_endpoint(node) for node in nodes.values())
+        return response
+
+    async def _add_topics(
+        self, response: MetadataResponse, request: MetadataRequest, image: MetadataImage
+    ) -> dict[int, NodeRecord]:
+        """Write what is known of the requested topics, or of all; the leaders that it names, by node id."""
+        leaders: dict[int, NodeRecord] = {}
         turns = Turns(PARTITIONS_SLICE)
         if not request.HasField("topics"):
             for topic in image.topics.values():
-                await self._add_topic(response, topic, turns)
-            return response
-        if len(request.topics.values) > TOPICS_MAX:
-            raise invalid_argument(f"{len(request.topics.values)} topics; at most {TOPICS_MAX} in one request")
+                await self._add_topic(response, topic, leaders, turns)
+            return leaders
         answered: set[str | bytes] = set()
         for asked in request.topics.values:
             found = self._asked(response, image, asked, answered)
             if found is not None:
-                await self._add_topic(response, found, turns)
+                await self._add_topic(response, found, leaders, turns)
             await turns.step()
-        return response
+        return leaders
 
     def _asked(
         self, response: MetadataResponse, image: MetadataImage, asked: MetadataRequest.Topic, answered: set[str | bytes]
@@ -169,7 +176,9 @@ class Lookups:
             )
         return None
 
-    async def _add_topic(self, response: MetadataResponse, topic: TopicCreated, turns: Turns) -> None:
+    async def _add_topic(
+        self, response: MetadataResponse, topic: TopicCreated, leaders: dict[int, NodeRecord], turns: Turns
+    ) -> None:
         entry = response.topics.add(name=topic.name, topic_id=topic.topic_id, is_internal=topic.name.startswith("__"))
         for partition in range(topic.partitions):
             await turns.step()
@@ -180,6 +189,7 @@ class Lookups:
                     error_code=LeaderNotAvailableError.code, partition_index=partition, leader_id=-1, leader_epoch=-1
                 )
             else:
+                leaders[owner.node.node_id] = owner.node
                 entry.partitions.add(partition_index=partition, leader_id=owner.node.node_id, leader_epoch=owner.epoch)
 
     async def describe_cluster(

@@ -3,53 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 import pytest_asyncio
-from google.protobuf.message import Message
 
 from kip932 import errors
-from kip932.api.v1 import cluster_service_pb2
-from kip932.ids import NULL_TOPIC_ID, RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
-from kip932.rpc.transport import Transport, TransportError, TransportStatus, service_methods
+from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.cluster import config_admin, lookups, topic_admin
 from shard_runtime.config.kafka_configs import GROUP_DELIVERY_COUNT_LIMIT, RETENTION_MS
 from shard_runtime.rpc.bounds import Turns
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
-from tests.integration.runtime.harness import CLUSTER_ID, Cluster, Process, until
+from tests.integration.runtime.cluster_wire import SERVICE, Wire
+from tests.integration.runtime.harness import Cluster
 
 pytestmark = pytest.mark.asyncio
-
-SERVICE = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"]
-METHODS = service_methods(SERVICE)
-
-
-@dataclass
-class Wire:
-    process: Process
-    transport: Transport
-
-    async def call(self, name: str, **fields: Any) -> Any:
-        method = METHODS[name]
-        request: Message = method.request_type(**fields)
-        return await self.transport.call("node:1", method, request, 5)
-
-    async def create(self, name: str, partitions: int = 1, **configs: str) -> Any:
-        given = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
-        topics = [{"name": name, "num_partitions": partitions, "configs": given}]
-        return (await self.call("CreateTopics", topics=topics)).topics[0]
-
-    async def alter(self, kind: int, name: str, *changes: tuple[str, int, str | None], check: bool = False) -> Any:
-        configs = [{"name": key, "config_operation": op, "value": value} for key, op, value in changes]
-        resource = {"resource_type": kind, "resource_name": name, "configs": configs}
-        answer = await self.call("IncrementalAlterConfigs", resources=[resource], validate_only=check)
-        return answer.responses[0]
-
-    async def describe(self, kind: int, name: str, **fields: Any) -> Any:
-        resources = [{"resource_type": kind, "resource_name": name}]
-        return (await self.call("DescribeConfigs", resources=resources, **fields)).results[0]
 
 
 @pytest_asyncio.fixture
@@ -208,57 +177,6 @@ async def test_partitions_only_grow_and_unknown_topics_are_named(wire: Wire) -> 
     with pytest.raises(TransportError) as caught:
         await wire.call("DeleteTopics", topics=[{"topic_id": b"short"}])
     assert caught.value.status is TransportStatus.INVALID_ARGUMENT
-
-
-@pytest.mark.rule("CM-22")
-async def test_a_partition_without_a_live_owner_has_no_leader(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire.process.node.registry, "node", lambda node_id: None)
-    monkeypatch.setattr(wire.process.node.owners, "_node", lambda node_id: None)
-    await wire.create("t", 2)
-    asked = {"values": [{"name": "t"}]}
-    for topics in ({}, {"topics": asked}):
-        (topic,) = (await wire.call("Metadata", **topics)).topics
-        told = [(part.error_code, part.leader_id, part.leader_epoch) for part in topic.partitions]
-        assert (topic.error_code, told) == (0, [(errors.LeaderNotAvailableError.code, -1, -1)] * 2)
-    assert errors.LeaderNotAvailableError.code == 5
-
-
-@pytest.mark.rule("CM-22")
-async def test_metadata_tells_leaders_once_they_own_their_partitions(wire: Wire) -> None:
-    created = await wire.create("t", 2)
-    leaders = wire.process.leaders
-    await until(lambda: len(leaders) == 2 and all(leader.lease for leader in leaders.values()))
-    for _ in range(200):
-        metadata = await wire.call("Metadata")
-        if all(partition.leader_id == 1 for partition in metadata.topics[0].partitions):
-            break
-    topic = metadata.topics[0]
-    assert (topic.name, topic.topic_id, metadata.cluster_id) == ("t", created.topic_id, CLUSTER_ID)
-    assert [p.leader_epoch > 0 for p in topic.partitions] == [True, True]
-    assert [(node.node_id, node.host, node.port) for node in metadata.brokers] == [(1, "127.0.0.1", 1)]
-    asked = {"values": [{"name": "none"}, {"topic_id": bytes(range(16))}, {"topic_id": created.topic_id}]}
-    metadata = await wire.call("Metadata", topics=asked)
-    assert [topic.error_code for topic in metadata.topics] == [3, 100, 0]
-    assert metadata.topics[0].topic_id == NULL_TOPIC_ID
-    assert list((await wire.call("Metadata", topics={"values": []})).topics) == []
-    cluster = await wire.call("DescribeCluster")
-    assert (cluster.controller_id, len(cluster.brokers)) == (-1, 1)
-
-
-@pytest.mark.scenario("S-097")
-@pytest.mark.rule("GC-130", "GC-131", "GC-132", "SC-4", "CM-14", "SC-2")
-async def test_find_coordinator(wire: Wire) -> None:
-    await until(lambda: len(wire.process.serving()) == 10)
-    for _ in range(200):
-        answer = await wire.call("FindCoordinator", key_type=0, coordinator_keys=["g1", "g2"])
-        if all(found.error_code == 0 for found in answer.coordinators):
-            break
-    assert [(found.key, found.node_id, found.port) for found in answer.coordinators] == [("g1", 1, 1), ("g2", 1, 1)]
-    keys = ["g:AAAAAAAAAAAAAAAAAAAAAQ:0", "g:short:0", "nothing"]
-    answer = await wire.call("FindCoordinator", key_type=2, coordinator_keys=keys)
-    assert [found.error_code for found in answer.coordinators] == [15, 42, 42]
-    answer = await wire.call("FindCoordinator", key_type=1, coordinator_keys=["tx"])
-    assert (answer.coordinators[0].error_code, answer.coordinators[0].node_id) == (42, -1)
 
 
 @pytest.mark.rule("GC-136", "GC-138", "GC-145", "GC-146", "PL-1002")
