@@ -1,4 +1,4 @@
-"""The role processes of `up --processes`: one per role, started again after they die, ended with their parent.
+"""The role processes of `up --processes` and `up --leaders N`: started again after they die, ended with their parent.
 
 A child's standard input is a pipe from the parent. When the parent is gone, even by SIGKILL, the pipe closes and the
 child leaves (`serve.WITH_PARENT`). A restarted child gets its former ports, because people, clients and other nodes
@@ -33,7 +33,8 @@ STOP_WAIT_S: Final = 20.0
 class RoleProcess:
     """One role in a process of its own. `environment` is added to this process's; process lists do not show it.
 
-    `program` is what `python -m` runs with the role and its arguments.
+    `name` tells it from others of its role, in messages; by default it is the role. `program` is what `python -m` runs
+    with the role and its arguments.
     """
 
     def __init__(
@@ -42,9 +43,11 @@ class RoleProcess:
         arguments: Sequence[str],
         on_failed: Callable[[str], None],
         environment: Mapping[str, str] | None = None,
+        *,
+        name: str = "",
         program: Sequence[str] = PROGRAM,
     ) -> None:
-        self.role = role
+        self.name = name or role
         self.address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._command = [sys.executable, "-m", *program, role, WITH_PARENT, *arguments]
         self._on_failed = on_failed
@@ -111,14 +114,14 @@ class RoleProcess:
                 return
             if len(restarts) == RESTARTS_MAX and loop.time() - restarts[0] < RESTART_WINDOW_S:
                 why = f", at last because: {reason}" if reason else ""
-                self._on_failed(f"{self.role} ended {RESTARTS_MAX} times within {RESTART_WINDOW_S:.0f} s{why}")
+                self._on_failed(f"{self.name} ended {RESTARTS_MAX} times within {RESTART_WINDOW_S:.0f} s{why}")
                 return
             if not self.address.done():
                 unsaid = f"it ended with status {status} before it was ready; see its last output above"
-                self._on_failed(f"{self.role}: {reason or unsaid}")
+                self._on_failed(f"{self.name}: {reason or unsaid}")
                 return
             restarts.append(loop.time())
-            log.warning("role process ended; starting it again", role=self.role, status=status, reason=reason)
+            log.warning("role process ended; starting it again", role=self.name, status=status, reason=reason)
             if status >= 0 and not ready:
                 ports = []  # it ended by itself, perhaps because another process has one of these ports
             names = (LISTEN_PORT.name, INTERNAL_LISTEN_PORT.name)

@@ -25,7 +25,7 @@ from share_node.state_dump import state
 from share_node.state_reading import dump
 from share_node.state_repair import repair
 from share_node.store_option import password_option, url_with_password
-from share_node.up import Ready, UpOptions
+from share_node.up import LEADERS_MAX, Ready, UpOptions
 from share_node.up import up as run_up
 from sharegroups.cli.group import ToolGroup
 
@@ -55,7 +55,10 @@ def default_data() -> Path:
 @click.option("--fsync", type=click.Choice(["always", "everysec"]), default="always", show_default=True,
               help="When the embedded store writes to disk; a killed one may lose 2 s with everysec.")  # fmt: skip
 @click.option("--processes", is_flag=True, help="Run the roles as separate processes, as in production. With "
-              "metrics.port=N they take N, N+1, N+2: group and share coordinator, partition leader.")  # fmt: skip
+              "metrics.port=N they take N, N+1, N+2, …: group and share coordinator, partition leaders.")  # fmt: skip
+@click.option("--leaders", default=1, show_default=True, type=click.IntRange(1, LEADERS_MAX), metavar="N",
+              help="How many partition leaders. A partition is led by one of them, on one core. More than one: all "
+              "roles are separate processes.")  # fmt: skip
 @click.option("--allow", multiple=True, type=click.Choice(ALLOWABLE), help="Accept what a check of the store found.")
 @click.option("--config", type=click.Path(path_type=Path, exists=True), help="Settings file (TOML).")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
@@ -74,6 +77,7 @@ def up(  # noqa: PLR0917 - click passes options by name
     initialise: bool,
     fsync: str,
     processes: bool,
+    leaders: int,
     allow: tuple[str, ...],
     config: Path | None,
     assignments: tuple[str, ...],
@@ -92,8 +96,9 @@ def up(  # noqa: PLR0917 - click passes options by name
     if store is not None or password_env:
         store = url_with_password(store, password_env)
     options = UpOptions(
-        data, host, port, store, fsync, processes, initialise, frozenset(allow), config, settings, shown.strip()
-    )
+        data, host, port, store, fsync, processes, leaders, initialise, frozenset(allow), config, settings,
+        shown.strip(),
+    )  # fmt: skip
     sys.exit(_run_up(options, output, with_parent))
 
 

@@ -46,6 +46,8 @@ log = structlog.get_logger(__name__)
 
 #: The group coordinator comes first and gets the port that people are given; any node would do.
 ROLE_ORDER = (ROLE_GROUP_COORDINATOR, ROLE_SHARE_COORDINATOR, ROLE_PARTITION_LEADER)
+#: Bound of `--leaders`. Each is a process of some 60 MB with a core of its own to fill.
+LEADERS_MAX: Final = 64
 
 
 #: Where the services between nodes listen: all processes run on this machine, even if clients do not (CM-80).
@@ -62,6 +64,8 @@ class UpOptions:
     store: str | None = None
     fsync: str = "always"
     processes: bool = False
+    leaders: int = 1
+    """How many partition leaders; with more than one, all roles are processes of their own."""
     initialise: bool = False
     allow: frozenset[str] = frozenset()
     config: Path | None = None
@@ -119,7 +123,7 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asynci
             pid = store.pid if store is not None else 0
             on_ready(Ready(bootstrap, str(directory.path), without_password(url or ""), pid, pids, elapsed))
 
-        run = _in_processes if options.processes else _in_one
+        run = _in_processes if options.processes or options.leaders > 1 else _in_one
         failed = await run(options, directory, url or "", stop, ready)
         if store is not None and store.failed.done() and not store.failed.cancelled():
             failed = failed or store.failed.result()
@@ -156,6 +160,7 @@ async def _in_processes(
     _say_offset_reset(settings)
     _say_retention(settings)
     _say_assignor(settings)
+    _say_few_processors(options.leaders, len(os.sched_getaffinity(0)))
     opening = open_clients(
         settings,
         SystemClock(),
@@ -174,9 +179,12 @@ async def _in_processes(
         stop.set()
 
     hidden = _child_environment(flags, options.config)
+    names = role_processes(options.leaders)
     children = [
-        RoleProcess(role, _child_arguments(flags | _metrics_flag(settings, place), role, not place), failed, hidden)
-        for place, role in enumerate(ROLE_ORDER)
+        RoleProcess(
+            role, _child_arguments(flags | _metrics_flag(settings, place), name, not place), failed, hidden, name=name
+        )
+        for place, (name, role) in enumerate(names.items())
     ]
     stopping = asyncio.ensure_future(_wait(stop))
     try:
@@ -185,15 +193,27 @@ async def _in_processes(
         served = asyncio.ensure_future(_addresses(children))
         await asyncio.wait([served, stopping], return_when=asyncio.FIRST_COMPLETED)
         if served.done() and not stop.is_set():
-            ready(served.result()[0], {child.role: child.pid for child in children})
+            ready(served.result()[0], {child.name: child.pid for child in children})
             await stopping
         served.cancel()
     finally:
         stopping.cancel()
-        # The leader first: while it drains it still writes state through the others.
-        for child in reversed(children):
+        # The leaders first, and together: while one drains it still writes state through the coordinators, and if they
+        # went one by one, each would take over what the one before it led.
+        leaders = children[ROLE_ORDER.index(ROLE_PARTITION_LEADER) :]
+        await asyncio.gather(*(leader.stop() for leader in leaders))
+        for child in reversed(children[: -len(leaders)]):
             await child.stop()
     return failures[0] if failures else ""
+
+
+def role_processes(leaders: int) -> dict[str, str]:
+    """The processes in the order of their start: the role of each, by the name of its node.
+
+    The first leader is named as an only one is, so that it takes back at once what that one led.
+    """
+    further = {f"{ROLE_PARTITION_LEADER}-{number}": ROLE_PARTITION_LEADER for number in range(2, leaders + 1)}
+    return {role: role for role in ROLE_ORDER} | further
 
 
 async def _addresses(children: list[RoleProcess]) -> list[str]:
@@ -206,13 +226,13 @@ async def _wait(stop: asyncio.Event) -> list[str]:
 
 
 def _metrics_flag(settings: Settings, place: int) -> dict[str, str]:
-    """The metrics port of the role at this place in ROLE_ORDER, when one port is given for all."""
+    """The metrics port of the process at this place in the order of starts, when one port is given for all."""
     port = settings[METRICS_PORT]
     return {METRICS_PORT.name: str(port + place)} if port > 0 else {}
 
 
-def _child_arguments(flags: dict[str, str], role: str, keeps_port: bool) -> list[str]:
-    own = {**flags, NODE_NAME.name: role}
+def _child_arguments(flags: dict[str, str], name: str, keeps_port: bool) -> list[str]:
+    own = {**flags, NODE_NAME.name: name}
     if not keeps_port:
         own[LISTEN_PORT.name] = own[INTERNAL_LISTEN_PORT.name] = "0"
     return [f"{name}={value}" for name, value in own.items() if not _is_hidden(name)]
@@ -290,4 +310,13 @@ def _say_assignor(settings: Settings) -> None:
         )
 
 
-__all__ = ["Ready", "StartError", "UpOptions", "up"]
+def _say_few_processors(leaders: int, processors: int) -> None:
+    if leaders > max(1, processors):
+        log.warning(
+            "more leaders than processors: each fills at most one of them, so further leaders bring no speed here",
+            leaders=leaders,
+            processors=processors,
+        )
+
+
+__all__ = ["LEADERS_MAX", "Ready", "StartError", "UpOptions", "role_processes", "up"]

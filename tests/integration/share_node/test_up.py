@@ -28,28 +28,28 @@ def test_the_log_level_reaches_every_process(tmp_path: Path) -> None:
 
 @pytest.mark.rule("CT-81")
 def test_every_process_serves_its_metrics(tmp_path: Path) -> None:
-    first = _three_free_ports()
-    words = up_words(tmp_path / "data", {"metrics.port": str(first)}, "--processes")
+    first = _four_free_ports()
+    words = up_words(tmp_path / "data", {"metrics.port": str(first)}, "--leaders", "2")
     node = StartedProcess(words, tmp_path)
     try:
         node.first_line()
-        for port in range(first, first + 3):
+        for port in range(first, first + 4):
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
                 assert b"num_partitions" in answer.read()
     finally:
         assert node.stop() == TERMINATED
 
 
-def _three_free_ports() -> int:
+def _four_free_ports() -> int:
     for _ in range(100):
         first = free_port()
         try:
-            for port in range(first, first + 3):
+            for port in range(first, first + 4):
                 socket.create_server(("127.0.0.1", port)).close()
         except (OSError, OverflowError):
             continue
         return first
-    raise AssertionError("no three free ports in a row")
+    raise AssertionError("no four free ports in a row")
 
 
 @pytest.mark.rule("CM-16")

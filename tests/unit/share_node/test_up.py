@@ -13,7 +13,17 @@ from structlog.testing import capture_logs
 from shard_runtime.config.kafka_configs import ASSIGNORS, AUTO_OFFSET_RESET, EMPTY_RETENTION_MS
 from shard_runtime.config.process_settings import DATA_DIR, NODE_NAME, STORE_FSYNC_ALWAYS, STORE_URL, load_settings
 from share_node import commands
-from share_node.up import Ready, UpOptions, _flags, _say_assignor, _say_offset_reset, _say_retention
+from share_node.up import (
+    LEADERS_MAX,
+    Ready,
+    UpOptions,
+    _flags,
+    _say_assignor,
+    _say_few_processors,
+    _say_offset_reset,
+    _say_retention,
+    role_processes,
+)
 from sharegroups.cli.main import main as tools
 
 
@@ -97,6 +107,48 @@ def test_a_partition_is_shared_by_several_members_which_is_said_in_one_line(
         _say_assignor(settings)
     assert [line["value"] for line in said] == ["shared"] * lines
     assert load_settings({})[ASSIGNORS] == ("simple",), "in production"
+
+
+def test_the_first_of_several_leaders_has_the_name_of_an_only_one() -> None:
+    coordinators = {"group_coordinator": "group_coordinator", "share_coordinator": "share_coordinator"}
+    one = coordinators | {"partition_leader": "partition_leader"}
+    assert role_processes(1) == one
+    assert list(role_processes(3).items()) == [
+        *one.items(), ("partition_leader-2", "partition_leader"), ("partition_leader-3", "partition_leader")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("flags", "leaders"), [((), 1), (("--leaders", "2"), 2), (("--leaders", str(LEADERS_MAX)), 64)]
+)
+def test_the_number_of_leaders_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], leaders: int
+) -> None:
+    asked: list[int] = []
+
+    async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asyncio.Event) -> str:
+        asked.append(options.leaders)
+        return ""
+
+    monkeypatch.setattr(commands, "run_up", up)
+    assert CliRunner().invoke(commands.up, list(flags)).exit_code == 0
+    assert asked == [leaders]
+
+
+@pytest.mark.rule("CT-81")
+@pytest.mark.parametrize("leaders", ["0", "-1", "65", "many", "1.5"])
+def test_a_number_of_leaders_that_cannot_be_is_refused(leaders: str) -> None:
+    result = CliRunner().invoke(commands.up, ["--leaders", leaders])
+    assert result.exit_code == 2
+    assert "Invalid value for '--leaders': " in result.stderr
+    assert leaders in result.stderr
+
+
+@pytest.mark.parametrize(("leaders", "processors", "lines"), [(1, 1, 0), (2, 2, 0), (3, 2, 1), (1, 0, 0)])
+def test_more_leaders_than_processors_are_told_of_in_one_line(leaders: int, processors: int, lines: int) -> None:
+    with capture_logs() as said:
+        _say_few_processors(leaders, processors)
+    assert [(line["leaders"], line["processors"]) for line in said] == [(leaders, processors)] * lines
 
 
 @pytest.mark.rule("CM-73")

@@ -1,0 +1,139 @@
+"""`sharegroups up --leaders 2`: the leaders share the partitions, and one of them is killed, or stands still."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from sharegroups.aio import Producer, ShareConsumer
+from tests.integration.scenarios.wire import Leader, Wire, attempts
+from tests.support.node import QUICK, Cluster
+
+PARTITIONS = 20  # that one of two leaders gets none happens once in half a million topics
+TOPIC = "shared"
+SECOND = "partition_leader-2"
+
+
+@pytest.fixture
+def two() -> Iterator[Cluster]:
+    with Cluster(QUICK, "--leaders", "2") as cluster:
+        yield cluster
+
+
+@pytest_asyncio.fixture
+async def wire(two: Cluster) -> AsyncIterator[Wire]:
+    async with Wire(two.bootstrap, two.internal) as made:
+        yield made
+
+
+async def until_led_by(wire: Wire, addresses: set[str]) -> dict[int, Leader]:
+    """Wait until exactly these lead the topic's partitions."""
+    found: dict[int, Leader] = {}
+    async for _ in attempts():
+        found = await wire.leaders(TOPIC, PARTITIONS)
+        if {leader.address for leader in found.values()} == addresses:
+            return found
+    raise AssertionError(f"{TOPIC} is led by {found}; expected {addresses}")
+
+
+async def until_two(wire: Wire) -> dict[int, Leader]:
+    """Wait until two nodes lead the topic's partitions."""
+    found: dict[int, Leader] = {}
+    async for _ in attempts():
+        found = await wire.leaders(TOPIC, PARTITIONS)
+        if len({leader.node_id for leader in found.values()}) == 2:
+            return found
+    raise AssertionError(f"{TOPIC} is led by {found}")
+
+
+async def one_to_each(producer: Producer, first: int) -> set[bytes]:
+    """A record to each partition, all of them confirmed."""
+    values = {b"%d" % (first + partition) for partition in range(PARTITIONS)}
+    for partition in range(PARTITIONS):
+        await producer.produce(TOPIC, b"%d" % (first + partition), partition=partition)
+    assert await producer.flush(30) == 0
+    return values
+
+
+async def until_seen(consumer: ShareConsumer, wanted: set[bytes]) -> None:
+    seen: set[bytes] = set()
+    async for _ in attempts():
+        seen |= {message.value() or b"" for message in await consumer.poll(1)}
+        if wanted <= seen:
+            await consumer.commit_sync()
+            return
+    raise AssertionError(f"{len(wanted - seen)} of {len(wanted)} records did not come")
+
+
+def running(up: int, name: str) -> set[int]:
+    """The processes that `up` runs under this name of a node."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(") ")[2].split()[1])
+                words = (entry / "cmdline").read_text().split("\0")
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if parent == up and f"node.name={name}" in words:
+                found.add(int(entry.name))
+    return found
+
+
+@pytest.mark.rule("CM-70", "CM-73")
+@pytest.mark.asyncio
+async def test_a_killed_leader_s_partitions_are_served_on_and_it_is_started_again(two: Cluster, wire: Wire) -> None:
+    assert list(two.ready["pids"]) == ["group_coordinator", "share_coordinator", "partition_leader", SECOND]
+    await wire.create_topic(TOPIC, PARTITIONS)
+    before = await until_two(wire)
+    async with (
+        Producer(bootstrap_servers=two.bootstrap) as producer,
+        ShareConsumer(bootstrap_servers=two.bootstrap, group_id="g") as consumer,
+    ):
+        consumer.subscribe([TOPIC])
+        await until_seen(consumer, await one_to_each(producer, 0))
+        killed = two.ready["pids"][SECOND]
+        assert running(two.node.pid, SECOND) == {killed}
+        os.kill(killed, signal.SIGKILL)
+        await until_seen(consumer, await one_to_each(producer, PARTITIONS))
+        async for _ in attempts():
+            now = running(two.node.pid, SECOND) - {killed}
+            if now:
+                break
+        assert len(now) == 1, "it was started again, once"
+        # A restart in time takes its own back, else the other leader has had them meanwhile: each is claimed anew.
+        after = await until_two(wire)
+        claimed = {partition for partition in before if after[partition].epoch > before[partition].epoch}
+        (node_id,) = {before[partition].node_id for partition in claimed}
+        assert claimed == {partition for partition, leader in before.items() if leader.node_id == node_id}
+
+
+@pytest.mark.rule("CM-70")
+@pytest.mark.asyncio
+async def test_partitions_of_a_leader_that_stands_still_move_to_the_other_and_back(two: Cluster, wire: Wire) -> None:
+    await wire.create_topic(TOPIC, PARTITIONS)
+    addresses = {leader.address for leader in (await until_two(wire)).values()}
+    stopped = two.ready["pids"][SECOND]
+    async with (
+        Producer(bootstrap_servers=two.bootstrap) as producer,
+        ShareConsumer(bootstrap_servers=two.bootstrap, group_id="g") as consumer,
+    ):
+        consumer.subscribe([TOPIC])
+        await until_seen(consumer, await one_to_each(producer, 0))
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            async for _ in attempts():
+                if len(left := {leader.address for leader in (await wire.leaders(TOPIC, PARTITIONS)).values()}) == 1:
+                    break
+            assert len(left) == 1
+            assert left < addresses
+            await until_seen(consumer, await one_to_each(producer, PARTITIONS))
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        await until_led_by(wire, addresses)
+        await until_seen(consumer, await one_to_each(producer, 2 * PARTITIONS))
