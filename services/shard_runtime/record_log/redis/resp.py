@@ -1,65 +1,62 @@
-"""A connection to a real store: redis-py's asyncio connection (hiredis parser), without its pool and its retries.
+"""A connection to a real store. redis-py opens it and greets the server; from then on this module reads and writes it.
 
-One write per pipeline, one reply per command (P-9). An error that the store answers is a value. A broken or silent
-connection raises and is closed, because later replies could not be matched to commands.
+redis-py's way of a reply, through a StreamReader, a task and its own parser, costs three times as much as hiredis fed
+by the transport, which counts where one record waits for it (P-9). One write per pipeline, one reply per command. An
+error that the store answers is a value. A broken or silent connection raises and is closed, because later replies could
+not be matched to commands.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-import math
 import socket
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any, Final, cast
 
-from hiredis import pack_command
+import hiredis
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AskError,
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterDownError,
-    ExecAbortError,
-    MasterDownError,
-    MovedError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TryAgainError,
-)
+from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError
 
 from shard_runtime.record_log.redis.connection import Command, ConnectionLostError, ErrorReply, Reply, StoreAccessError
 
-_CODES: Final[Mapping[type[Exception], str]] = {
-    MovedError: "MOVED",
-    AskError: "ASK",
-    TryAgainError: "TRYAGAIN",
-    ClusterDownError: "CLUSTERDOWN",
-    MasterDownError: "MASTERDOWN",
-    ExecAbortError: "EXECABORT",
-    OutOfMemoryError: "OOM",
-    ReadOnlyError: "READONLY",
-    NoScriptError: "NOSCRIPT",
-}
-"""redis-py drops the code from errors it has a class for; all other errors keep it as their first word."""
-
-
 #: redis-py's own packer is written in Python and costs five times as much (P-9); hiredis' hint lacks an ellipsis.
-_pack: Final[Callable[[Command], bytes]] = cast("Callable[[Command], bytes]", pack_command)
+_pack: Final[Callable[[Command], bytes]] = cast("Callable[[Command], bytes]", hiredis.pack_command)
+_MORE: Final = object()
+"""What hiredis' reader returns when a reply is not complete yet; None is a reply."""
+_UNUSABLE: Final = frozenset({"LOADING", "NOAUTH", "WRONGPASS"})
+"""Errors that are about the connection, not about a command: it is closed, and opened and checked again."""
+_TICK_S: Final = 0.001
+"""A timer may fire this much too early."""
+PUSHED_MAX: Final = 1_024
+"""So many pushed messages wait for `message`; then the socket is not read until it takes one."""
 
 
-class RespConnection:
-    """`StoreConnection` over a redis-py connection."""
+class RespConnection(asyncio.Protocol):
+    """`StoreConnection` over the transport of a connected redis-py connection, whose place as its reader it takes."""
 
     def __init__(self, connection: AbstractConnection, address: str) -> None:
-        self._connection = connection
+        writer = connection._writer
+        if writer is None:
+            raise ConnectionLostError(f"the connection to {address} was closed")
+        self._connection = connection  # it owns the transport, and closes it when it is dropped
+        self._transport = cast(asyncio.Transport, writer.transport)
         self._address = address
-        self._closed = False
+        self._closed = ""  # why, once it is
+        self._reader = hiredis.Reader(replyError=error_reply, notEnoughData=_MORE)  # type: ignore[arg-type]  # any callable
+        self._wanted = 0
+        self._replies: list[Reply] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._pushed: deque[list[Reply]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = inf
+        self._until = inf
+        self._timeout_ms = 0
+        self._transport.set_protocol(self)
 
     @property
     def address(self) -> str:
@@ -68,53 +65,131 @@ class RespConnection:
 
     async def run(self, commands: Sequence[Command], timeout_ms: int) -> list[Reply]:
         """Send the commands and read the replies; the time-out covers both."""
-        connection = self._connection
-        if self._closed:  # redis-py would connect again, to a server that was not checked
-            raise ConnectionLostError(f"the connection to {self._address} was closed")
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await connection.send_packed_command([_pack(command) for command in commands], check_health=False)
-                return [await self._reply() for _ in commands]
-        except TimeoutError as error:
-            await self.close()
-            raise ConnectionLostError(f"{self._address} did not answer within {timeout_ms} ms") from error
-        except (RedisError, OSError) as error:
-            await self.close()
-            raise ConnectionLostError(f"the connection to {self._address} broke: {error}") from error
-
-    async def _reply(self) -> Reply:
-        try:
-            reply = await self._connection.read_response(timeout=math.inf, push_request=True)
-        except ResponseError as error:
-            return error_reply(error)
-        if isinstance(reply, list):
-            return [error_reply(part) if isinstance(part, Exception) else part for part in reply]
-        return reply
+        self._check_open()
+        if not commands:
+            return []
+        self._wanted, self._replies = len(commands), []
+        self._transport.writelines([_pack(command) for command in commands])
+        await self._answered(timeout_ms)
+        return self._replies
 
     async def message(self) -> list[Reply]:
         """The next pushed message."""
-        try:
-            message: list[Reply] = await self._connection.read_response(timeout=math.inf, push_request=True)
-        except (RedisError, OSError) as error:
-            await self.close()
-            raise ConnectionLostError(f"the connection to {self._address} broke: {error}") from error
+        if not self._pushed:
+            self._check_open()
+            await self._answered(None)
+        message = self._pushed.popleft()
+        if len(self._pushed) == PUSHED_MAX - 1 and not self._closed:
+            self._transport.resume_reading()
         return message
 
     async def close(self) -> None:
         """Close the socket without waiting for the other side."""
-        self._closed = True
+        self._end("this process has closed it")
         try:
             await self._connection.disconnect(nowait=True)
         except (RedisError, OSError):
             return  # it was broken already
 
+    # -- what the transport calls -------------------------------------------------------------------------------------
 
-def error_reply(error: Exception) -> ErrorReply:
-    """An error that the store answered, with its code."""
-    message = str(error)
-    for kind, code in _CODES.items():
-        if isinstance(error, kind):
-            return ErrorReply(code, message)
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived; wake the caller when its last reply is there."""
+        reader = self._reader
+        reader.feed(data)
+        try:
+            while (reply := reader.gets()) is not _MORE:
+                self._take(reply)
+        except hiredis.HiredisError as error:
+            self._break(str(error))
+
+    def eof_received(self) -> None:
+        """The server closed the connection; the transport closes this side too."""
+        self._break("the server closed it")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport is closed."""
+        self._break(str(exc or "it was closed"))
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def _take(self, reply: Reply) -> None:
+        if reply.__class__ is ErrorReply and reply.code in _UNUSABLE:
+            self._break(str(reply))
+        elif self._wanted:
+            self._replies.append(reply)
+            self._wanted -= 1
+            if not self._wanted:
+                self._wake()
+        elif isinstance(reply, list):
+            self._pushed.append(reply)
+            if len(self._pushed) == PUSHED_MAX:
+                self._transport.pause_reading()
+            self._wake()
+        else:
+            self._break(f"it sent {reply!r:.100}, which no command asked for")
+
+    async def _answered(self, timeout_ms: int | None) -> None:
+        """Wait for the replies, or for a pushed message. The connection is closed when that fails, or is cancelled."""
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        if timeout_ms is not None:
+            self._timeout_ms = timeout_ms
+            self._until = loop.time() + timeout_ms / 1000
+            if self._until < self._timer_at:
+                self._arm(loop, self._until)
+        try:
+            await waiter
+        except BaseException:
+            await self.close()
+            raise
+        finally:
+            self._until = inf
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConnectionLostError(f"the connection to {self._address} was closed: {self._closed}")
+
+    def _break(self, why: str) -> None:
+        self._end(f"the connection to {self._address} broke: {why}")
+
+    def _end(self, why: str) -> None:
+        """Take no more commands, and fail the one that waits with this text. Only the first call counts."""
+        if self._closed:
+            return
+        self._closed = why
+        if self._timer is not None:
+            self._timer.cancel()
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(ConnectionLostError(why))
+        self._transport.abort()
+
+    # One timer for all time-outs, which hardly ever end a wait: it is moved only when one must end before it.
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = loop.call_at(at_s, self._look), at_s
+
+    def _look(self) -> None:
+        self._timer, self._timer_at = None, inf
+        if self._until == inf:
+            return
+        loop = asyncio.get_running_loop()
+        if self._until <= loop.time() + _TICK_S:
+            self._end(f"{self._address} did not answer within {self._timeout_ms} ms")
+        else:
+            self._arm(loop, self._until)
+
+
+def error_reply(message: str) -> ErrorReply:
+    """An error that the store answered: its code is the first word, if that is in capitals."""
     first, _, rest = message.partition(" ")
     return ErrorReply(first, rest) if first.isupper() else ErrorReply("ERR", message)
 
