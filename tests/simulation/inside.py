@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from kip932.ids import STATE_ACKNOWLEDGED, STATE_ARCHIVED, STATE_ARCHIVING, SharePartitionKey
+from kip932.ids import (
+    STATE_ACKNOWLEDGED,
+    STATE_ARCHIVED,
+    STATE_ARCHIVING,
+    SharePartitionKey,
+    TopicIdPartition,
+    shard_index,
+)
 from tests.simulation.final import GroupEnd, LogEnd
 from tests.simulation.history import Share, StateSeen
 
@@ -15,6 +22,7 @@ if TYPE_CHECKING:
 
 #: By group and partition: state epoch and start offset.
 Starts = dict[str, dict[int, tuple[int, int]]]
+Settled = Callable[[SharePartitionKey], bool]
 
 _DELAYED = 16
 _LEAVING = frozenset({STATE_ACKNOWLEDGED, STATE_ARCHIVING, STATE_ARCHIVED})
@@ -57,6 +65,36 @@ def topic_starts(world: World, topic_id: bytes, *, settled: bool) -> Starts:
                 if key.topic_id == topic_id:
                     found.setdefault(key.group_id, {})[key.partition] = (state.state_epoch, state.start_offset)
     return found
+
+
+def settled_now(world: World) -> Settled:
+    """Whether a share-partition's shard is served at this moment, with nothing unconfirmed in it."""
+    settled: set[int] = set()
+    shards = 1
+    for process in running(world):
+        hosts = process.state.hosts if process.state is not None else ()
+        shards = len(hosts) or shards
+        settled |= {number for number, host in enumerate(hosts) if confirmed(host) is not None}
+    return lambda key: shard_index(key.text, shards) in settled
+
+
+def asked_epochs(
+    partition: TopicIdPartition, asked: Starts, now: Starts, settled: Settled
+) -> tuple[tuple[str, int], ...]:
+    """By group that was known for a topic, the state epoch of one of its partitions; −1 without state for it.
+
+    A group is without state only if nothing was unconfirmed in the shard of the partition, and if what it was known by
+    is there `now`: else the leader may have been told otherwise, or nothing of the group any more.
+    """
+    found = []
+    for group_id, starts in asked.items():
+        if partition.partition in starts:
+            found.append((group_id, starts[partition.partition][0]))
+        elif settled(SharePartitionKey(group_id, *partition)) and any(
+            now.get(group_id, {}).get(number, (-1, -1))[0] == state_epoch for number, (state_epoch, _) in starts.items()
+        ):
+            found.append((group_id, -1))
+    return tuple(found)
 
 
 def share_of(key: SharePartitionKey) -> Share:

@@ -106,8 +106,8 @@ class Consumed(Event):
     """A leader begins to move a log start because every group has finished what lies before it (CM-160).
 
     `asked`: the groups that had state for the topic when the leader asked how far they are, nothing of it unconfirmed,
-    with the state epoch of this partition, −1 without state for it. `now`: the groups that have some at this moment,
-    with state epoch and start offset of this partition. A shard that nobody serves is in neither.
+    with the state epoch of this partition, −1 if there was certainly none. `now`: the groups that have some at
+    this moment, with state epoch and start offset of this partition. A shard that nobody serves is in neither.
     """
 
     incarnation: int

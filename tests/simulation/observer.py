@@ -28,7 +28,7 @@ from tests.simulation.history import (
     SessionAsked,
     SessionEnded,
 )
-from tests.simulation.inside import Starts, locks_used, topic_starts
+from tests.simulation.inside import Settled, Starts, asked_epochs, locks_used, settled_now, topic_starts
 from tests.simulation.leader_events import (
     AckDone,
     Consumed,
@@ -234,6 +234,7 @@ class _Consumption:
         self._edge = edge
         self._world = world
         self._asked: dict[bytes, Starts] = {}
+        self._settled: Settled = lambda key: False
         self._retain = retention._retain
         self._move = retention._move
         vars(retention).update(_retain=self.retain, _move=self.move)
@@ -241,6 +242,7 @@ class _Consumption:
     async def retain(self, topic_ids: list[bytes]) -> None:
         """In the place of `ConsumedRetention._retain`, one at a time; the leader asks first of all."""
         self._asked = {topic_id: topic_starts(self._world, topic_id, settled=True) for topic_id in topic_ids}
+        self._settled = settled_now(self._world)
         await self._retain(topic_ids)
 
     async def move(self, partition: TopicIdPartition, topic_log: Any, start: int, groups: int) -> None:
@@ -252,7 +254,7 @@ class _Consumption:
             self._edge.topic(topic_id),
             number,
             start,
-            tuple((group, starts.get(number, (-1, -1))[0]) for group, starts in asked.items()),
+            asked_epochs(partition, asked, now, self._settled),
             tuple((group, *starts.get(number, (-1, -1))) for group, starts in now.items()),
         )
         await self._move(partition, topic_log, start, groups)

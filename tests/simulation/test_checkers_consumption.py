@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kip932.ids import TopicIdPartition
 from tests.simulation.checkers.consumption import OnlyConsumed
 from tests.simulation.history import Administered
+from tests.simulation.inside import Starts, asked_epochs
 from tests.simulation.leader_events import Consumed
 from tests.simulation.made import TOPIC, Made, found
 
@@ -55,3 +57,25 @@ def test_of_a_topic_that_is_being_deleted_nothing_is_promised() -> None:
     made = moved((("g", 2, 9),))
     made.add(Administered, "DeleteTopics", "t", TOPIC, "", 0)
     assert not found(OnlyConsumed(), made)
+
+
+@pytest.mark.parametrize(
+    ("now", "settled", "known"),
+    [
+        pytest.param({"g": {0: (2, 0)}}, True, (("g", -1),), id="known by other partitions, and not here"),
+        pytest.param({"g": {0: (2, 0)}}, False, (), id="what is unconfirmed may have been its state here"),
+        pytest.param({}, True, (), id="it was deleted since"),
+        pytest.param({"g": {0: (3, 0)}}, True, (), id="it was deleted and made again since"),
+        pytest.param({"g": {1: (2, 0)}}, True, (), id="what is there now was made since"),
+    ],
+)
+def test_a_group_was_without_state_only_where_the_leader_cannot_have_been_told_otherwise(
+    now: Starts, settled: bool, known: tuple[tuple[str, int], ...]
+) -> None:
+    partition = TopicIdPartition(bytes(16), 2)
+    assert asked_epochs(partition, {"g": {0: (2, 0)}}, now, lambda key: settled and key.partition == 2) == known
+
+
+def test_the_state_that_a_group_had_is_known_whatever_came_since() -> None:
+    partition = TopicIdPartition(bytes(16), 2)
+    assert asked_epochs(partition, {"g": {2: (4, 7)}}, {}, lambda key: False) == (("g", 4),)
