@@ -36,6 +36,14 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def arguments(pid: int) -> list[str]:
+    """The command line of a process; empty when it is gone."""
+    try:
+        return (_PROC / str(pid) / "cmdline").read_text(encoding="utf-8", errors="replace").split("\0")[:-1]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
 def busy_seconds() -> float:
     """CPU time that all processors of the machine have spent on anything but idling and waiting for I/O."""
     line = (_PROC / "stat").read_text(encoding="utf-8").split("\n", 1)[0]

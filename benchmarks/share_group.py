@@ -10,21 +10,24 @@ import asyncio
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.drain import BATCH, Task
-from benchmarks.machine import process_tree
+from benchmarks.machine import arguments, process_tree
 from benchmarks.processes import BenchmarkError, Board, Crew, Process, hear, run_loop, say, worker
 
 if TYPE_CHECKING:
     from sharegroups import KafkaError, Message, TopicIdPartition
+    from sharegroups.aio import Admin
 
 TOPIC: Final = "bench"
 GROUP: Final = "bench"
 _START_S: Final = 60.0
 _SETTLED_S: Final = 60.0
+_TOPICS_MAX: Final = 100
 _QUIET_S: Final = 0.7  # longer than a parked fetch waits (fetch.max.wait.ms)
 
 
@@ -32,7 +35,8 @@ class ShareGroup:
     """One node with its embedded store, a topic and workers. `command` starts the node; options are appended to it.
 
     `isolation`: the group's share.isolation.level; `transaction_records`: how many records a transaction has, 0 for
-    records without transactions. `configs`: others of the group.
+    records without transactions. `configs`: others of the group. `leaders`: how many the command starts; each leads as
+    many partitions as the others, or one more.
     """
 
     name = "sharegroups"
@@ -44,10 +48,12 @@ class ShareGroup:
         isolation: str = "read_uncommitted",
         transaction_records: int = 0,
         configs: Mapping[str, str] | None = None,
+        leaders: int = 1,
     ) -> None:
         self._configs = {"share.isolation.level": isolation, **(configs or {})}
         self._transaction_records = transaction_records
         self.crew = Crew()
+        self._leaders = leaders
         self._command = tuple(command)
         self._node: Process | None = None
         self._workers: list[Process] = []
@@ -62,8 +68,7 @@ class ShareGroup:
         self._task = task
         self.start_node(task, folder)
         shape = task.shape
-        setup = self._worker("setup", {"partitions": shape.partitions, "configs": self._configs})
-        setup.expect("made", _START_S)
+        self.make_topic(shape.partitions)
         produce = {"partitions": shape.partitions, "records": task.produced, "value_bytes": task.value_bytes}
         self._producer = self._worker(
             "producer",
@@ -84,6 +89,15 @@ class ShareGroup:
         self._servers = _named(process_tree(self._node.pid))
         self.crew.add_descendants(self._servers, self._node)
         return self._bootstrap
+
+    def make_topic(self, partitions: int) -> None:
+        """Create the topic, and set the group's configs. Raises BenchmarkError."""
+        made = {"partitions": partitions, "leaders": min(self._leaders, partitions), "configs": self._configs}
+        self._worker("setup", made).expect("made", _START_S)
+
+    def await_settled(self, consumers: int) -> None:
+        """Wait until so many consumers are members with their final assignment. Raises BenchmarkError."""
+        self._worker("observer", {"consumers": consumers}).expect("settled", _SETTLED_S + _START_S)
 
     def _worker(self, role: str, settings: dict[str, Any], module: str = "share_group") -> Process:
         process = worker(f"{self.name} {role}", module, role, settings | {"bootstrap": self._bootstrap}, self.crew)
@@ -109,8 +123,7 @@ class ShareGroup:
     def settle(self) -> None:
         """See drain.System."""
         assert self._task is not None
-        observer = self._worker("observer", {"consumers": self._task.shape.consumers})
-        observer.expect("settled", _SETTLED_S + _START_S)
+        self.await_settled(self._task.shape.consumers)
 
     def settings(self) -> dict[str, Any]:
         """See drain.System."""
@@ -129,9 +142,14 @@ def _named(tree: dict[str, int]) -> dict[str, int]:
     """The node's processes by names that are the same in every run; several of one kind are numbered."""
     found: dict[str, int] = {}
     for number, (name, pid) in enumerate(tree.items()):
-        kind = "store" if "valkey" in name or "redis" in name else ("node" if number == 0 else "helper")
+        kind = "store" if "valkey" in name or "redis" in name else ("node" if number == 0 else role_of(arguments(pid)))
         found[kind if kind not in found else f"{kind}-{number}"] = pid
     return found
+
+
+def role_of(words: Sequence[str]) -> str:
+    """The role that a process started by `up --processes` was told to serve; `helper` for any other."""
+    return words[words.index("serve") + 1] if "serve" in words[:-1] else "helper"
 
 
 # The workers.
@@ -142,11 +160,33 @@ async def _setup(settings: dict[str, Any]) -> None:
     from sharegroups.aio import Admin  # noqa: PLC0415
 
     async with Admin(bootstrap_servers=settings["bootstrap"]) as admin:
-        _raise_first(await admin.create_topics([NewTopic(TOPIC, settings["partitions"])]))
+        for _ in range(_TOPICS_MAX):
+            _raise_first(await admin.create_topics([NewTopic(TOPIC, settings["partitions"])]))
+            if await _is_even(admin, settings["leaders"]):
+                break
+            _raise_first(await admin.delete_topics([TOPIC]))
+        else:
+            raise BenchmarkError(f"none of {_TOPICS_MAX} topics lay evenly on {settings['leaders']} leaders")
         configs = {"share.auto.offset.reset": "earliest", **settings["configs"]}
         changes = [AlterConfig(name, value) for name, value in configs.items()]
         _raise_first(await admin.incremental_alter_configs({ConfigResource.group(GROUP): changes}))
     say(made=True)
+
+
+async def _is_even(admin: Admin, leaders: int) -> bool:
+    """Whether the topic's partitions, once all are led, lie evenly on so many leaders.
+
+    Where they lie is a matter of the topic's id, and so of chance.
+    """
+    until = time.monotonic() + _SETTLED_S
+    while True:
+        led = [part.leader for part in (await admin.list_topics([TOPIC]))[TOPIC].partitions]
+        if led and -1 not in led:
+            shares = Counter(led).values()
+            return len(shares) == leaders and max(shares) - min(shares) <= 1
+        if time.monotonic() > until:
+            raise BenchmarkError(f"the topic's partitions were led by {led} after {_SETTLED_S:g} s; -1 is nobody")
+        await asyncio.sleep(0.02)
 
 
 def _raise_first(results: dict[Any, Any]) -> None:

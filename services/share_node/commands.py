@@ -57,8 +57,8 @@ def default_data() -> Path:
 @click.option("--processes", is_flag=True, help="Run the roles as separate processes, as in production. With "
               "metrics.port=N they take N, N+1, N+2, …: group and share coordinator, partition leaders.")  # fmt: skip
 @click.option("--leaders", default=1, show_default=True, type=click.IntRange(1, LEADERS_MAX), metavar="N",
-              help="How many partition leaders. A partition is led by one of them, on one core. More than one: all "
-              "roles are separate processes.")  # fmt: skip
+              help="How many partition leaders. A partition is led by one of them, on one core. Each is a process "
+              "with all roles; with --processes, with that role alone.")  # fmt: skip
 @click.option("--allow", multiple=True, type=click.Choice(ALLOWABLE), help="Accept what a check of the store found.")
 @click.option("--config", type=click.Path(path_type=Path, exists=True), help="Settings file (TOML).")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",

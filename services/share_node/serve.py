@@ -279,21 +279,25 @@ def warn_of_shown_password(url: str, instead: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `python -m share_node serve ROLE name=value …`. Returns the exit status."""
+    """Run `python -m share_node serve ROLE name=value …`, or several roles with commas. Returns the exit status."""
     roles = ", ".join(sorted(ROLES))
     if not arguments or arguments[0] in HELP:
-        print(f"{USAGE.format(role='ROLE')}\nROLE is one of {roles}.", file=sys.stdout if arguments else sys.stderr)
+        print(
+            f"{USAGE.format(role='ROLE')}\nROLE is one of {roles}. Commas join several in one process.",
+            file=sys.stdout if arguments else sys.stderr,
+        )
         return 0 if arguments else 1
-    role, *rest = arguments
-    if role not in ROLES:
-        close = get_close_matches(role, ROLES, n=1)
-        _tell_person(f"no role {role!r}. " + (f"Did you mean {close[0]}?" if close else f"There are {roles}."))
-        return 1
-    return serve_role(role, rest)
+    given, *rest = arguments
+    for role in given.split(","):
+        if role not in ROLES:
+            close = get_close_matches(role, ROLES, n=1)
+            _tell_person(f"no role {role!r}. " + (f"Did you mean {close[0]}?" if close else f"There are {roles}."))
+            return 1
+    return serve_role(given, rest)
 
 
 def serve_role(role: str, arguments: Sequence[str]) -> int:
-    """Run one role, on a store with a cluster, until a signal ends it. Returns the exit status."""
+    """Run one role, or several with commas, on a store with a cluster, until a signal ends it. The exit status."""
     if HELP & set(arguments):
         print(USAGE.format(role=role))
         return 0

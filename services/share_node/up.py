@@ -46,6 +46,8 @@ log = structlog.get_logger(__name__)
 
 #: The group coordinator comes first and gets the port that people are given; any node would do.
 ROLE_ORDER = (ROLE_GROUP_COORDINATOR, ROLE_SHARE_COORDINATOR, ROLE_PARTITION_LEADER)
+#: The node of a plain `up`.
+_ONLY: Final = "up"
 #: Bound of `--leaders`. Each is a process of some 60 MB with a core of its own to fill.
 LEADERS_MAX: Final = 64
 
@@ -65,7 +67,7 @@ class UpOptions:
     fsync: str = "always"
     processes: bool = False
     leaders: int = 1
-    """How many partition leaders; with more than one, all roles are processes of their own."""
+    """How many partition leaders: processes with all roles, or with that role alone if `processes`."""
     initialise: bool = False
     allow: frozenset[str] = frozenset()
     config: Path | None = None
@@ -179,7 +181,7 @@ async def _in_processes(
         stop.set()
 
     hidden = _child_environment(flags, options.config)
-    names = role_processes(options.leaders)
+    names = role_processes(options.processes, options.leaders)
     children = [
         RoleProcess(
             role, _child_arguments(flags | _metrics_flag(settings, place), name, not place), failed, hidden, name=name
@@ -200,18 +202,23 @@ async def _in_processes(
         stopping.cancel()
         # The leaders first, and together: while one drains it still writes state through the coordinators, and if they
         # went one by one, each would take over what the one before it led.
-        leaders = children[ROLE_ORDER.index(ROLE_PARTITION_LEADER) :]
+        leaders = [child for child in children if ROLE_PARTITION_LEADER in names[child.name].split(",")]
         await asyncio.gather(*(leader.stop() for leader in leaders))
-        for child in reversed(children[: -len(leaders)]):
+        for child in reversed([child for child in children if child not in leaders]):
             await child.stop()
     return failures[0] if failures else ""
 
 
-def role_processes(leaders: int) -> dict[str, str]:
-    """The processes in the order of their start: the role of each, by the name of its node.
+def role_processes(processes: bool, leaders: int) -> dict[str, str]:
+    """The processes in the order of their start: the roles of each, by the name of its node.
 
-    The first leader is named as an only one is, so that it takes back at once what that one led.
+    With `processes` there is one for each coordinator, else every process has all roles: then half of the share state
+    of two of them is written without leaving the process. The first of several is named as an only one is, so that it
+    takes back at once what that one owned.
     """
+    if not processes:
+        numbers = ["", *(f"-{number}" for number in range(2, leaders + 1))]
+        return {f"{_ONLY}{number}": ",".join(ROLE_ORDER) for number in numbers}
     further = {f"{ROLE_PARTITION_LEADER}-{number}": ROLE_PARTITION_LEADER for number in range(2, leaders + 1)}
     return {role: role for role in ROLE_ORDER} | further
 
@@ -260,7 +267,7 @@ def _flags(options: UpOptions, data: Path, url: str) -> dict[str, str]:
     """The settings that `up` makes; those that the user gives by name win."""
     always = options.store is None and options.fsync == "always"
     return {
-        NODE_NAME.name: "up",
+        NODE_NAME.name: _ONLY,
         LISTEN_HOST.name: options.host,
         LISTEN_PORT.name: str(options.port),
         INTERNAL_LISTEN_HOST.name: LOOPBACK,

@@ -16,7 +16,7 @@ from tests.support.node import QUICK, Cluster
 
 PARTITIONS = 20  # that one of two leaders gets none happens once in half a million topics
 TOPIC = "shared"
-SECOND = "partition_leader-2"
+SECOND = "up-2"
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def running(up: int, name: str) -> set[int]:
 @pytest.mark.rule("CM-70", "CM-73")
 @pytest.mark.asyncio
 async def test_a_killed_leader_s_partitions_are_served_on_and_it_is_started_again(two: Cluster, wire: Wire) -> None:
-    assert list(two.ready["pids"]) == ["group_coordinator", "share_coordinator", "partition_leader", SECOND]
+    assert list(two.ready["pids"]) == ["up", SECOND]
     await wire.create_topic(TOPIC, PARTITIONS)
     before = await until_two(wire)
     async with (

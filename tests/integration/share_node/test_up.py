@@ -29,7 +29,7 @@ def test_the_log_level_reaches_every_process(tmp_path: Path) -> None:
 @pytest.mark.rule("CT-81")
 def test_every_process_serves_its_metrics(tmp_path: Path) -> None:
     first = _four_free_ports()
-    words = up_words(tmp_path / "data", {"metrics.port": str(first)}, "--leaders", "2")
+    words = up_words(tmp_path / "data", {"metrics.port": str(first)}, "--processes", "--leaders", "2")
     node = StartedProcess(words, tmp_path)
     try:
         node.first_line()

@@ -110,11 +110,12 @@ def test_a_partition_is_shared_by_several_members_which_is_said_in_one_line(
 
 
 def test_the_first_of_several_leaders_has_the_name_of_an_only_one() -> None:
-    coordinators = {"group_coordinator": "group_coordinator", "share_coordinator": "share_coordinator"}
-    one = coordinators | {"partition_leader": "partition_leader"}
-    assert role_processes(1) == one
-    assert list(role_processes(3).items()) == [
-        *one.items(), ("partition_leader-2", "partition_leader"), ("partition_leader-3", "partition_leader")
+    roles = "group_coordinator,share_coordinator,partition_leader"
+    assert role_processes(False, 2) == {"up": roles, "up-2": roles}
+    by_role = {role: role for role in roles.split(",")}
+    assert role_processes(True, 1) == by_role
+    assert list(role_processes(True, 3).items()) == [
+        *by_role.items(), ("partition_leader-2", "partition_leader"), ("partition_leader-3", "partition_leader")
     ]  # fmt: skip
 
 

@@ -1,0 +1,285 @@
+"""B6, latency: from `produce()` to the record in the hands of user code, beside what others would pick.
+
+    python -m benchmarks.latency                                   # 100 and 1,000 records/s, 1 and 4 consumers
+    python -m benchmarks.latency --systems sharegroups nats --rates 1000 --python /path/with/clients/bin/python
+    python -m benchmarks.latency --kafka 127.0.0.1:9092            # a broker with a topic `bench` of one partition
+
+One partition, stream or queue; values of 100 B with their moment inside; servers, producer and each consumer are
+processes of their own. The systems take turns within a round, each started afresh (a Kafka broker is used as it is). A
+run counts when every record was confirmed to the producer and seen by exactly one consumer. Records of the first
+half second are not counted. NATS, RabbitMQ and Kafka need programs or modules that may be missing: that is told, and
+the system left out. JSON lines on standard output, medians and per-round ratios to NATS on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from benchmarks import drain, peers
+from benchmarks.goals import FOREIGN_CPU_MAX, LATENCY, LATENCY_P99
+from benchmarks.machine import Meter, process_tree, versions
+from benchmarks.processes import BenchmarkError, Crew, Process
+from benchmarks.report import median
+from benchmarks.share_group import ShareGroup
+from benchmarks.valkey_group import store_server
+
+RATES: Final = (100.0, 1_000.0)
+CONSUMERS: Final = (1, 4)
+NATS: Final = "nats"
+OURS: Final = "sharegroups"
+_WARM_S: Final = 0.5
+_READY_S: Final = 60.0
+_DRAIN_S: Final = 2.0  # for consumers to get what was produced last
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One cell of the table."""
+
+    per_second: float
+    consumers: int
+    seconds: float
+    value_bytes: int
+
+    @property
+    def count(self) -> int:
+        """How many records are produced."""
+        return int(self.per_second * (self.seconds + _WARM_S))
+
+    @property
+    def warm(self) -> int:
+        """How many of them come first and do not count."""
+        return int(self.per_second * _WARM_S)
+
+
+class Servers(NamedTuple):
+    """What was started for a run: its address for clients, its processes, what waits for consumers to settle."""
+
+    address: str
+    pids: dict[str, int]
+    settle: Callable[[int], None]
+    settings: dict[str, Any]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what the command line asks for. Returns the exit status: 1 when a run could not be counted."""
+    options = _parser().parse_args(arguments)
+    systems = list(available(options.systems, options.python, options.kafka))
+    cases = [
+        Case(rate, number, options.seconds, options.value_bytes)
+        for rate in options.rates
+        for number in options.consumers
+    ]
+    runs: list[dict[str, Any]] = []
+    failures = 0
+    for number in range(1, options.rounds + 1):
+        for case in cases:
+            for system in systems if number % 2 else reversed(systems):
+                try:
+                    found = run(system, case, options)
+                except BenchmarkError as error:
+                    failures += 1
+                    print(f"{system} {case}, round {number}: {error}", file=sys.stderr, flush=True)
+                    continue
+                runs.append(found | {"round": number})
+                stamp = {"load": os.getloadavg()[0], "at": time.time(), "versions": versions()}
+                print(json.dumps(runs[-1] | stamp), flush=True)
+    print("\n" + table(runs), file=sys.stderr, flush=True)
+    return 1 if failures else 0
+
+
+#: What each system needs beside this project: modules, programs.
+_NEEDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    OURS: ((), ()),
+    "valkey-group": ((), ()),
+    NATS: (("nats",), ("nats-server",)),
+    "rabbitmq": (("aio_pika",), ("rabbitmq-server", "epmd")),
+    "kafka": (("confluent_kafka",), ()),
+}
+_FOREIGN: Final = (NATS, "rabbitmq", "kafka")
+
+
+def available(systems: Iterable[str], python: str, kafka: str) -> Iterable[str]:
+    """Those that can be run; what the others lack is told on standard error."""
+    for system in systems:
+        modules, programs = _NEEDS[system]
+        lack = peers.missing(python, modules, programs) if system in _FOREIGN else ""
+        if system == "kafka" and not kafka:
+            lack = "--kafka HOST:PORT of a broker" + (f", {lack}" if lack else "")
+        if lack:
+            print(f"{system} is left out; it needs {lack}", file=sys.stderr, flush=True)
+        else:
+            yield system
+
+
+def run(system: str, case: Case, options: argparse.Namespace) -> dict[str, Any]:
+    """One run. Raises BenchmarkError when it cannot be counted."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="latency-", ignore_cleanup_errors=True)))
+        crew = Crew()
+        servers = _START[system](stack, folder, crew, options)
+        python = options.python if system in _FOREIGN else sys.executable
+        common = {"system": system, "address": servers.address, "group": f"bench-{time.time_ns()}"}
+
+        def start(role: str, settings: Mapping[str, Any]) -> Process:
+            process = peers.client(python, "latency_clients", role, json.dumps(common | dict(settings)), crew)
+            stack.callback(process.stop)
+            return process
+
+        paced = {"count": case.count, "per_second": case.per_second, "value_bytes": case.value_bytes}
+        producer = start("producer", paced)
+        producer.expect("ready", _READY_S)
+        consumers = [start("consumer", {"number": number}) for number in range(case.consumers)]
+        for consumer in consumers:
+            consumer.expect("ready", _READY_S)
+        servers.settle(case.consumers)
+        pids = {f"consumer-{number}": consumer.pid for number, consumer in enumerate(consumers)}
+        meter = Meter({**servers.pids, "producer": producer.pid, **pids})
+        producer.tell("go")
+        confirmed = int(producer.expect("produced", case.seconds + _READY_S)["produced"])
+        usage = meter.read()
+        crew.rest(_DRAIN_S)
+        for consumer in consumers:
+            consumer.tell("stop")
+        seen = [consumer.expect("seen", _READY_S)["seen"] for consumer in consumers]
+    found = counted(case, confirmed, seen)
+    return {
+        "benchmark": "B6", "system": system, "per_second": case.per_second, "consumers": case.consumers,
+        **found, "cpu_s": usage.cpu_s, "cpu_us_per_record": round(sum(usage.cpu_s.values()) * 1e6 / case.count),
+        "foreign_cpu": round(usage.foreign_share, 3), "flagged": usage.foreign_share > FOREIGN_CPU_MAX,
+        "settings": servers.settings,
+    }  # fmt: skip
+
+
+def counted(case: Case, confirmed: int, seen: Sequence[Sequence[tuple[int, float]]]) -> dict[str, Any]:
+    """Percentiles of the records after the warm-up, ms.
+
+    Raises BenchmarkError unless each was confirmed, and seen once.
+    """
+    if confirmed != case.count:
+        raise BenchmarkError(f"{confirmed} of {case.count} records were confirmed")
+    numbers = Counter(number for each in seen for number, _ in each)
+    twice = numbers.total() - len(numbers)
+    if len(numbers) != case.count or twice:
+        raise BenchmarkError(f"{len(numbers)} of {case.count} records were seen, {twice} of them more than once")
+    ms = sorted(us / 1e3 for each in seen for number, us in each if number >= case.warm)
+    return {
+        "records": len(ms), "p50_ms": round(statistics.median(ms), 3), "p99_ms": round(ms[len(ms) * 99 // 100], 3),
+        "max_ms": round(ms[-1], 3), "by_consumer": [len(each) for each in seen],
+    }  # fmt: skip
+
+
+# The servers.
+
+
+def _ours(stack: ExitStack, folder: Path, crew: Crew, options: argparse.Namespace) -> Servers:
+    group = ShareGroup()
+    stack.callback(group.close)
+    task = drain.Task(drain.SHAPES["1p1c"], 0, fsync=options.fsync)
+    address = group.start_node(task, folder)
+    group.make_topic(1)
+    return Servers(
+        address, group.servers, group.await_settled, {"appendfsync": options.fsync, "ack": "with the next poll"}
+    )
+
+
+def _valkey(stack: ExitStack, folder: Path, crew: Crew, options: argparse.Namespace) -> Servers:
+    import redis  # noqa: PLC0415 - only this side needs it here
+
+    server, port = store_server("valkey", options.fsync, folder, crew)
+    stack.callback(server.stop, terminate=True)
+    with redis.Redis(port=port) as client:
+        client.xgroup_create("bench", "bench", id="0", mkstream=True)
+    settings = {"appendfsync": options.fsync, "ack": "XACK after each read"}
+    return Servers(f"redis://127.0.0.1:{port}", {"valkey": server.pid}, _no_settling, settings)
+
+
+def _nats(stack: ExitStack, folder: Path, crew: Crew, options: argparse.Namespace) -> Servers:
+    processes, address = peers.start_nats(folder, crew)
+    for process in processes:
+        stack.callback(process.stop, terminate=True)
+    setup = peers.client(options.python, "latency_clients", "setup", json.dumps({"address": address}), crew)
+    stack.callback(setup.stop)
+    setup.expect("made", _READY_S)
+    settings = {"storage": "file, not fsynced", "ack": "each", "pull": "a standing request"}
+    return Servers(address, {"nats": processes[0].pid}, _no_settling, settings)
+
+
+def _rabbit(stack: ExitStack, folder: Path, crew: Crew, options: argparse.Namespace) -> Servers:
+    processes, address = peers.start_rabbit(folder, crew)
+    for process in processes:
+        stack.callback(process.stop, terminate=True)
+    pids = {name: pid for process in processes for name, pid in process_tree(process.pid).items()}
+    return Servers(address, pids, _no_settling, {"queue": "quorum, one node, fsynced", "ack": "each", "prefetch": 256})
+
+
+def _kafka(stack: ExitStack, folder: Path, crew: Crew, options: argparse.Namespace) -> Servers:
+    return Servers(options.kafka, {}, _no_settling, {"broker": "as it is", "linger.ms": 0, "ack": "with the next poll"})
+
+
+def _no_settling(consumers: int) -> None:
+    """Nothing to wait for: the server gives records to whoever asks."""
+
+
+Start = Callable[[ExitStack, Path, Crew, argparse.Namespace], Servers]
+_START: Final[dict[str, Start]] = {
+    OURS: _ours, "valkey-group": _valkey, NATS: _nats, "rabbitmq": _rabbit, "kafka": _kafka,
+}  # fmt: skip
+
+
+# The table.
+
+
+def table(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Medians of each system in each case, and medians of the per-round ratios to NATS."""
+    lines = [
+        f"{'records/s, consumers':24}{'p50 ms':>9}{'/ nats':>8}{'p99 ms':>9}{'/ nats':>8}{'CPU us':>9}  rounds, flagged"
+    ]
+    for rate, consumers in dict.fromkeys((run["per_second"], run["consumers"]) for run in runs):
+        cell = [run for run in runs if (run["per_second"], run["consumers"]) == (rate, consumers)]
+        base = {run["round"]: run for run in cell if run["system"] == NATS}
+        lines.append(f"{rate:g}, {consumers}")
+        for system in dict.fromkeys(run["system"] for run in cell):
+            mine = [run for run in cell if run["system"] == system]
+            cells = [f"  {system:22}"]
+            grades = []
+            for field, goal in (("p50_ms", LATENCY), ("p99_ms", LATENCY_P99)):
+                rounds = [run[field] / base[run["round"]][field] for run in mine if run["round"] in base]
+                ratio = f"{median(rounds):8.2f}" if rounds else f"{'':8}"
+                cells.append(f"{median([run[field] for run in mine]):9.2f}{ratio}")
+                if system == OURS and rounds:
+                    grades.append(goal.grade(median(rounds)))
+            flagged = sum(run["flagged"] for run in mine)
+            cells.append(f"{median([run['cpu_us_per_record'] for run in mine]):9.0f}  {len(mine)}, {flagged}")
+            lines.append("".join(cells) + (f"  goals: {', '.join(grades)}" if grades else ""))
+    return "\n".join(lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__)
+    parser.add_argument("--systems", nargs="+", choices=tuple(_START), default=list(_START))
+    parser.add_argument("--rates", nargs="+", type=float, default=list(RATES))
+    parser.add_argument("--consumers", nargs="+", type=int, default=list(CONSUMERS))
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--value-bytes", type=int, default=100)
+    parser.add_argument("--fsync", choices=("everysec", "always"), default="everysec")
+    parser.add_argument("--python", default=sys.executable, help="an interpreter with the extra `bench`")
+    parser.add_argument("--kafka", default="", metavar="HOST:PORT", help="a broker that has a topic `bench`")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
