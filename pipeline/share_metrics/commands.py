@@ -10,7 +10,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,6 +21,7 @@ from share_metrics.causes import FOLDER, LOSS, STORE, cause, ended_by
 
 if TYPE_CHECKING:
     from share_metrics.reader import EntryId
+    from share_metrics.time_travel import Answer
 
 EXIT_FOLDER: Final = 1
 EXIT_DATA_LOSS: Final = 3
@@ -261,32 +262,74 @@ def report(  # noqa: PLR0917 - click passes options by name
 
 
 @metrics.command()
-@_STORE
+@click.option("--store", metavar="URL", help="The store, without a password; its history is short.")
 @_PASSWORD
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Directory of what was ingested, for what the store no longer has, or without a store.",
+)
 @click.option("--group", required=True, help="The share group.")
 @click.option("--topic", required=True, help="Name or id of the topic.")
 @click.option("--partition", required=True, type=click.IntRange(0), help="The partition.")
 @click.option(
     "--at", metavar="TIME|ID", help="An ISO time (UTC unless it says otherwise) or an entry id; now if absent."
 )
-def replay(store: str, password_env: str, group: str, topic: str, partition: int, at: str | None) -> None:  # noqa: PLR0917 - click passes options by name
+def replay(  # noqa: PLR0917 - click passes options by name
+    store: str | None, password_env: str, data: Path | None, group: str, topic: str, partition: int, at: str | None
+) -> None:  # fmt: skip
     """Print the state of a share-partition as it was at some time, as JSON. Needs no Spark and no Java."""
-    with failures():
+    if store is None and data is None:
+        raise click.UsageError("Missing option: give --store URL, --data DIRECTORY of an ingest, or both")
+    with failures(), ExitStack() as held:
         from share_metrics.reader import Store  # noqa: PLC0415 - it needs the extra
         from share_metrics.time_travel import replayed  # noqa: PLC0415
 
-        with Store(store, password_env) as open_store:
-            life, state, gone = replayed(open_store, group, topic, partition, moment(at))
+        open_store = held.enter_context(Store(store, password_env)) if store is not None else None
+        then = moment(at)
+        found = replayed(open_store, group, topic, partition, then, data)
+    state = found.state
     if state is None or state.record_type == "tombstone":
-        if gone:
-            when = datetime.fromtimestamp((life.deleted_ms or 0) / 1000, UTC).isoformat(timespec="milliseconds")
-            _tell(f"Topic {life.name} ({life.topic_id}) was deleted at {when}; give an earlier time with --at.")
-        _tell(
-            f"Group {group!r} had no state of {topic}-{partition} then, as far as the log goes back; "
-            "`sharegroups groups describe` shows which groups and partitions there are."
-        )
+        for words in absent(found, f"{topic}-{partition}", group, data, then):
+            _tell(words)
         sys.exit(1)
-    click.echo(json.dumps({"topic_id": life.topic_id} | state.as_dict(), indent=2))
+    if (late := unread(found, data, then)) is not None:
+        _tell(late)
+    click.echo(json.dumps(found.as_dict(), indent=2))
+
+
+def absent(found: Answer, place: str, group: str, data: Path | None, then: datetime | EntryId | None) -> Iterator[str]:
+    """Why there is no state, how far back was looked, and what to try."""
+    life = found.life
+    if found.gone:
+        when = datetime.fromtimestamp((life.deleted_ms or 0) / 1000, UTC).isoformat(timespec="milliseconds")
+        yield f"Topic {life.name} ({life.topic_id}) was deleted at {when}; give an earlier time with --at."
+    known = "`sharegroups groups describe` shows which groups and partitions there are."
+    if data is None:
+        yield (
+            f"Group {group!r} had no state of {place} then, as far as the log goes back; --data with the directory of "
+            f"an ingest goes back further. {known}"
+        )
+    elif found.begin is None:
+        yield f"Group {group!r} had no state of {place} then; {data} has no records of states. {known}"
+    else:
+        since = found.begin.isoformat(timespec="milliseconds")
+        early = isinstance(then, datetime) and then < found.begin
+        tried = "give a later time with --at, or the directory of an earlier ingest with --data." if early else known
+        yield f"Group {group!r} had no state of {place} then; {data} has records from {since} on: {tried}"
+    if (late := unread(found, data, then)) is not None:
+        yield late
+
+
+def unread(found: Answer, data: Path | None, then: datetime | EntryId | None) -> str | None:
+    """What to heed where an answer of a directory alone may be older than what was asked for."""
+    if found.origin != "data" or isinstance(then, tuple):
+        return None
+    read = found.read_up_to
+    if read is not None and then is not None and then <= read:
+        return None
+    far = f"everything that was written before {read.isoformat(timespec='seconds')}" if read else "an unknown part"
+    return f"{data} holds {far}; for what was written later, ingest again, or give --store too."
 
 
 def moment(text: str | None) -> datetime | EntryId | None:

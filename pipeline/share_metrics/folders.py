@@ -4,6 +4,7 @@ raw/<kind>/batch=<number>/dt=…/hour=…            one micro-batch
 raw/<kind>/batch=<first>-<last>/dt=…/hour=…      many micro-batches compacted into one folder, which replaces theirs
 checkpoints/<kind>                               Spark's positions
 read-up-to                                       the time up to which everything is there, see `read_up_to`
+topics.json                                      the topics that were, see `topic_names`
 metrics/<table>/window=1m|1h/dt=…/hour=…         windows
 """
 
@@ -192,17 +193,21 @@ def writing(out: Path, option: str) -> Iterator[None]:
         ) from error
 
 
-def _belongs(data: Path, cluster_id: str) -> None:
-    if not cluster_id:
-        return
+def check_cluster(data: Path, cluster_id: str) -> str:
+    """The id of the cluster whose rows a directory holds; empty if it has none. Raises FolderError if it is another."""
     note = data / _CLUSTER
     known = note.read_text().strip() if note.exists() else ""
-    if known and known != cluster_id:
+    if known and cluster_id and known != cluster_id:
         raise FolderError(
             f"directory {data} holds positions and rows of cluster {known}, and this store is of cluster {cluster_id}; "
             "give another directory with --data, or remove this one"
         )
-    if not known:
+    return known
+
+
+def _belongs(data: Path, cluster_id: str) -> None:
+    if cluster_id and not check_cluster(data, cluster_id):
+        note = data / _CLUSTER
         new = note.with_suffix(".new")
         new.write_text(cluster_id)
         new.replace(note)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 
 from share_metrics.compaction import compact
 from share_metrics.folders import FolderError, confirmed, in_step, owned, visible, writable, writing
+from share_metrics.freshness import Freshness
 from share_metrics.gauges import Gauges
 from share_metrics.ingest import KINDS, Running, Source, Step, Watch, start, stored
 from share_metrics.log_samples import sample, samples
@@ -28,10 +29,12 @@ from share_metrics.scrape_port import scrape_port
 from share_metrics.spark import build_session
 from share_metrics.stopping import Stop
 from share_metrics.tables import write_tables
+from share_metrics.topic_names import note_topics
 from share_metrics.upkeep import Tell, Upkeep
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+    from prometheus_client.registry import Collector
 
 _POLL_S: Final = 1
 _TEXTFILE: Final = "--textfile"
@@ -114,12 +117,12 @@ def run(job: Job, exposition: Exposition, cluster: Cluster, tell: Tell, stop: St
             in_step(job.data, kind)
         if job.source.reader_name is None:
             job = job._replace(source=job.source._replace(reader_name=reader_name(job.data)))
-        gauges = Gauges()
-        with _served(gauges, exposition, tell):
+        gauges, fresh = Gauges(), Freshness()
+        with _served((gauges, fresh), exposition, tell):
             tell("Starting Spark …")
             spark = cluster.session("sharegroups metrics ingest")
             with stop.heeding():
-                _ingest(spark, job, gauges if exposition.wanted else None, tell, stop)
+                _ingest(spark, job, (gauges, fresh) if exposition.wanted else None, tell, stop)
         return _ingested(spark, job)
 
 
@@ -129,7 +132,11 @@ def _ingested(spark: SparkSession, job: Job) -> Ingested:
     return Ingested({kind: found.count() for kind, found in rows.items()}, lost)
 
 
-def _ingest(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell, stop: Stop) -> None:
+def _ingest(
+    spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | None, tell: Tell, stop: Stop
+) -> None:
+    gauges = shown[0] if shown else None
+
     def step(kind: Kind, number: int, step: Step) -> None:
         if step is Step.SHOWN:
             tell(f"{kind}: batch {number} is written")
@@ -152,15 +159,17 @@ def _ingest(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell, st
     if gauges is not None:
         for kind in (one for one in KINDS if visible(job.data, one)):
             gauges.take(kind, stored(spark, job.data, kind), kept=True)
+    if shown is not None:
+        shown[1].begin(job.kinds)
     try:
         running = start(spark, job.source, job.data, job.kinds, once=job.once, trigger_s=job.trigger_s, watch=watch)
     except PySparkException as error:
         raise QueryError(str(error)) from error
     try:
         while not (ended := running.wait(_POLL_S)) and not stop.asked:
-            _look(running, gauges, moving)
+            _look(running, shown, moving)
             upkeep.look()
-        _look(running, gauges, moving)
+        _look(running, shown, moving)
         if ended and job.once:
             note.move(begun)  # a time before the queries noted where they end
     except Exception as error:
@@ -175,28 +184,35 @@ def _upkeep(spark: SparkSession, job: Job, tell: Tell) -> Upkeep:
     def put_together(kind: Kind, at_least: int) -> None:
         compact(spark, job.data, kind, at_least)
 
-    def take_sample() -> None:
-        with Store(job.source.url, job.source.password_env) as store:
-            sample(store, job.data)
+    def with_store(do: Callable[[Store, Path], object]) -> Callable[[], object]:
+        def done() -> None:
+            with Store(job.source.url, job.source.password_env) as store:
+                do(store, job.data)
 
-    sampled = take_sample if job.log_meta else None
-    return Upkeep(job.kinds, put_together, sampled, None if job.once else job.trigger_s, tell)
+        return done
+
+    due = {"the names of topics were not noted": with_store(note_topics)}
+    if job.log_meta:
+        due["where logs end was not sampled"] = with_store(sample)
+    return Upkeep(job.kinds, put_together, due, None if job.once else job.trigger_s, tell)
 
 
-def _look(running: Running, gauges: Gauges | None, note: Note | None) -> None:
+def _look(running: Running, shown: tuple[Gauges, Freshness] | None, note: Note | None) -> None:
     """Note how far the queries have read, in the directory and in the gauges."""
     progress: dict[Kind, Any] = {kind: query.lastProgress for kind, query in running.queries.items()}
     if note is not None:
         note.look([progress.get(kind) for kind in KINDS])
-    if gauges is None:
+    if shown is None:
         return
+    gauges, fresh = shown
+    fresh.look(progress)
     for source in (source for one in progress.values() if one for source in one["sources"]):
         at, ends = (counts(source[name]) for name in ("endOffset", "latestOffset"))
         gauges.positions(at, ends or at)
 
 
 @contextmanager
-def _served(gauges: Gauges, exposition: Exposition, tell: Tell) -> Iterator[None]:
+def _served(collectors: Sequence[Collector], exposition: Exposition, tell: Tell) -> Iterator[None]:
     """Inside, serve the gauges; at the end, write the text file. Raises ExpositionError, FolderError.
 
     If the work inside raises and the file cannot be written either, that is only logged: the first error is raised.
@@ -207,7 +223,8 @@ def _served(gauges: Gauges, exposition: Exposition, tell: Tell) -> Iterator[None
     from prometheus_client import CollectorRegistry, write_to_textfile  # noqa: PLC0415
 
     registry = CollectorRegistry()
-    registry.register(gauges)
+    for one in collectors:
+        registry.register(one)
 
     def write() -> None:
         if exposition.textfile is not None:

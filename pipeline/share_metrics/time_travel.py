@@ -1,22 +1,40 @@
-"""The state of a share-partition at some time, replayed from its log without Spark (PM-1a, PM-39)."""
+"""The state of a share-partition at some time, replayed without Spark (PM-1a, PM-39).
+
+Its records come from the store, from the Parquet files of an ingest, or from both: as far as the store's history goes
+back it decides, for it knows what it has lost; before that, the files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
 from kip932.ids import SharePartitionKey, parse_topic_id, shard_index
 from kip932.state_batches import UNSET_OFFSET, StateBatch, combine, merge_count, merge_into
 from share_metrics.reader.schemas import STATE_BATCH_FIELDS
 
-from .reader import EntryId, Kind, Reader, Store
-from .reader.planning import Goal
-from .reader.streams import TopicLife, topic_lives
+from .folders import check_cluster
+from .kept_rows import begin, group_rows, read_positions, state_rows
+from .read_up_to import read_up_to
+from .reader import EntryId, Kind, Position, Reader, Store
+from .reader.decoding import gap_row
+from .reader.offsets import NO_STREAM
+from .reader.planning import Goal, StreamPlan
+from .reader.schemas import GAP
+from .reader.streams import TopicLife, cluster_id, topic_lives
+from .topic_names import NEEDED, lives_named, merged, noted_topics
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
+
+
+#: Where an answer is from.
+STORE: Final = "store"
+DATA: Final = "data"
+BOTH: Final = "data and store"
 
 
 class UnknownTopicError(Exception):
@@ -25,7 +43,7 @@ class UnknownTopicError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A share-partition as of one entry. `complete` is False before its first snapshot: the log was trimmed."""
+    """A share-partition as of one entry. `complete`: there was a snapshot since records were trimmed or lost."""
 
     entry_id: str
     record_type: str
@@ -52,17 +70,45 @@ class State:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a look back has found.
+
+    `gone`: the topic was deleted by then, so there is no state. `origin`: STORE, DATA or BOTH. Of the directory that
+    was asked: `begin`, when its oldest record was appended, and `read_up_to`, up to when it has all that was written;
+    both None where that is not known.
+    """
+
+    life: TopicLife
+    state: State | None
+    gone: bool
+    origin: str
+    begin: datetime | None
+    read_up_to: datetime | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        state = self.state.as_dict() if self.state else {}
+        read = {"read_up_to": self.read_up_to.isoformat() if self.read_up_to else None} if self.origin == DATA else {}
+        return {"topic_id": self.life.topic_id, "source": self.origin} | read | state
+
+
 def history(rows: Iterable[dict[str, Any]], key: SharePartitionKey, topic_text: str) -> Iterable[State]:
     """The states of one share-partition, one after each of its records. `rows` must be in the order of ids.
 
-    It uses the share coordinator's own rules, so that replayed records mean the same here (SC-41, SC-42, SC-56).
+    It uses the share coordinator's own rules, so that replayed records mean the same here (SC-41, SC-42, SC-56). Behind
+    a gap of the stream the state is told again, as not complete: records of the share-partition may be lost.
     """
     state: State | None = None
     for row in rows:
-        if (row["group_id"], row["topic_id"], row["partition"]) != (key.group_id, topic_text, key.partition):
+        if row["record_type"] == GAP:
+            state = state and replace(state, complete=False)
+        elif (row["group_id"], row["topic_id"], row["partition"]) == (key.group_id, topic_text, key.partition):
+            state = _next(state, row)
+        else:
             continue
-        state = _next(state, row)
-        yield state
+        if state is not None:
+            yield state
 
 
 def _next(before: State | None, row: dict[str, Any]) -> State:
@@ -128,41 +174,85 @@ def lives_at(lives: Sequence[TopicLife], at: datetime | EntryId | None, now: dat
     return there[:1] or sorted(begun, key=lambda one: one.deleted_ms or 0)[-1:] or list(lives[-1:])
 
 
-def replayed(
-    store: Store, group: str, topic: str, partition: int, at: datetime | EntryId | None
-) -> tuple[TopicLife, State | None, bool]:
-    """The topic that was meant then, the state then, and whether the topic was deleted by then, so that it has none.
+def replayed(  # noqa: PLR0917 - what a look back asks for
+    store: Store | None,
+    group: str,
+    topic: str,
+    partition: int,
+    at: datetime | EntryId | None,
+    data: Path | None = None,
+) -> Answer:
+    """The state as of `at` of the topic that was meant then, from a store, from what was ingested, or from both.
 
-    `topic` is a name, or an id as text; of a deleted topic, too. Raises UnknownTopicError and read errors.
+    `topic` is a name, or an id as text; of a deleted topic, too. With both, what the store no longer holds comes from
+    `data`. Raises UnknownTopicError, FolderError and read errors.
     """
     now = datetime.now(UTC)
-    meant = lives_at(_lives(store, topic), at, now)
-    found = [(life, state_at(store, _key(group, life, partition), at)) for life in meant]
+    if store is not None and data is not None:
+        check_cluster(data, cluster_id(store))
+    past = _Past(store, data)
+    meant = lives_at(past.lives(topic), at, now)
+    found = [(life, *past.state(_key(group, life, partition), at)) for life in meant]
     if isinstance(at, EntryId):  # ids are those of a stream: the entry with that id tells which topic is meant
         exact = [one for one in found if one[1] is not None and one[1].entry_id == str(at)]
-        return *(exact or found)[0], False
-    ((life, state),) = found
+        return past.answer(*(exact or found)[0], gone=False, now=now)
+    ((life, state, origin),) = found
     gone = life.deleted_ms is not None and life.deleted_ms <= (at or now).timestamp() * 1000
-    return life, None if gone else state, gone
+    return past.answer(life, None if gone else state, origin, gone=gone, now=now)
+
+
+class _Past:
+    """Where records of the past are: a store, a directory of an ingest, or both."""
+
+    def __init__(self, store: Store | None, data: Path | None) -> None:
+        self._store = store
+        self._data = data
+
+    def lives(self, topic: str) -> list[TopicLife]:
+        """The topics that a name or an id has meant, the newest first. Raises UnknownTopicError."""
+        told = topic_lives(self._store) if self._store is not None else []
+        if self._data is not None:
+            told = merged(told, noted_topics(self._data), lives_named(group_rows(self._data, NEEDED)))
+        found = [one for one in told if topic in {one.name, one.topic_id}]
+        if found:
+            return found
+        try:
+            parse_topic_id(topic)
+        except ValueError:
+            names = ", ".join(sorted({one.name for one in told if one.deleted_ms is None})) or "none"
+            where = str(self._data) if self._store is None else "the cluster"
+            raise UnknownTopicError(
+                f"{where} has no topic {topic!r}, nor any that was deleted of late; it has: {names}"
+            ) from None
+        return [TopicLife(topic, topic)]
+
+    def state(self, key: SharePartitionKey, at: datetime | EntryId | None) -> tuple[State | None, str]:
+        """The state, and where it is from. A store whose log tells all of it is not helped by what was ingested."""
+        if self._store is None:
+            assert self._data is not None
+            return _last(state_rows(self._data, _columns(key), at), key, at), DATA
+        held = _Held(self._store, key, at)
+        state = _last(held.rows(), key, at)
+        known = state is not None and (state.complete or state.record_type == "tombstone")
+        if self._data is None or known or not held.trimmed:
+            return state, STORE
+        kept = state_rows(self._data, _columns(key), at)
+        read = read_positions(self._data, Kind.SHARE_STATE).get(held.stream, Position(EntryId(0, 0), 0))
+        newer = held.behind(read)
+        return _last([*kept, *newer], key, at), BOTH if newer else DATA
+
+    def answer(self, life: TopicLife, state: State | None, origin: str, *, gone: bool, now: datetime) -> Answer:
+        """The answer, with how far back and how far on what was asked goes."""
+        data = self._data
+        return Answer(life, state, gone, origin, begin(data) if data else None, read_up_to(data, now) if data else None)
 
 
 def _key(group: str, life: TopicLife, partition: int) -> SharePartitionKey:
     return SharePartitionKey(group, parse_topic_id(life.topic_id), partition)
 
 
-def _lives(store: Store, topic: str) -> list[TopicLife]:
-    known = topic_lives(store)
-    found = [one for one in known if topic in {one.name, one.topic_id}]
-    if found:
-        return found
-    try:
-        parse_topic_id(topic)
-    except ValueError:
-        names = ", ".join(sorted({one.name for one in known if one.deleted_ms is None})) or "none"
-        raise UnknownTopicError(
-            f"the cluster has no topic {topic!r}, nor any that was deleted of late; it has: {names}"
-        ) from None
-    return [TopicLife(topic, topic)]
+def _columns(key: SharePartitionKey) -> tuple[str, str, int]:
+    return key.group_id, key.topic_partition.text.rpartition(":")[0], key.partition
 
 
 def state_at(store: Store, key: SharePartitionKey, at: datetime | EntryId | None) -> State | None:
@@ -170,15 +260,44 @@ def state_at(store: Store, key: SharePartitionKey, at: datetime | EntryId | None
 
     By time, it is the state before the first record, in the order of ids, that was appended later.
     """
-    reader = Reader(store, Kind.SHARE_STATE)
-    streams = reader.streams()
-    stream = streams[shard_index(key.text, len(streams))]
-    goals = {stream: Goal(at)} if isinstance(at, EntryId) else {}
-    plan = reader.plan({}, reader.tips([stream]), goals)[stream]
-    rows = (row for batch in reader.read(plan.ranges) for row in batch.to_pylist())
+    return _last(_Held(store, key, at).rows(), key, at)
+
+
+class _Held:
+    """What a store holds of the stream of a share-partition, up to an entry id if one is given."""
+
+    def __init__(self, store: Store, key: SharePartitionKey, at: datetime | EntryId | None) -> None:
+        self._reader = Reader(store, Kind.SHARE_STATE)
+        self._key = key
+        streams = self._reader.streams()
+        self.stream = streams[shard_index(key.text, len(streams))]
+        self._tips = self._reader.tips([self.stream])
+        self._goals = {self.stream: Goal(at)} if isinstance(at, EntryId) else {}
+
+    @property
+    def trimmed(self) -> int:
+        """How many entries of the stream the store no longer holds."""
+        return (self._tips[self.stream] or NO_STREAM).trimmed
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows of the stream."""
+        plan = self._reader.plan({}, self._tips, self._goals)[self.stream]
+        return self._read(plan)
+
+    def behind(self, read: Position) -> list[dict[str, Any]]:
+        """Rows of the share-partition behind a position, the gap included that may be before them."""
+        plan = self._reader.plan({self.stream: read}, self._tips, self._goals)[self.stream]
+        own = (*_columns(self._key),)
+        found = (row for row in self._read(plan) if (row["group_id"], row["topic_id"], row["partition"]) == own)
+        return [*map(gap_row, plan.gaps), *found]
+
+    def _read(self, plan: StreamPlan) -> Iterator[dict[str, Any]]:
+        return (row for batch in self._reader.read(plan.ranges) for row in batch.to_pylist())
+
+
+def _last(rows: Iterable[dict[str, Any]], key: SharePartitionKey, at: datetime | EntryId | None) -> State | None:
     found: State | None = None
-    topic_text = key.topic_partition.text.rpartition(":")[0]
-    for state in history(rows, key, topic_text):
+    for state in history(rows, key, _columns(key)[1]):
         if isinstance(at, datetime) and state.ts is not None and state.ts > at:
             break
         found = state

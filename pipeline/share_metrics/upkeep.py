@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
@@ -23,48 +23,48 @@ def _utc_now() -> datetime:
 
 
 class Upkeep:
-    """Samples the logs' ends at every trigger, and compacts batches once a day (PM-18, PM-35).
+    """Does `at_triggers` at every trigger, and compacts batches once a day (PM-18, PM-35, PM-39).
 
-    `compact` is called with a kind and from how many batches on to compact. `sample` is None if lag in seconds is not
-    wanted. `trigger_s` is None for a job that runs once: then `end` is its only trigger.
+    `compact` is called with a kind and from how many batches on to compact. `at_triggers`: what there is to do, by the
+    words that tell of its failure. `trigger_s` is None for a job that runs once: then `end` is its only trigger.
     """
 
     def __init__(  # noqa: PLR0917 - what there is to do, and when
         self,
         kinds: Sequence[Kind],
         compact: Callable[[Kind, int], object],
-        sample: Callable[[], object] | None,
+        at_triggers: Mapping[str, Callable[[], object]],
         trigger_s: float | None,
         tell: Tell,
         now: Callable[[], datetime] = _utc_now,
     ) -> None:
         self._kinds = kinds
         self._compact = compact
-        self._sample = sample
+        self._at_triggers = at_triggers
         self._trigger_s = trigger_s
         self._tell = tell
         self._now = now
-        self._sample_at = now()
-        self._day = self._sample_at.date()
+        self._trigger_at = now()
+        self._day = self._trigger_at.date()
 
     def look(self) -> None:
         """Do what is due. Call it about every second while the queries run."""
         now = self._now()
-        if self._trigger_s is not None and now >= self._sample_at:
-            self._sample_at = now + timedelta(seconds=self._trigger_s)
-            self._take_sample()
+        if self._trigger_s is not None and now >= self._trigger_at:
+            self._trigger_at = now + timedelta(seconds=self._trigger_s)
+            self._trigger()
         if now.date() != self._day:
             self._day = now.date()
             self._put_together(_COMPACT_DAILY)
 
     def end(self) -> None:
-        """Take a last sample and compact. Call it after the last batch."""
-        self._take_sample()
+        """Do what is due at a trigger, and compact. Call it after the last batch."""
+        self._trigger()
         self._put_together(COMPACT_FROM)
 
-    def _take_sample(self) -> None:
-        if self._sample is not None:
-            self._try("where logs end was not sampled", self._sample)
+    def _trigger(self) -> None:
+        for failed, do in self._at_triggers.items():
+            self._try(failed, do)
 
     def _put_together(self, at_least: int) -> None:
         for kind in self._kinds:

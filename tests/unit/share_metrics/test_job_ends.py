@@ -56,7 +56,7 @@ class Ending:
         self._folder = folder
         self._gauges = folder / "gauges"
         self._gauges.mkdir()
-        for name in ("build_session", "compact"):
+        for name in ("build_session", "compact", "note_topics"):
             patched.setattr(job, name, nothing)
         patched.setattr(job, "Store", lambda *_: nullcontext())
         patched.setattr(job, "Reader", Streams)

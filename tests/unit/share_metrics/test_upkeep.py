@@ -10,6 +10,7 @@ from share_metrics.reader import Kind, StoreUnreachableError
 from share_metrics.upkeep import COMPACT_FROM, Upkeep
 
 KINDS = (Kind.SHARE_STATE, Kind.GROUP)
+FAILED = "where logs end was not sampled"
 MIDNIGHT = ["sample", *((kind, 2) for kind in KINDS)]
 
 
@@ -21,7 +22,7 @@ class Job:
         self.error = error
         self.did: list[object] = []
         self.told: list[str] = []
-        self.upkeep = Upkeep(KINDS, self._compact, self._sample, trigger_s, self.told.append, lambda: self.at)
+        self.upkeep = Upkeep(KINDS, self._compact, {FAILED: self._sample}, trigger_s, self.told.append, lambda: self.at)
 
     def looked(self, seconds: float) -> list[object]:
         """What was done when looked at so much later."""
@@ -63,7 +64,7 @@ def test_upkeep_that_fails_is_told_and_ends_nothing(error: Exception) -> None:
     job = Job(trigger_s=60, error=error)
     assert job.looked(120) == MIDNIGHT
     assert job.told == [
-        f"where logs end was not sampled, which is tried again another time: {error}",
+        f"{FAILED}, which is tried again another time: {error}",
         *(f"{kind}: batches were not put together, which is tried again another time: {error}" for kind in KINDS),
     ]
     assert job.looked(0) == []

@@ -1,0 +1,185 @@
+"""Rows that `ingest` has kept in Parquet, read without Spark or Java: of one share-partition, and of groups (PM-39).
+
+Which files are opened follows from their names: batches hold a stream's entries in the order of ids, and the folders
+below a batch tell the day and hour in which its rows were appended (PM-35).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from .folders import positions_of, visible
+from .reader import EntryId, Kind, Position, schema_of
+from .reader.offsets import entry_id, from_offsets
+from .reader.schemas import GAP
+
+Row = dict[str, Any]
+_KEY: Final = ("group_id", "topic_id", "partition")
+#: Columns that tell which rows a replay needs; the state batches are most of the bytes, and are read of few files.
+_LIGHT: Final = ("stream", "entry_id", "epoch", "seq", "ts", "record_type", "error", *_KEY)
+#: pyarrow's name for the column that tells the file.
+_FILE: Final = "__filename"
+#: Records before which nothing matters: they replace the whole state.
+_BASES: Final = frozenset({"snapshot", "tombstone"})
+
+
+class Piece(NamedTuple):
+    """A file of rows, and the hour in which these were appended, as 2026-11-22T08; "" for rows without a time."""
+
+    hour: str
+    path: Path
+
+
+def pieces(folder: Path) -> list[Piece]:
+    """The files of a folder of batches, by hour."""
+    return sorted(Piece(_hour(path), path) for path in folder.glob("dt=*/hour=*/*.parquet"))
+
+
+def state_rows(data: Path, key: tuple[str, str, int], at: datetime | EntryId | None) -> list[Row]:
+    """Rows of a share-partition (group id, topic id as text, partition), from the snapshot on that its state at `at`
+    needs, and the gaps of its stream among them; in the order of ids.
+
+    By time up to the first record, in the order of ids, that was appended later; by entry id up to it. Batches in which
+    nothing was appended until then are not opened, nor those before the snapshot, unless one tells that it has rows
+    that were appended later: an owner's clock was ahead.
+    """
+    folders = [pieces(folder) for folder in visible(data, Kind.SHARE_STATE)]
+    folders = [folder for folder in folders if folder]
+    while isinstance(at, datetime) and folders and not _reaches(folders[-1], at):
+        folders.pop()  # all of its rows were appended later, and so is whatever comes behind it in its streams
+    found: list[Row] = []
+    opened: list[Piece] = []
+    for folder in reversed(folders):
+        based = any(row["record_type"] in _BASES for row in found)
+        if based and not _ends(_light(_ahead(folder, at), key), at):
+            continue
+        opened += folder
+        found = _needed([*_light(folder, key), *found], at)
+    own = [row for row in found if row["record_type"] != GAP]
+    if not own:
+        return []
+    gaps = [row for row in found if row["record_type"] == GAP and row["stream"] == own[0]["stream"]]
+    whole = _whole({row[_FILE] for row in own}, key, (_id(own[0]), _id(own[-1])))
+    return sorted([*whole, *(gap for gap in gaps if not _is_later(gap, at, opened))], key=_order)
+
+
+def group_rows(data: Path, columns: Sequence[str]) -> list[Row]:
+    """All rows of kind `group`, with these columns."""
+    files = [piece.path for folder in visible(data, Kind.GROUP) for piece in pieces(folder)]
+    return _read(files, Kind.GROUP, columns, None).to_pylist() if files else []
+
+
+def begin(data: Path) -> datetime | None:
+    """When the oldest row of kind `share_state` was appended; None if there is none."""
+    there = [piece for folder in visible(data, Kind.SHARE_STATE) for piece in pieces(folder) if piece.hour]
+    first = min((piece.hour for piece in there), default="")
+    files = [piece.path for piece in there if piece.hour == first]
+    times = _read(files, Kind.SHARE_STATE, ["ts"], None).column("ts").drop_null().to_pylist() if files else []
+    return min(times, default=None)
+
+
+def read_positions(data: Path, kind: Kind) -> dict[str, Position]:
+    """Up to where each stream was read, as of the last batch; empty where that is not known."""
+    there = visible(data, kind)
+    lines = positions_of(there[-1]).splitlines() if there else []
+    return from_offsets(json.loads(lines[-1])) if lines else {}
+
+
+def _reaches(folder: Sequence[Piece], at: datetime) -> bool:
+    """Whether a row of these may have been appended at this time or before."""
+    hour = f"{at.astimezone(UTC):%Y-%m-%dT%H}"
+    return any(piece.hour and piece.hour <= hour for piece in folder)
+
+
+def _ahead(folder: Sequence[Piece], at: datetime | EntryId | None) -> list[Piece]:
+    """The files whose rows may have been appended later than a time."""
+    if not isinstance(at, datetime):
+        return []
+    hour = f"{at.astimezone(UTC):%Y-%m-%dT%H}"
+    return [piece for piece in folder if piece.hour >= hour]
+
+
+def _hour(path: Path) -> str:
+    day, hour = (folder.name.partition("=")[2] for folder in (path.parent.parent, path.parent))
+    return f"{day}T{hour}" if day[:1].isdecimal() else ""
+
+
+def _light(folder: Sequence[Piece], key: tuple[str, str, int]) -> list[Row]:
+    """The rows of a share-partition, and all gaps, without what is large; each with its file's name, _FILE."""
+    if not folder:
+        return []
+    columns = [*_LIGHT, _FILE]
+    wanted = _of_key(key) | (ds.field("record_type") == GAP)
+    rows: list[Row] = _read([piece.path for piece in folder], Kind.SHARE_STATE, columns, wanted).to_pylist()
+    return rows
+
+
+def _whole(paths: Iterable[str], key: tuple[str, str, int], ends: tuple[EntryId, EntryId]) -> Iterator[Row]:
+    """The rows of a share-partition with ids from the first to the last of `ends`, with all columns."""
+    table = _read(sorted(paths), Kind.SHARE_STATE, schema_of(Kind.SHARE_STATE).names, _of_key(key))
+    return (row for row in table.to_pylist() if ends[0] <= _id(row) <= ends[1])
+
+
+def _needed(rows: list[Row], at: datetime | EntryId | None) -> list[Row]:
+    """What the state at `at` follows from, in the order of ids: from the last base on, up to `at`."""
+    needed: list[Row] = []
+    for row in sorted(rows, key=_order):
+        gap = row["record_type"] == GAP
+        if isinstance(at, EntryId) and (_gap_begin(row) >= at if gap else _id(row) > at):
+            continue
+        if not gap and _ends([row], at):
+            break
+        if row["record_type"] in _BASES:
+            needed = []
+        needed.append(row)
+    return needed
+
+
+def _ends(rows: Iterable[Row], at: datetime | EntryId | None) -> bool:
+    """Whether one of these was appended after a time."""
+    return isinstance(at, datetime) and any(row["ts"] is not None and row["ts"] > at for row in rows)
+
+
+def _is_later(gap: Row, at: datetime | EntryId | None, opened: Sequence[Piece]) -> bool:
+    """Whether all entries of a gap were appended after a time: an entry before the gap was, already."""
+    files = [piece.path for piece in _ahead(opened, at)]
+    if not files:
+        return False
+    table = _read(files, Kind.SHARE_STATE, ["epoch", "seq", "ts"], ds.field("stream") == gap["stream"])
+    begin_id = _gap_begin(gap)
+    return _ends((row for row in table.to_pylist() if _id(row) <= begin_id), at)
+
+
+def _read(files: Sequence[Any], kind: Kind, columns: Any, wanted: Any) -> Any:
+    """A `pyarrow.Table`. The present schema is given, for files of earlier builds lack columns."""
+    dataset = ds.dataset(list(map(str, files)), format="parquet", schema=schema_of(kind))
+    return dataset.to_table(columns=list(columns), filter=wanted)
+
+
+def _of_key(key: tuple[str, str, int]) -> Any:
+    group_id, topic_id, partition = (ds.field(name) == pa.scalar(value) for name, value in zip(_KEY, key, strict=True))
+    return group_id & topic_id & partition
+
+
+def _id(row: Row) -> EntryId:
+    return EntryId(row["epoch"], row["seq"])
+
+
+def _gap_begin(row: Row) -> EntryId:
+    """The id behind which a gap begins. A lost tail counts from where it was noted: what was read of it is there."""
+    told = json.loads(row["error"])
+    return entry_id(told["to_id" if told["reason"] == "tail" else "from_id"])
+
+
+def _order(row: Row) -> tuple[EntryId, int]:
+    """Ids, and a gap before the entry at which it ends, but a lost tail behind it (PM-11)."""
+    if row["record_type"] != GAP:
+        return _id(row), 1
+    return _id(row), 2 if json.loads(row["error"])["reason"] == "tail" else 0
