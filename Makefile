@@ -74,7 +74,7 @@ types: setup ## Check types, strictly.
 	$(BIN)/mypy $(TYPED)
 
 test: style types ## Style, types and the whole suite; ends with pytest's summary line.
-	$(PY) -m pytest --numprocesses 2 --dist loadgroup $(if $(PYTEST_ARGS),,--conformance) $(PYTEST_ARGS)
+	$(PY) -m pytest --numprocesses 3 --dist loadgroup $(if $(PYTEST_ARGS),,--conformance) $(PYTEST_ARGS)
 
 # The plan goes through the environment, because JSON has quotes.
 export PLAN

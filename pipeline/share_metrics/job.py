@@ -132,9 +132,7 @@ def _ingested(spark: SparkSession, job: Job) -> Ingested:
     return Ingested({kind: found.count() for kind, found in rows.items()}, lost)
 
 
-def _ingest(
-    spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | None, tell: Tell, stop: Stop
-) -> None:
+def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | None, tell: Tell, stop: Stop) -> None:
     gauges = shown[0] if shown else None
 
     def step(kind: Kind, number: int, step: Step) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 import yaml
 
+from share_metrics.freshness import Freshness
 from share_metrics.gauges import Gauges, exported_names
 
 MONITORING: Final = Path(__file__).parents[3] / "deploy" / "kubernetes" / "components" / "monitoring"
@@ -32,7 +33,7 @@ def expressions() -> dict[str, str]:
 
 @pytest.mark.rule("PM-38")
 def test_every_expression_uses_an_exported_name() -> None:
-    exported = OF_NODES | exported_names(list(Gauges().collect()))
+    exported = OF_NODES | exported_names([*Gauges().collect(), *Freshness().collect()])
     used = {name: set(NAME.findall(words)) for name, words in expressions().items()}
     assert all(used.values())
     assert {name: names - exported for name, names in used.items() if names - exported} == {}
@@ -41,6 +42,7 @@ def test_every_expression_uses_an_exported_name() -> None:
 @pytest.mark.rule("PM-38")
 def test_there_is_a_rule_for_what_calls_for_somebody() -> None:
     alerts = {"ShareGroupStalled", "ShareGroupLagGrows", "ShareGroupPoison", "ShareGroupHistoryBehind"}
+    alerts |= {"ShareGroupHistoryStale", "ShareGroupHistoryGone"}
     assert alerts <= set(expressions())
 
 
