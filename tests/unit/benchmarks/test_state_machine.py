@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -11,6 +12,7 @@ from benchmarks import state_machine
 from benchmarks.state_machine import FETCH, Case, Driver
 from partition_leader.share.core import effects as fx
 from partition_leader.share.core import events as ev
+from partition_leader.share.core.backoff import Backoff
 
 
 @pytest.mark.parametrize("workload", state_machine.WORKLOADS)
@@ -111,3 +113,18 @@ def test_a_record_stuck_at_the_start_offset_does_not_make_later_steps_dearer() -
         return _steps(deliver)
 
     assert after(40 * FETCH) <= 1.5 * after(2 * FETCH)
+
+
+@pytest.mark.rule("P-3")
+def test_records_that_wait_for_their_delay_do_not_make_later_steps_dearer() -> None:
+    driver = Driver(4 * FETCH, state_machine._log(40 * FETCH))
+    driver.settings = replace(driver.settings, backoff=Backoff(60_000))
+    driver.fill()
+
+    def turn() -> None:
+        state_machine._alternating_step(driver)
+        driver.fill()
+
+    few, many = (sum(_steps(turn) for _ in range(9)) for _ in range(2))
+    assert driver.core.delays().records == 18 * FETCH // 2
+    assert many <= 1.5 * few

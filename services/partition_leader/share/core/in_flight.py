@@ -350,9 +350,8 @@ class Window:
             self.forget_spent_hints(self._firsts[low], self._batches[high - 1].last)
             whole, pieces = self._batches[low:high], pieces_of(self._batches[low:high], self.start_offset)
             self._batches[low:high] = pieces
-            for batch in whole:
-                self._tally(batch, -1)
-            for piece in pieces:
+            self._tally(whole[0], -1)  # only it may reach below the start offset, and is cut there
+            for piece in pieces_of(whole[:1], self.start_offset):
                 self._tally(piece, 1)
             self._firsts[low:high] = [piece.first for piece in pieces]
 

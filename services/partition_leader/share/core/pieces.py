@@ -10,16 +10,22 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from kip932.ids import BATCH_RECORDS_MAX
 from kip932.state_batches import StateBatch
-from partition_leader.share.core.batch import InFlightBatch
+from partition_leader.share.core.batch import NOBODY, InFlightBatch
 from partition_leader.share.core.spans import append_merged
 from partition_leader.share.core.transitions import STATE_MASK
 
 
 def pieces_of(batches: Iterable[InFlightBatch], floor: int) -> list[InFlightBatch]:
     """The offsets from `floor` on with one batch for each stretch of one code, delivery count and end of its delay,
-    held by nobody; none is larger than a record batch may be (CM-112)."""
+    held by nobody; none is larger than a record batch may be (CM-112). What is such a piece already stays the same
+    object."""
     pieces: list[InFlightBatch] = []
     for batch in batches:
+        if batch.codes is None and batch.member == NOBODY and batch.first >= floor:
+            rank = batch.code, batch.count, batch.deadline
+            if not pieces or not _goes_on(pieces[-1], batch.first, batch.last, rank):
+                pieces.append(batch)
+                continue
         for first, last, code, count, until in _stretches(batch, max(batch.first, floor)):
             end = pieces[-1] if pieces else None
             if end is None or not _goes_on(end, first, last, (code, count, until)):

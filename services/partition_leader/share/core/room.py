@@ -14,7 +14,8 @@ from partition_leader.share.core.in_flight import Window
 from partition_leader.share.core.pieces import settled_stretches
 from partition_leader.share.core.status import Delays
 
-#: Batches more, or records finished, since settled batches were last joined.
+#: Batches more, or records finished, since settled batches were last joined: so many, and half as many as there were
+#: batches then. A join looks at all of them, so without the second its cost would grow with what waits (P-3).
 _JOIN_AT: Final = 128
 
 
@@ -47,7 +48,7 @@ def join_settled(window: Window) -> None:
     only when enough has changed since it last did, so its cost is spread over that."""
     count, closing = window.joined_at
     changed = abs(window.batch_count - count) + abs(window.closing - closing)
-    if not window.counts_records or changed < _JOIN_AT:
+    if not window.counts_records or changed < max(_JOIN_AT, count // 2):
         return
     batches = list(window.walk())
     for begin, end in list(settled_stretches(batches)):
