@@ -15,7 +15,7 @@ from tools.reference import FOLDER, PAGES
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_the_reference_pages_are_up_to_date(path: Path) -> None:
-    assert path.read_text(encoding="utf-8") == PAGES[path](), f"docs/reference/{path.name} is stale; run: make docs"
+    assert path.read_text(encoding="utf-8") == PAGES[path](), f"{path.name} is stale; run: make docs"
 
 
 def test_every_setting_of_a_client_stands_once_on_its_page() -> None:

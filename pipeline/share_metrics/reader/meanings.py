@@ -1,0 +1,89 @@
+"""What the columns of the reader's rows mean, for the tables in docs/pipeline.md (PM-16…PM-18, PM-20)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .schemas import Kind
+
+#: The columns that rows of every kind have, whatever their type.
+COMMON: Final = {
+    "stream": "key of the stream in the store",
+    "entry_id": "id of the entry, `<epoch>-<seq>`; of a gap, where it ends",
+    "epoch": "first part of the id: the owner's epoch; together with `seq` it orders a stream (PM-7)",
+    "seq": "second part of the id; in a topic log, the offset that follows the batch",
+    "ts": "when the owner appended it, by its own clock",
+    "record_type": "which record it is, or `claim`, `noop`, `unknown`, `malformed`, `gap`",
+    "bytes": "size of the record; of a batch, of its records",
+    "error": "what is wrong with it; of a gap, as JSON, what was lost",
+    "raw": "the bytes of an entry that is `malformed`",
+}
+_SHARE_STATE: Final = {
+    "group_id": "the group",
+    "topic_id": "id of the topic, 22 characters as Kafka prints it",
+    "partition": "number of the partition",
+    "state_epoch": "epoch of the state; a new one begins at a reset. Null in an update",
+    "leader_epoch": "epoch of the partition leader that wrote; null where a write leaves it unchanged",
+    "generation": "generation of that leader epoch (SC-29a)",
+    "snapshot_epoch": "number of the snapshot; of an update, of the one before it",
+    "start_offset": "SPSO: every record below it is finished; null where a write leaves it unchanged",
+    "delivery_complete_count": "how many records at or above it are finished; null if unknown",
+    "create_ts": "of a snapshot: when its state was written first",
+    "write_ts": "of a snapshot: when it was written; later than `create_ts` in a cold copy",
+    "state_batches": "states of offsets: of a snapshot all, of an update those that it changes. Null with "
+    "`fields=light`. `delivery_state`: 0 Available, 2 Acknowledged, 3 Archiving, 4 Archived; `not_before`: delivered "
+    "no earlier",
+    "cause": "X2, bits: 1 acknowledgement, 2 session ended, 4 lock expired, 8 dead letter written, 16 admin, 32 begin, "
+    "64 cold copy",
+    "n_accept": "X3: records that this write accepts",
+    "n_release": "X3: records that it releases",
+    "n_reject": "X3: records that it rejects",
+    "n_timeout": "X3: records whose lock expired",
+    "n_limit": "X3: records that reached the delivery limit",
+    "max_dc": "X4: largest delivery count of the records that it finishes",
+    "sum_dc": "X4: sum of their delivery counts",
+    "hwm": "X5: high watermark of the partition then",
+    "speo": "X5: end offset of the share-partition then, exclusive",
+    "write_id": "X8: number of the write in its leader epoch and generation; a write that is stored twice has it twice",
+    "delivery_limit": "X10: the group's delivery limit, where the write releases or archives records",
+    "archived": "X9: ranges that it archives; `reason`: 1 delivery limit, 2 rejected",
+}
+_GROUP: Final = {
+    "group_id": "the group; empty in `served_time`",
+    "member_id": "the member, in records about one",
+    "tombstone": "whether the record deletes its key",
+    "cause": "bit 64: a cold copy, which repeats an earlier record",
+    "reason": "X6: why a member is gone: `left`, `expired`, `fenced`, `admin`",
+    "group_epoch": "epoch of the group, in `group` and `deleted_group`",
+    "member_count": "X7: how many members it has, in `group`",
+    "assignment_epoch": "epoch of the target assignment, in `target_meta`",
+    "member_epoch": "epoch of the member, in `current`",
+    "previous_member_epoch": "the epoch before",
+    "member_state": "0 stable (GC-60), in `current`",
+    "rack_id": "where the member runs, in `member`",
+    "client_id": "its `client.id`",
+    "client_host": "the host from which it joined",
+    "subscribed_topic_names": "what it subscribes to",
+    "assigned": "its partitions: what it shall have in `target_member`, what it was given in `current`",
+    "initializing": "share-partitions whose state is being made, in `state`",
+    "initialized": "share-partitions that the group has",
+    "deleting": "topics whose share-partitions are being deleted",
+}
+_LOG_META: Final = {
+    "topic_id": "id of the topic",
+    "partition": "number of the partition",
+    "base_offset": "first offset of the batch",
+    "last_offset": "last offset of the batch",
+    "record_count": "how many offsets it holds",
+    "log_end_offset": "the offset that follows the batch, or at which a `marker` says that the log ends",
+}
+#: For each kind, its own columns in the order of its schema.
+OWN: Final = {Kind.SHARE_STATE: _SHARE_STATE, Kind.GROUP: _GROUP, Kind.LOG_META: _LOG_META}
+#: For each kind, the record types that are records of it.
+RECORD_TYPES: Final = {
+    Kind.SHARE_STATE: ("snapshot", "update", "tombstone"),
+    Kind.GROUP: (
+        "member", "group", "target_meta", "target_member", "current", "state", "deleted_group", "served_time",
+    ),
+    Kind.LOG_META: ("batch", "marker"),
+}  # fmt: skip

@@ -1,0 +1,66 @@
+"""The generated parts of docs/pipeline.md: the columns of rows, from the declarations in the pipeline.
+
+Such a part stands between two comments that name it; the rest of the page is written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from share_metrics.reader import Kind, schema_of
+from share_metrics.reader.meanings import COMMON, OWN, RECORD_TYPES
+
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "pipeline.md"
+_TITLES: Final = {
+    Kind.SHARE_STATE: "`share_state`: what a share coordinator writes of share-partitions",
+    Kind.GROUP: "`group`: what a group coordinator writes of groups and members",
+    Kind.LOG_META: "`log_meta`: the batches of topics, without what is in them",
+}
+
+
+def pipeline_page() -> str:
+    """docs/pipeline.md with its generated parts made anew. Raises ValueError if the page lacks one."""
+    page = PAGE.read_text(encoding="utf-8")
+    for name, make in PARTS.items():
+        part = f"\n{make()}\n"
+        begin, end = f"<!-- made by `make docs`: {name} -->\n", f"<!-- end of {name} -->\n"
+        found = re.compile(f"(?<={re.escape(begin)}).*(?={re.escape(end)})", re.DOTALL)
+        page, count = found.subn(part.replace("\\", r"\\"), page)
+        if count != 1:
+            raise ValueError(f"{PAGE.name} has {count} parts {name!r}; expected one, between {begin!r} and {end!r}")
+    return page
+
+
+def rows_part() -> str:
+    """The columns of each kind: names, Spark's types, meanings."""
+    parts = [
+        "Every row has these columns; where nothing else is said, null means that the record has no such field.",
+        "",
+    ]
+    common = schema_of(Kind.SHARE_STATE)
+    parts += _table(_types(common, COMMON), COMMON)
+    for kind, own in OWN.items():
+        types = ", ".join(f"`{name}`" for name in RECORD_TYPES[kind])
+        parts += ["", f"#### {_TITLES[kind]}", "", f"Record types: {types}.", ""]
+        parts += _table(_types(schema_of(kind), own), own)
+    return "\n".join([*parts, ""])
+
+
+#: What makes each generated part, by its name.
+PARTS: Final[dict[str, Callable[[], str]]] = {"rows": rows_part}
+
+
+def _types(schema: object, names: Iterable[str]) -> dict[str, str]:
+    """The type of each column as Spark's SQL writes it."""
+    fields = {field.name: field.dataType.simpleString() for field in from_arrow_schema(schema)}
+    return {name: fields[name] for name in names}
+
+
+def _table(types: Mapping[str, str], meanings: Mapping[str, str]) -> list[str]:
+    rows = [f"| `{name}` | `{types[name]}` | {words} |" for name, words in meanings.items()]
+    return ["| Column | Type | Meaning |", "|---|---|---|", *rows]
