@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from benchmarks import drain, echo, one_by_one, report, state_machine
+from benchmarks import drain, echo, one_by_one, peers, report, state_machine
+from benchmarks.kafka_side import MOCK, Kafka
 from benchmarks.machine import versions
 from benchmarks.processes import BenchmarkError
 from benchmarks.share_group import ShareGroup
 from benchmarks.valkey_group import ValkeyGroup
 
-BENCHMARKS: Final = ("B1", "B2", "B4", "B5", "B8")
+BENCHMARKS: Final = ("B1", "B2", "B3", "B4", "B5", "B8")
 FSYNC: Final = ("everysec", "always")  # goals hold for the first
 
 
@@ -34,6 +35,8 @@ class Size:
     core_records: int
 
 
+#: The mock broker forgets what does not fit in 5 MB for each partition.
+_MOCK_RECORDS: Final = 30_000
 _DENOMINATORS: Final = {report.ECHO_BYTES: "B1", report.ECHO_SMALL_BYTES: "B5"}
 FULL: Final = Size(300_000, 3.0, 100_000)
 QUICK: Final = Size(20_000, 0.5, 5_000)
@@ -66,6 +69,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Run what the command line asks for. Returns the exit status."""
     options = _parser().parse_args(arguments)
     wanted = {name.upper() for name in options.benchmarks} or set(BENCHMARKS)
+    if (wanted & {"B3"} or options.kafka) and (lack := peers.missing(options.python, ["confluent_kafka"])):
+        print(f"B3 and --kafka are left out; they need {lack}; see --python", file=sys.stderr, flush=True)
+        options.kafka = ""
+        wanted -= {"B3"}
     if unknown := wanted - set(BENCHMARKS):
         _parser().error(f"unknown benchmark {', '.join(sorted(unknown))}; expected some of {', '.join(BENCHMARKS)}")
     size = QUICK if options.quick else FULL
@@ -92,6 +99,9 @@ def _round(session: Session, wanted: set[str], options: argparse.Namespace, size
         for system in _systems(options):
             name = f"{task.benchmark} {system.name} {task.shape.name} {task.fsync}"
             session.attempt(name, number, partial(drain.run, system, task))
+    for system in (_ours(options), Kafka(MOCK, options.python)) if "B3" in wanted else ():
+        task = drain.Task(drain.SHAPES["1p1c"], min(size.drain_records, _MOCK_RECORDS), benchmark="B3")
+        session.attempt(f"B3 {system.name}", number, partial(drain.run, system, task))
 
 
 def _tasks(wanted: set[str], options: argparse.Namespace, size: Size) -> list[drain.Task]:
@@ -112,6 +122,8 @@ def _systems(options: argparse.Namespace) -> list[drain.System]:
         found.append(_ours(options))
     if report.BASELINE in options.systems:
         found.append(ValkeyGroup())
+    if options.kafka:
+        found.append(Kafka(options.kafka, options.python, options.kafka_pid))
     return found
 
 
@@ -130,7 +142,7 @@ def _print_tables(session: Session) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("benchmarks", nargs="*", metavar="BENCHMARK", help="B1, B2, B4, B5, B8; all by default")
+    parser.add_argument("benchmarks", nargs="*", metavar="BENCHMARK", help="B1 to B5, B8; all by default")
     parser.add_argument("--quick", action="store_true", help="few records, one round: a smoke run, not a measurement")
     parser.add_argument("--rounds", type=int, default=0, help="rounds, 3 by default")
     parser.add_argument("--records", type=int, default=0, help="records of a drain, 300000 by default")
@@ -138,6 +150,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fsync", nargs="+", choices=FSYNC, default=())
     parser.add_argument(
         "--systems", nargs="+", choices=(report.OURS, report.BASELINE), default=(report.OURS, report.BASELINE)
+    )
+    parser.add_argument("--kafka", default="", metavar="HOST:PORT", help="B10: a broker as a further side of B1 and B2")
+    parser.add_argument("--kafka-pid", type=int, default=0, help="that broker's process, if its CPU is to count")
+    parser.add_argument(
+        "--python", default=sys.executable, help="an interpreter with confluent_kafka, for Kafka's side"
     )
     parser.add_argument("--node", default="", help="command that starts our node, in place of python -m share_node up")
     return parser

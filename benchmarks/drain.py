@@ -44,7 +44,10 @@ SHAPES: Final = {shape.name: shape for shape in (Shape(1, 1), Shape(1, 4), Shape
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The parameters of one run of `benchmark`. Values have `value_bytes` bytes; `fsync` is everysec or always."""
+    """The parameters of one run of `benchmark`. Values have `value_bytes` bytes; `fsync` is everysec or always.
+
+    `records` is how many each group must have consumed when the clock stops; the consumers belong to `groups` in turn.
+    """
 
     shape: Shape
     records: int
@@ -54,6 +57,12 @@ class Task:
     benchmark: str = "B1"
     fetch_records: int = BATCH
     batch_records: int = BATCH
+    groups: int = 1
+
+    @property
+    def acknowledged(self) -> int:
+        """How many acknowledgements there are in the end: each group gets every record."""
+        return self.produced * self.groups
 
     @property
     def produced(self) -> int:
@@ -178,19 +187,19 @@ def _consume(system: System, task: Task, board: Board) -> Phase:
     gate = time.monotonic()
     for consumer in system.consumers:
         consumer.tell("go")
-    _await(system.crew, board, task.records, task.limit_s)
+    _await(system.crew, board, task.records * task.groups, task.limit_s)
     usage = meter.read()
     slots = board.slots()
     # The clock has stopped. Now check that every record is acknowledged, and only once.
-    _await(system.crew, board, task.produced, _READY_S)
+    _await(system.crew, board, task.acknowledged, _READY_S)
     board.end()
     for consumer in system.consumers:
         consumer.expect("done", _READY_S)
     acknowledged = sum(records for _, _, records in board.slots())
-    if acknowledged != task.produced:
+    if acknowledged != task.acknowledged:
         raise BenchmarkError(
             f"{system.name} {task.shape.name}: {acknowledged} acknowledgements were confirmed in the end; "
-            f"expected {task.produced}, each record once"
+            f"expected {task.acknowledged}, each record once"
         )
     wall_s = max(at for at, _, _ in slots) - gate
     return Phase(sum(records for *_, records in slots), wall_s, usage, sum(cycles for _, cycles, _ in slots))

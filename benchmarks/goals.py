@@ -36,7 +36,11 @@ ONE_BY_ONE: Final = Goal("B5 1p1c ops per s / B4 (20 B)", 0.28, 0.42, 0.55)
 RELEASES: Final = Goal("B9 releases / B1 throughput", 0.5, 0.7, 0.85)
 LATENCY: Final = Goal("B6 p50 / NATS JetStream", 12.0, 6.0, 3.0, lower_is_better=True)
 LATENCY_P99: Final = Goal("B6 p99 / NATS JetStream", 10.0, 5.0, 3.0, lower_is_better=True)
+KAFKA_CONSUME: Final = Goal("B1 1p1c consume / Kafka (B10)", 0.3, 0.7, 1.0)
 ONE_BY_ONE_16: Final = Goal("B5 16 consumers / 1 consumer", 3.0, 4.0, 5.0)
+
+#: B7: a cost that grows by less when one thing is ten times as much is flat.
+FLAT: Final = 1.2
 
 #: By benchmark and shape.
 CONSUME: Final = {

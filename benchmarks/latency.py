@@ -2,13 +2,13 @@
 
     python -m benchmarks.latency                                   # 100 and 1,000 records/s, 1 and 4 consumers
     python -m benchmarks.latency --systems sharegroups nats --rates 1000 --python /path/with/clients/bin/python
-    python -m benchmarks.latency --kafka 127.0.0.1:9092            # a broker with a topic `bench` of one partition
+    python -m benchmarks.latency --kafka 127.0.0.1:9092            # B10; `mock`: the client library's mock broker
 
 One partition, stream or queue; values of 100 B with their moment inside; servers, producer and each consumer are
 processes of their own. The systems take turns within a round, each started afresh (a Kafka broker is used as it is). A
-run counts when every record was confirmed to the producer and seen by exactly one consumer. Records of the first
-half second are not counted. NATS, RabbitMQ and Kafka need programs or modules that may be missing: that is told, and
-the system left out. JSON lines on standard output, medians and per-round ratios to NATS on standard error.
+run counts when every record was confirmed to the producer and seen; `twice` are those that came again. Records of the
+first half second are not counted. NATS, RabbitMQ and Kafka need programs or modules that may be missing: that is told,
+and the system left out. JSON lines on standard output, medians and per-round ratios to NATS on standard error.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks import drain, peers
 from benchmarks.goals import FOREIGN_CPU_MAX, LATENCY, LATENCY_P99
+from benchmarks.kafka_side import Kafka
 from benchmarks.machine import Meter, process_tree, versions
 from benchmarks.processes import BenchmarkError, Crew, Process
 from benchmarks.report import median
@@ -71,6 +72,8 @@ class Servers(NamedTuple):
     pids: dict[str, int]
     settle: Callable[[int], None]
     settings: dict[str, Any]
+    name: str = ""
+    """Of Kafka's topic and group."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -131,7 +134,7 @@ def run(system: str, case: Case, options: argparse.Namespace) -> dict[str, Any]:
         crew = Crew()
         servers = _START[system](stack, folder, crew, options)
         python = options.python if system in _FOREIGN else sys.executable
-        common = {"system": system, "address": servers.address, "group": f"bench-{time.time_ns()}"}
+        common = {"system": system, "address": servers.address, "name": servers.name}
 
         def start(role: str, settings: Mapping[str, Any]) -> Process:
             process = peers.client(python, "latency_clients", role, json.dumps(common | dict(settings)), crew)
@@ -166,17 +169,19 @@ def run(system: str, case: Case, options: argparse.Namespace) -> dict[str, Any]:
 def counted(case: Case, confirmed: int, seen: Sequence[Sequence[tuple[int, float]]]) -> dict[str, Any]:
     """Percentiles of the records after the warm-up, ms.
 
-    Raises BenchmarkError unless each was confirmed, and seen once.
+    Raises BenchmarkError unless each was confirmed and seen. Of those seen twice the first time counts.
     """
     if confirmed != case.count:
         raise BenchmarkError(f"{confirmed} of {case.count} records were confirmed")
     numbers = Counter(number for each in seen for number, _ in each)
     twice = numbers.total() - len(numbers)
-    if len(numbers) != case.count or twice:
+    if len(numbers) != case.count:
         raise BenchmarkError(f"{len(numbers)} of {case.count} records were seen, {twice} of them more than once")
-    ms = sorted(us / 1e3 for each in seen for number, us in each if number >= case.warm)
+    first = dict(sorted(((number, us) for each in seen for number, us in each), reverse=True))
+    ms = sorted(us / 1e3 for number, us in first.items() if number >= case.warm)
     return {
-        "records": len(ms), "p50_ms": round(statistics.median(ms), 3), "p99_ms": round(ms[len(ms) * 99 // 100], 3),
+        "records": len(ms), "twice": twice,
+        "p50_ms": round(statistics.median(ms), 3), "p99_ms": round(ms[len(ms) * 99 // 100], 3),
         "max_ms": round(ms[-1], 3), "by_consumer": [len(each) for each in seen],
     }  # fmt: skip
 
@@ -226,7 +231,12 @@ def _rabbit(stack: ExitStack, folder: Path, crew: Crew, options: argparse.Namesp
 
 
 def _kafka(stack: ExitStack, folder: Path, crew: Crew, options: argparse.Namespace) -> Servers:
-    return Servers(options.kafka, {}, _no_settling, {"broker": "as it is", "linger.ms": 0, "ack": "with the next poll"})
+    side, name = Kafka(options.kafka, options.python), f"bench-{time.time_ns()}"
+    stack.callback(side.close)
+    address = side.start_broker()
+    side.make_topic(address, name, 1)
+    settings = {"broker": options.kafka, "linger.ms": 0, "ack": "with the next poll"}
+    return Servers(address, side.servers, lambda consumers: side.settle(), settings, name)
 
 
 def _no_settling(consumers: int) -> None:
@@ -277,7 +287,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--fsync", choices=("everysec", "always"), default="everysec")
     parser.add_argument("--python", default=sys.executable, help="an interpreter with the extra `bench`")
-    parser.add_argument("--kafka", default="", metavar="HOST:PORT", help="a broker that has a topic `bench`")
+    parser.add_argument("--kafka", default="", metavar="HOST:PORT", help="a broker that runs, or `mock`")
     return parser
 
 

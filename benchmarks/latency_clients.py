@@ -77,7 +77,7 @@ async def _send_ours(settings: dict[str, Any], ready: Ready, values: Values) -> 
         await producer.ensure_topic(QUEUE)
         await ready()
         async for value in values:
-            await producer.produce(QUEUE, value, on_delivery=stored)
+            await producer.produce(settings["name"], value, partition=0, on_delivery=stored)
         await producer.flush(_FLUSH_S)
     return confirmed
 
@@ -259,10 +259,10 @@ async def _send_kafka(settings: dict[str, Any], ready: Ready, values: Values) ->
         confirmed += 1
 
     producer = confluent_kafka.Producer({"bootstrap.servers": settings["address"], "acks": "all", "linger.ms": 0})
-    await asyncio.to_thread(producer.list_topics, QUEUE, 30.0)
+    await asyncio.to_thread(producer.list_topics, settings["name"], 30.0)
     await ready()
     async for value in values:
-        producer.produce(QUEUE, value, on_delivery=stored)
+        producer.produce(settings["name"], value, partition=0, on_delivery=stored)
         producer.poll(0)
     await asyncio.to_thread(producer.flush, _FLUSH_S)
     return confirmed
@@ -271,8 +271,8 @@ async def _send_kafka(settings: dict[str, Any], ready: Ready, values: Values) ->
 async def _take_kafka(settings: dict[str, Any], ready: Ready, notes: Notes, over: asyncio.Event) -> None:
     from confluent_kafka import ShareConsumer  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415
 
-    consumer = ShareConsumer({"bootstrap.servers": settings["address"], "group.id": settings["group"]})
-    consumer.subscribe([QUEUE])
+    consumer = ShareConsumer({"bootstrap.servers": settings["address"], "group.id": settings["name"], "log_level": 3})
+    consumer.subscribe([settings["name"]])
     await asyncio.to_thread(consumer.poll, 5.0)  # joins the group
     await ready()
 

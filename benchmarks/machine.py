@@ -23,6 +23,15 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
+def tree_cpu_seconds(pid: int) -> float:
+    """User and system time of a process and its descendants, those included that have ended and were waited for."""
+    found = 0.0
+    for one in process_tree(pid).values():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile; now its parent's time has it
+            found += sum(int(ticks) for ticks in _stat_fields(one)[11:15]) / _TICKS_PER_S
+    return found
+
+
 def _stat_fields(pid: int) -> list[str]:
     """The fields of /proc/PID/stat after the name, which may contain blanks and brackets; the first is the state."""
     return (_PROC / str(pid) / "stat").read_text(encoding="utf-8").rpartition(") ")[2].split()

@@ -16,6 +16,8 @@ from benchmarks.goals import Goal
 
 OURS: Final = "sharegroups"
 BASELINE: Final = "valkey-group"
+KAFKA: Final = "kafka"
+MOCK: Final = "kafka-mock"
 ECHO_BYTES: Final = 52_000
 ECHO_SMALL_BYTES: Final = 20
 
@@ -91,6 +93,11 @@ def _drain_lines(runs: Sequence[Run], benchmark: str, fsync: str, shape: str) ->
     add("produce + consume / Valkey group", "both_per_s", goals.BOTH.get(case))
     add("produce / Valkey group", "produce_per_s", None)
     add("CPU per record / Valkey group", "cpu_us_per_record", goals.CPU.get(case))
+    kafka = ours | {"system": MOCK if benchmark == "B3" else KAFKA}
+    name = "the mock broker" if benchmark == "B3" else "Kafka (B10)"
+    for text, field in (("consume", "consume_per_s"), ("produce", "produce_per_s")):
+        goal = goals.KAFKA_CONSUME if case == ("B1", "1p1c") and text == "consume" else None
+        add(f"{text} / {name}", field, goal, per_round(runs, field, **kafka))
     if case == ("B1", "1p1c"):
         echo = per_round(runs, "cycles_per_s", benchmark="B4", reply_bytes=ECHO_BYTES)
         add("cycles per s / B4 (52 KB)", "cycles_per_s", goals.CYCLES_1P1C, echo)
@@ -98,7 +105,7 @@ def _drain_lines(runs: Sequence[Run], benchmark: str, fsync: str, shape: str) ->
 
 
 def _drains(runs: Iterable[Run]) -> list[Run]:
-    return [run for run in runs if run["benchmark"] in ("B1", "B2")]
+    return [run for run in runs if run["benchmark"] in ("B1", "B2", "B3")]
 
 
 def figures(runs: Sequence[Run]) -> str:

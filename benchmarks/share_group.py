@@ -68,14 +68,15 @@ class ShareGroup:
         self._task = task
         self.start_node(task, folder)
         shape = task.shape
-        self.make_topic(shape.partitions)
+        self.make_topic(shape.partitions, task.groups)
         produce = {"partitions": shape.partitions, "records": task.produced, "value_bytes": task.value_bytes}
         self._producer = self._worker(
             "producer",
             produce | {"batch_records": task.batch_records, "transaction_records": self._transaction_records},
         )
         for number in range(shape.consumers):
-            consume = {"number": number, "consumers": shape.consumers, "board": str(board)}
+            group = group_name(number % task.groups)
+            consume = {"number": number, "consumers": shape.consumers, "board": str(board), "group": group}
             self._consumers.append(self._consumer(consume | {"fetch_records": task.fetch_records}))
 
     def _consumer(self, settings: dict[str, Any]) -> Process:
@@ -90,14 +91,15 @@ class ShareGroup:
         self.crew.add_descendants(self._servers, self._node)
         return self._bootstrap
 
-    def make_topic(self, partitions: int) -> None:
-        """Create the topic, and set the group's configs. Raises BenchmarkError."""
-        made = {"partitions": partitions, "leaders": min(self._leaders, partitions), "configs": self._configs}
-        self._worker("setup", made).expect("made", _START_S)
+    def make_topic(self, partitions: int, groups: int = 1) -> None:
+        """Create the topic, and set the groups' configs. Raises BenchmarkError."""
+        made = {"partitions": partitions, "leaders": min(self._leaders, partitions), "groups": groups}
+        self._worker("setup", made | {"configs": self._configs}).expect("made", _START_S)
 
-    def await_settled(self, consumers: int) -> None:
-        """Wait until so many consumers are members with their final assignment. Raises BenchmarkError."""
-        self._worker("observer", {"consumers": consumers}).expect("settled", _SETTLED_S + _START_S)
+    def await_settled(self, consumers: int, groups: int = 1) -> None:
+        """Wait until each group has its part of the members, with their final assignment. Raises BenchmarkError."""
+        settings = {"consumers": consumers // groups, "groups": groups}
+        self._worker("observer", settings).expect("settled", _SETTLED_S + _START_S)
 
     def _worker(self, role: str, settings: dict[str, Any], module: str = "share_group") -> Process:
         process = worker(f"{self.name} {role}", module, role, settings | {"bootstrap": self._bootstrap}, self.crew)
@@ -123,7 +125,7 @@ class ShareGroup:
     def settle(self) -> None:
         """See drain.System."""
         assert self._task is not None
-        self.await_settled(self._task.shape.consumers)
+        self.await_settled(self._task.shape.consumers, self._task.groups)
 
     def settings(self) -> dict[str, Any]:
         """See drain.System."""
@@ -145,6 +147,11 @@ def _named(tree: dict[str, int]) -> dict[str, int]:
         kind = "store" if "valkey" in name or "redis" in name else ("node" if number == 0 else role_of(arguments(pid)))
         found[kind if kind not in found else f"{kind}-{number}"] = pid
     return found
+
+
+def group_name(number: int) -> str:
+    """The groups of a run; nearly always there is the first alone."""
+    return GROUP if number == 0 else f"{GROUP}-{number}"
 
 
 def role_of(words: Sequence[str]) -> str:
@@ -169,7 +176,8 @@ async def _setup(settings: dict[str, Any]) -> None:
             raise BenchmarkError(f"none of {_TOPICS_MAX} topics lay evenly on {settings['leaders']} leaders")
         configs = {"share.auto.offset.reset": "earliest", **settings["configs"]}
         changes = [AlterConfig(name, value) for name, value in configs.items()]
-        _raise_first(await admin.incremental_alter_configs({ConfigResource.group(GROUP): changes}))
+        groups = [ConfigResource.group(group_name(number)) for number in range(settings["groups"])]
+        _raise_first(await admin.incremental_alter_configs(dict.fromkeys(groups, changes)))
     say(made=True)
 
 
@@ -196,19 +204,21 @@ def _raise_first(results: dict[Any, Any]) -> None:
 
 
 async def _observer(settings: dict[str, Any]) -> None:
-    """Wait until every consumer is a member and has the group's present epoch."""
+    """Wait until every consumer is a member and has its group's present epoch."""
     from sharegroups.aio import Admin  # noqa: PLC0415
 
     until = time.monotonic() + _SETTLED_S
     async with Admin(bootstrap_servers=settings["bootstrap"]) as admin:
-        while True:
-            group: Any = (await admin.describe_share_groups([GROUP]))[GROUP]
-            epochs = [] if isinstance(group, Exception) else [member.member_epoch for member in group.members]
-            if len(epochs) == settings["consumers"] and set(epochs) == {group.group_epoch}:
-                break
-            if time.monotonic() > until:
-                raise BenchmarkError(f"the group did not settle within {_SETTLED_S:g} s; it is {group!r}")
-            await asyncio.sleep(0.1)
+        for number in range(settings["groups"]):
+            while True:
+                name = group_name(number)
+                group: Any = (await admin.describe_share_groups([name]))[name]
+                epochs = [] if isinstance(group, Exception) else [member.member_epoch for member in group.members]
+                if len(epochs) == settings["consumers"] and set(epochs) == {group.group_epoch}:
+                    break
+                if time.monotonic() > until:
+                    raise BenchmarkError(f"{name} did not settle within {_SETTLED_S:g} s; it is {group!r}")
+                await asyncio.sleep(0.1)
     say(settled=True)
 
 
@@ -252,7 +262,7 @@ async def _consume(settings: dict[str, Any]) -> None:
     fetch = settings["fetch_records"]
     consumer = ShareConsumer(
         bootstrap_servers=settings["bootstrap"],
-        group_id=GROUP,
+        group_id=settings["group"],
         max_poll_records=fetch,
         share_acquire_mode="record_limit" if fetch == 1 else "batch_optimized",
     )

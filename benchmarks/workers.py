@@ -1,12 +1,16 @@
-"""B12: workers. Jobs that do nothing, beside Celery and taskiq on the same Valkey; and jobs that take a while.
+"""B12: task queues. Jobs that do nothing, beside what people would pick instead, on one Valkey; or take long.
 
-    python -m benchmarks.workers                                 # both; the others need the extra `bench`
-    python -m benchmarks.workers --only noop --rounds 3 --python /path/with/celery/bin/python
+    python -m benchmarks.workers                                 # all three; the others need the extra `bench`
+    python -m benchmarks.workers --only noop --workers 1 4 --python /path/with/celery/bin/python
+    python -m benchmarks.workers --only killed --systems worker celery
     python -m benchmarks.workers --only timed --shapes 0.01x2000 1x200 90x12
 
-`noop`: a backlog of jobs is stored, one worker is started, and the rate is taken from a fifth of them to the last; then
-100 jobs a second are sent, and it is measured how long after being sent each has begun. The systems take turns on one
-Valkey.
+`noop`: a backlog of jobs is stored, workers are started, and rate and CPU are taken from a fifth of the jobs to the
+last; then 100 jobs a second are sent, and it is measured how long after being sent each has begun. The systems take
+turns on one Valkey.
+`killed`: amid a backlog the worker and its children get SIGKILL, another one is started, and now and then a job is
+sent. What has not been done when nothing more comes is lost. Where a system waits for a time-out before it gives such
+jobs again, that is set to 5 s.
 `timed`: four workers with one handler each; the ideal is jobs x seconds / 4. Prints one JSON object a run.
 """
 
@@ -21,14 +25,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks import peers
+from benchmarks.machine import process_tree, tree_cpu_seconds
 from benchmarks.processes import ROOT, BenchmarkError, Crew, Process
 from benchmarks.valkey_group import store_server
 from benchmarks.worker_apps.marks import MARK
+from benchmarks.worker_systems import DEFAULT, SYSTEMS, TaskQueue
 
 _APPS: Final = "benchmarks.worker_apps"
 _CLI: Final = ("-c", "from sharegroups.cli import run; run()")
@@ -37,13 +44,19 @@ _RUN_S: Final = 900.0
 _WORKERS: Final = 4
 #: After the first mark of a warm-up, s; then the worker is ready.
 _WARM: Final = 50
+#: When the time-outs of the systems are over that wait for one, in the trial with a killed worker, s.
+_REDELIVER_S: Final = 5
+#: For how long no job may begin there before what is left is called lost, s.
+_QUIET_S: Final = 30.0
 
 
 class Bench:
     """One Valkey, one node on it, and what the started workers are told by their environment."""
 
-    def __init__(self, stack: ExitStack, folder: Path, python: str) -> None:
-        self.folder, self.python = folder, python
+    def __init__(self, stack: ExitStack, python: str, partitions: int, redeliver_s: int = 0) -> None:
+        made = tempfile.TemporaryDirectory(prefix="workers-", ignore_cleanup_errors=True)
+        folder = Path(stack.enter_context(made))
+        self.folder, self.python, self._redeliver_s = folder, python, redeliver_s
         self.crew = Crew()
         server, port = store_server("valkey", "everysec", folder, self.crew)
         stack.callback(server.stop, terminate=True)
@@ -53,7 +66,12 @@ class Bench:
         node = Process("node", [sys.executable, "-m", "share_node", *words], self.crew, is_server=True)
         stack.callback(node.stop, terminate=True)
         self.bootstrap = str(node.expect("bootstrap", _WAIT_S)["bootstrap"])
+        self.servers = {"valkey": server.pid, "node": node.pid}
         self._turn = 0
+        from sharegroups import Admin, NewTopic  # noqa: PLC0415 - the other systems' processes do without
+
+        with Admin(bootstrap_servers=self.bootstrap) as admin:
+            assert admin.create_topics([NewTopic("noop", partitions)]) == {"noop": None}
 
     def next_turn(self) -> Path:
         """A file for the marks of the next run."""
@@ -66,13 +84,15 @@ class Bench:
         environment = os.environ | {
             "BENCH_MARKS": str(marks), "BENCH_STORE": self.store, "BENCH_BOOTSTRAP": self.bootstrap,
             "BENCH_GROUP": group, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            "BENCH_REDELIVER_S": str(self._redeliver_s),
         }  # fmt: skip
         with (self.folder / "worker.log").open("ab") as log:
             process = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=log, stderr=log)
         try:
             yield process
         finally:
-            process.send_signal(signal.SIGTERM)
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
             try:
                 process.wait(20)
             except subprocess.TimeoutExpired:
@@ -91,49 +111,85 @@ class Bench:
         return time.monotonic()
 
 
-def noop_words(system: str, python: str) -> list[str]:
-    """How a system's worker is started."""
-    return {
-        "worker": [sys.executable, *_CLI, "worker", f"{_APPS}.share_jobs:noop", "--quiet"],
-        "taskiq": [python, "-m", "taskiq", "worker", f"{_APPS}.taskiq_jobs:broker", "--workers", "1"],
-        "celery": [python, "-m", "celery", "-A", f"{_APPS}.celery_jobs", "worker", "-c", "1", "-l", "WARNING"],
-        "celery-threads": [
-            python, "-m", "celery", "-A", f"{_APPS}.celery_jobs", "worker", "-P", "threads", "-c", "8", "-l", "WARNING",
-        ],
-    }[system]  # fmt: skip
-
-
-def send(bench: Bench, system: str, count: int, per_second: float) -> None:
+def send(bench: Bench, system: TaskQueue, count: int, per_second: float) -> None:
     """Send jobs, and return when all are stored; `per_second` 0: as fast as it goes."""
-    if system == "worker":
-        words = [sys.executable, "-m", "benchmarks.workers", "--send", str(count), str(per_second), bench.bootstrap]
+    if system.app:
+        words = [bench.python, "-m", system.app, str(count), str(per_second)]
     else:
-        words = [bench.python, "-m", f"{_APPS}.{system.partition('-')[0]}_jobs", str(count), str(per_second)]
+        words = [sys.executable, "-m", "benchmarks.workers", "--send", str(count), str(per_second), bench.bootstrap]
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         words, cwd=ROOT, env=os.environ | {"BENCH_STORE": bench.store, "PYTHONPATH": paths}, check=False,
         capture_output=True, text=True,
     )  # fmt: skip
     if done.returncode:
-        raise BenchmarkError(f"{system}: sending failed: {done.stderr[-2_000:]}")
+        raise BenchmarkError(f"{system.name}: sending failed: {done.stderr[-2_000:]}")
 
 
-def run_noop(bench: Bench, system: str, jobs: int, latencies: int) -> dict[str, Any]:
+def run_noop(bench: Bench, system: TaskQueue, jobs: int, latencies: int, workers: int) -> dict[str, Any]:
     """A backlog, and then 100 jobs a second."""
     marks = bench.next_turn()
     send(bench, system, jobs, 0)
-    with bench.worker(noop_words(system, bench.python), marks, "noop") as process:
+    words = system.command(bench.python, bench.store)
+    with ExitStack() as stack:
+        processes = [stack.enter_context(bench.worker(words, marks, "noop")) for _ in range(workers)]
+        pids = {
+            "workers": [process.pid for process in processes],
+            **{name: [pid] for name, pid in bench.servers.items()},
+        }
         first = jobs // 5
-        began = bench.until(marks, first, process)
-        wall_s = bench.until(marks, jobs, process) - began
+        began, before = bench.until(marks, first, processes[0]), _cpu(pids)
+        wall_s = bench.until(marks, jobs, processes[0]) - began
+        us = {name: round((after - before[name]) * 1e6 / (jobs - first), 1) for name, after in _cpu(pids).items()}
         send(bench, system, latencies, 100.0)
-        bench.until(marks, jobs + latencies, process)
-    found = MARK.iter_unpack(marks.read_bytes()[(jobs + _WARM) * MARK.size :])
-    ms = sorted(nanoseconds / 1e6 for (nanoseconds,) in found)
+        bench.until(marks, jobs + latencies, processes[0])
+    late = MARK.iter_unpack(marks.read_bytes()[(jobs + _WARM) * MARK.size :])
+    ms = sorted(nanoseconds / 1e6 for nanoseconds, _ in late)
     return {
-        "benchmark": "B12", "system": system, "jobs": jobs, "jobs_per_s": round((jobs - first) / wall_s),
+        "benchmark": "B12", "system": system.name, "workers": workers, "jobs": jobs,
+        "jobs_per_s": round((jobs - first) / wall_s), "cpu_us_per_job": us,
         "p50_ms": round(statistics.median(ms), 2), "p99_ms": round(ms[int(len(ms) * 0.99)], 2),
     }  # fmt: skip
+
+
+def _cpu(pids: dict[str, list[int]]) -> dict[str, float]:
+    return {name: sum(map(tree_cpu_seconds, each)) for name, each in pids.items()}
+
+
+def run_killed(bench: Bench, system: TaskQueue, jobs: int) -> dict[str, Any]:
+    """Kill a worker amid a backlog, and start another one."""
+    marks = bench.next_turn()
+    send(bench, system, jobs, 0)
+    words = system.command(bench.python, bench.store)
+    with bench.worker(words, marks, "noop") as process:
+        bench.until(marks, jobs // 4, process)
+        for pid in process_tree(process.pid).values():  # none is left that could go on by itself
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+    at_kill = _count(marks)
+    with bench.worker(words, marks, "noop"):
+        began = last = time.monotonic()
+        count, more, next_s = at_kill, 0, last + 2 * _REDELIVER_S
+        while (now := time.monotonic()) < last + _QUIET_S and len(set(_sent(marks))) < jobs + more:
+            bench.crew.look()
+            if (found := _count(marks)) > count + more:
+                count, last = found - more, now
+            if now > next_s:  # some look for what is left only when a job comes
+                send(bench, system, 1, 0)
+                more, next_s = more + 1, now + _REDELIVER_S
+            time.sleep(0.05)
+    sent = _sent(marks)
+    return {
+        "benchmark": "B12 killed", "system": system.name, "jobs": jobs, "done_before": at_kill,
+        "lost": jobs + more - len(set(sent)), "twice": len(sent) - len(set(sent)), "all_done_s": round(last - began, 1),
+        "by_default": system.keeps,
+    }  # fmt: skip
+
+
+def _sent(marks: Path) -> list[int]:
+    """The jobs that have begun, each by the moment at which it was sent."""
+    whole = marks.stat().st_size // MARK.size * MARK.size
+    return [sent for _, sent in MARK.iter_unpack(marks.read_bytes()[:whole])]
 
 
 def run_timed(bench: Bench, seconds: float, jobs: int, partitions: int) -> dict[str, Any]:
@@ -198,33 +254,45 @@ def main(arguments: list[str] | None = None) -> int:
     if options.send:
         _send(int(options.send[0]), float(options.send[1]), options.send[2])
         return 0
+    systems = list(_available(options.systems, options.python))
     with ExitStack() as stack:
-        made = tempfile.TemporaryDirectory(prefix="workers-", ignore_cleanup_errors=True)
-        bench = Bench(stack, Path(stack.enter_context(made)), options.python)
-        from sharegroups import Admin, NewTopic  # noqa: PLC0415
-
-        with Admin(bootstrap_servers=bench.bootstrap) as admin:
-            assert admin.create_topics([NewTopic("noop", options.partitions)]) == {"noop": None}
-        if options.only != "timed":
-            for _ in range(options.rounds):
-                for system in options.systems:
-                    jobs = options.jobs * (20 if system == "worker" else 1)
-                    print(json.dumps(run_noop(bench, system, jobs, options.latencies)), flush=True)
-        if options.only != "noop":
+        bench = Bench(stack, options.python, options.partitions)
+        if options.only in (None, "noop"):
+            for number in range(options.rounds):
+                for workers in options.workers:
+                    for system in systems:
+                        found = run_noop(bench, system, system.jobs(options.jobs), options.latencies, workers)
+                        print(json.dumps(found | {"round": number + 1}), flush=True)
+        if options.only in (None, "timed"):
             for shape in options.shapes:
                 seconds, _, jobs = shape.partition("x")
                 print(json.dumps(run_timed(bench, float(seconds), int(jobs), options.partitions)), flush=True)
+    for system in systems if options.only in (None, "killed") else ():
+        with ExitStack() as stack:  # its own store: what it leaves there must not meet the next one
+            bench = Bench(stack, options.python, options.partitions, _REDELIVER_S)
+            print(json.dumps(run_killed(bench, system, system.jobs(options.jobs))), flush=True)
     return 0
+
+
+def _available(names: Sequence[str], python: str) -> Iterator[TaskQueue]:
+    """Those that are installed; what the others lack is told on standard error."""
+    for name in names:
+        system = SYSTEMS[name]
+        if lack := peers.missing(python, system.modules):
+            print(f"{name} is left out; it needs {lack}", file=sys.stderr, flush=True)
+        else:
+            yield system
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.workers", description=__doc__)
-    parser.add_argument("--only", choices=["noop", "timed"])
+    parser.add_argument("--only", choices=["noop", "killed", "timed"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=5_000, help="jobs of each system; twenty times as many of ours")
     parser.add_argument("--latencies", type=int, default=1_000)
-    parser.add_argument("--partitions", type=int, default=1)
-    parser.add_argument("--systems", nargs="+", default=["worker", "taskiq", "celery"])
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--systems", nargs="+", choices=tuple(SYSTEMS), default=list(DEFAULT))
+    parser.add_argument("--workers", nargs="+", type=int, default=[1, 4], help="how many worker processes")
     parser.add_argument("--shapes", nargs="+", default=["0.01x2000", "1x200"])
     parser.add_argument("--python", default=sys.executable, help="an interpreter with the extra `bench`")
     parser.add_argument("--send", nargs=3, help=argparse.SUPPRESS)

@@ -8,10 +8,12 @@ import time
 
 from celery import Celery  # type: ignore[import-not-found,unused-ignore] # of the extra `bench`
 
-from benchmarks.worker_apps.marks import mark
+from benchmarks.worker_apps.marks import REDELIVER_S, mark
 
 app = Celery("bench", broker=os.environ.get("BENCH_STORE", "redis://127.0.0.1:6379/0"))
 app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=64, task_acks_late=True)
+if REDELIVER_S:
+    app.conf.broker_transport_options = {"visibility_timeout": REDELIVER_S}
 
 
 @app.task(name="nothing")  # type: ignore[untyped-decorator,unused-ignore]

@@ -129,3 +129,23 @@ def test_a_stuck_record_is_held_against_the_same_deliveries_without_it() -> None
     (row,) = [row for row in state_machine.rows(rounds) if row.limit is goals.STUCK]
     assert row.verdict == "ok"
     assert "stuck" in state_machine.table(rounds)
+
+
+def test_a_broker_is_a_further_side_of_the_same_round() -> None:
+    kafka = [drain_run(report.KAFKA, 1, 50), drain_run(report.KAFKA, 2, 400)]
+    runs = [drain_run(report.OURS, 1, 100), drain_run(report.OURS, 2, 200), *kafka]
+    line = line_of(runs, goals.KAFKA_CONSUME)
+    assert (line.rounds, line.verdict) == ((2.0, 0.5), "excellent")
+    assert [found.name for found in report.lines(runs)] == [
+        "B1 1p1c consume / Kafka (B10), everysec",
+        "B1 1p1c produce / Kafka (B10), everysec",
+    ]
+
+
+def test_the_mock_broker_is_compared_in_a_benchmark_of_its_own() -> None:
+    runs = [drain_run(report.OURS, 1, 100, benchmark="B3"), drain_run(report.MOCK, 1, 25, benchmark="B3")]
+    assert [(found.name, found.ratio) for found in report.lines(runs)] == [
+        ("B3 1p1c consume / the mock broker, everysec", 4.0),
+        ("B3 1p1c produce / the mock broker, everysec", 1.0),
+    ]
+    assert "B3 1p1c kafka-mock, everysec" in report.figures(runs)

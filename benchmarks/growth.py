@@ -1,0 +1,130 @@
+"""`python -m benchmarks.growth`: B7, what a record costs when one thing is ten times as much.
+
+Each series is a drain with a little and a drain with ten times as much of one thing, in turn within each round: the CPU
+of all processes for each delivered record, and the ratio of the two. Performance.md §3 says what it may be; a ratio of
+1.2 and below counts as flat. JSON lines on standard output, medians on standard error.
+
+`partitions`  the topic's, all read by one consumer.
+`groups`      that read the same topic, one consumer each: a record is delivered once for each.
+`members`     of one group on four partitions.
+`in flight`   records of one partition: members that take 150 at a time, two of them and twenty. More cannot be in
+              flight: a partition gives out no more than its record locks from its start offset on (PL-222). The state
+              machine by itself, with up to 50,000, is B8.
+`length`      of the topic, and so of the drain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from benchmarks import drain
+from benchmarks.goals import FLAT
+from benchmarks.machine import versions
+from benchmarks.processes import BenchmarkError
+from benchmarks.report import median
+from benchmarks.share_group import ShareGroup
+
+TIMES: Final = 10
+_TAKEN: Final = 150
+_LOCKS: Final = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Of what there is `least`, and then ten times as much."""
+
+    name: str
+    least: int
+
+    def task(self, many: bool, records: int) -> drain.Task:
+        """The drain. Each group consumes `records`, half of them in `groups`, and a tenth in a short topic."""
+        amount = self.least * (TIMES if many else 1)
+        given: dict[str, Any] = {
+            "partitions": {"shape": drain.Shape(amount, 1), "records": records},
+            "groups": {"shape": drain.Shape(1, amount), "records": records // 2, "groups": amount},
+            "members": {"shape": drain.Shape(4, amount), "records": records},
+            "in flight": {"shape": drain.Shape(1, amount), "records": records, "fetch_records": _TAKEN},
+            "length": {"shape": drain.Shape(1, 1), "records": records if many else records // TIMES},
+        }[self.name]
+        return drain.Task(**given, benchmark="B7")
+
+    @property
+    def configs(self) -> dict[str, str]:
+        """Of the group."""
+        return {"share.partition.max.record.locks": str(_LOCKS)} if self.name == "in flight" else {}
+
+
+ALL: Final = {
+    one.name: one
+    for one in (
+        Series("partitions", 1),
+        Series("groups", 1),
+        Series("members", 1),
+        Series("in flight", 2),
+        Series("length", 1),
+    )
+}
+
+
+def run(series: Series, many: bool, records: int) -> dict[str, Any]:
+    """One drain. Raises BenchmarkError."""
+    found = drain.run(ShareGroup(configs=series.configs), series.task(many, records))
+    return found | {"series": series.name, "times": TIMES if many else 1}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the rounds. Returns the exit status: 1 when a run could not be counted."""
+    options = _parser().parse_args(arguments)
+    runs: list[dict[str, Any]] = []
+    failures = 0
+    for number in range(1, options.rounds + 1):
+        for name in options.series:
+            for many in (False, True) if number % 2 else (True, False):
+                try:
+                    found = run(ALL[name], many, options.records)
+                except BenchmarkError as error:
+                    failures += 1
+                    print(f"{name}, round {number}: {error}", file=sys.stderr, flush=True)
+                    continue
+                runs.append(found | {"round": number})
+                stamp = {"load": os.getloadavg()[0], "at": time.time(), "versions": versions()}
+                print(json.dumps(runs[-1] | stamp), flush=True)
+    print("\n" + table(runs), file=sys.stderr, flush=True)
+    return 1 if failures else 0
+
+
+def table(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Medians of both, and of the rounds' ratios, with the verdict."""
+    lines = [f"{'ten times the':14}{'CPU us, once':>13}{'ten times':>10}{'ratio':>7}  flat  (of the rounds; flagged)"]
+    for name in dict.fromkeys(run["series"] for run in runs):
+        cost = {(run["times"], run["round"]): run["cpu_us_per_record"] for run in runs if run["series"] == name}
+        both = [number for times, number in cost if times == 1 and (TIMES, number) in cost]
+        rounds = [cost[TIMES, number] / cost[1, number] for number in both]
+        if not rounds:
+            lines.append(f"{name:14} no round has both")
+            continue
+        once, more = (median([us for (times, _), us in cost.items() if times == each]) for each in (1, TIMES))
+        flagged = sum(run["flagged"] for run in runs if run["series"] == name)
+        each = ", ".join(f"{ratio:.2f}" for ratio in rounds)
+        flat = "yes" if median(rounds) <= FLAT else "NO"
+        lines.append(f"{name:14}{once:>13.2f}{more:>10.2f}{median(rounds):>7.2f}  {flat:4}  ({each}; {flagged})")
+    return "\n".join(lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
+    parser.add_argument("--series", nargs="+", choices=tuple(ALL), default=tuple(ALL))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--records", type=int, default=300_000, help="records of a drain")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
