@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 
 from share_metrics.metrics.newest import newest_members, newest_states, rebalances, stream_news, topic_names
 from share_metrics.reader import Kind
+from share_metrics.reader.log_ends import LogEnd
 
 SERIES_MAX: Final = 2_000
 #: The label `partition` of the series that sums up all partitions of a topic beyond SERIES_MAX.
@@ -27,11 +28,14 @@ _PARTITION: Final = ("group", "topic", "partition")
 _GAUGES: Final = {
     "start_offset": "First offset that is not finished yet, as last persisted.",
     "finished_offset": "Start offset plus the records finished after it: how many records are done.",
-    "lag": "High watermark less finished records, as last persisted.",
+    "lag": "High watermark less finished records: by the last write, or where the log was seen to end since; no series "
+    "where that is not known.",
     "in_flight_width": "Offsets between the start and the end of what may be delivered.",
     "state_epoch": "State epoch; a change means that the state was initialised anew.",
 }
 _ADD_UP: Final = frozenset({"lag", "in_flight_width"})
+#: What was last seen of a log's end counts as its end for so long, s, unless a job samples less often.
+FRESH_S: Final = 180.0
 _COUNTERS: Final = {
     "timed_out_records": ("n_timeout", "Records whose acquisition lock expired."),
     "limit_archived_records": ("n_limit", "Records archived at the delivery limit."),
@@ -49,6 +53,17 @@ _TROUBLE: Final = {
 }
 
 Key = tuple[str, str, int]
+_Log = tuple[str, int]
+#: Samples that wait until everything up to their time was read; the oldest goes when there are more.
+_WAITING_MAX: Final = 60
+
+
+class _Seen(NamedTuple):
+    """Where a log was seen to end, and begin, and when: seconds since 1970."""
+
+    at_s: float = 0.0
+    end: int = 0
+    start: int | None = None
 
 
 @dataclass(slots=True)
@@ -58,6 +73,7 @@ class _Partition:
     values: dict[str, int] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     last_write: Any = None
+    hwm_s: float = 0.0
 
     def news(self, row: Mapping[str, Any]) -> Counter[str]:
         """What a batch counts. Its first write may be one that an earlier batch had: it was sent again (PM-34)."""
@@ -72,9 +88,12 @@ class _Partition:
         reset = epoch is not None and self.values.get("state_epoch", epoch) != epoch
         if reset or row["anew"]:
             self.values.clear()
+            self.hwm_s = 0.0
         for name in ("start_offset", "delivery_complete_count", "hwm", "speo"):
             if row[name] is not None and not (reset and row["early"][name]):
                 self.values[name] = row[name]
+        if "hwm" in self.values:
+            self.hwm_s = max(self.hwm_s, row["hwm_s"] or 0.0)
         if epoch is not None:
             self.values["state_epoch"] = epoch
         self.counts.update(counts)
@@ -91,27 +110,48 @@ class _Partition:
         finished = start + max(known.get("delivery_complete_count", 0), 0)
         if name == "finished_offset":
             return finished
-        if name == "lag":
-            return max(known["hwm"] - finished, 0) if "hwm" in known else None
         return max(known["speo"] - start, 0) if name == "in_flight_width" and "speo" in known else None
+
+    def lag(self, log: _Seen, since_s: float) -> int | None:
+        """Its lag, with what was seen of its log; None if that is not known (PM-42).
+
+        A log only grows, so a lag above 0 is a lower bound for ever; 0 must have been seen since `since_s`.
+        """
+        hwm, finished = self.values.get("hwm", 0), self.gauge("finished_offset")
+        recent = max(log.at_s, self.hwm_s) >= since_s
+        if finished is None:
+            return 0 if log.start is not None and log.at_s >= since_s and log.end <= log.start else None
+        lag = max(hwm, log.end) - finished
+        return max(lag, 0) if lag > 0 or recent else None
+
+    def seen(self, log: _Seen, since_s: float) -> bool:
+        """Whether its lag is known, and not only what it is at least."""
+        return self.lag(log, since_s) is not None and max(log.at_s, self.hwm_s) >= since_s
 
 
 class Gauges(Collector):
     """The collector for a Prometheus registry. The ingest job calls `take` for every batch, from any thread."""
 
-    def __init__(self, series_max: int = SERIES_MAX, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, series_max: int = SERIES_MAX, now: Callable[[], float] = time.time, fresh_s: float = FRESH_S
+    ) -> None:
         self._series_max = series_max
         self._now = now
+        self._fresh_s = fresh_s
         self._lock = threading.Lock()
         self._partitions: dict[Key, _Partition] = {}
         self._rolled_up: dict[Key, _Partition] = {}
         self._others: dict[tuple[str, str], Counter[str]] = {}  # all that was ever rolled up, since counters never fall
         self._names: dict[str, str] = {}
         self._members: dict[str, set[str]] = {}
+        self._of_groups_known = False
         self._rebalances: Counter[str] = Counter()
         self._newest: dict[str, float] = {}
         self._behind: dict[str, int] = {}
         self._trouble: Counter[tuple[str, str]] = Counter()
+        self._sampled: deque[tuple[float, dict[_Log, _Seen | None]]] = deque(maxlen=_WAITING_MAX)
+        self._logs: dict[_Log, _Seen] = {}
+        self._as_of_s: float | None = None
 
     def take(self, kind: Kind, rows: DataFrame, *, kept: bool = False) -> None:
         """Take the rows of one batch. Spark aggregates them, so that one row for each key comes to the driver.
@@ -128,6 +168,7 @@ class Gauges(Collector):
         with self._lock:
             for row in sorted(states, key=lambda row: row[:3]):
                 self._take_state((row["group_id"], row["topic_id"], row["partition"]), row.asDict() | uncounted)
+            self._of_groups_known |= of_groups
             for row in members:
                 there = self._members.setdefault(row["group_id"], set())
                 (there.add if row["there"] else there.discard)(row["member_id"])
@@ -141,6 +182,31 @@ class Gauges(Collector):
         """Take how many entries were ever added to each stream, up to the position read and up to its end (PM-65)."""
         with self._lock:
             self._behind.update({stream: max(end - at.get(stream, 0), 0) for stream, end in ends.items()})
+
+    def sampled(self, at_s: float, ends: Iterable[LogEnd]) -> None:
+        """Take where all logs ended at a time, seconds since 1970; it counts when everything up to then was read."""
+        seen = {
+            (end.topic_id, end.partition): None
+            if end.high_watermark is None
+            else _Seen(at_s, end.high_watermark, end.log_start_offset)
+            for end in ends
+        }
+        with self._lock:
+            self._sampled.append((at_s, seen))
+
+    def read_up_to(self, at_s: float, *, last: bool = False) -> None:
+        """All rows written before this time, seconds since 1970, were taken: samples up to then count (PM-42).
+
+        A later one would count as lag what was finished meanwhile. With `last` nothing more will be read, and gauges
+        are those of that time.
+        """
+        with self._lock:
+            self._as_of_s = at_s if last else None
+            while self._sampled and self._sampled[0][0] <= at_s:
+                _, seen = self._sampled.popleft()
+                # Of a log that shows no end just then, being claimed, the last one counts.
+                known = {log: self._logs.get(log, _Seen()) if one is None else one for log, one in seen.items()}
+                self._logs = known
 
     def collect(self) -> Iterable[Metric]:
         """All families, for a scrape."""
@@ -177,35 +243,51 @@ class Gauges(Collector):
         acks = CounterMetricFamily(
             "share_group_acknowledged_records", "Records acknowledged, by type.", labels=(*_PARTITION, "ack_type")
         )
-        for labels, partitions, counts in self._series():
+        unknown = GaugeMetricFamily(
+            "share_group_lag_unknown",
+            "Share-partitions whose lag is not known, or only what it is at least.",
+            labels=("group", "topic"),
+        )
+        dark: Counter[tuple[str, str]] = Counter()
+        since_s = (self._now() if self._as_of_s is None else self._as_of_s) - self._fresh_s
+        for labels, members, counts in self._series():
+            lags = [partition.lag(self._logs.get(key[1:], _Seen()), since_s) for key, partition in members]
+            dark[labels[0], labels[1]] += sum(
+                not partition.seen(self._logs.get(key[1:], _Seen()), since_s) for key, partition in members
+            )
             for name, gauge in gauges.items():
-                known = [value for one in partitions if (value := one.gauge(name)) is not None]
+                values = lags if name == "lag" else [one.gauge(name) for _, one in members]
+                known = [value for value in values if value is not None]
                 if known and (name in _ADD_UP or labels[2] != ROLLED_UP):
                     gauge.add_metric(labels, sum(known))
             for name, counter in counters.items():
                 counter.add_metric(labels, counts[_COUNTERS[name][0]])
             for name, word in _ACKS.items():
                 acks.add_metric([*labels, word], counts[name])
-        return [*gauges.values(), *counters.values(), acks]
+        for of, count in sorted(dark.items()):
+            unknown.add_metric(of, count)
+        return [*gauges.values(), unknown, *counters.values(), acks]
 
-    def _series(self) -> list[tuple[list[str], list[_Partition], Counter[str]]]:
+    def _series(self) -> list[tuple[list[str], list[tuple[Key, _Partition]], Counter[str]]]:
         """Labels, share-partitions and counts of each series: one share-partition, or all others of a topic."""
         shown = [
-            ([key[0], self._names.get(key[1], key[1]), str(key[2])], [partition], partition.counts)
+            ([key[0], self._names.get(key[1], key[1]), str(key[2])], [(key, partition)], partition.counts)
             for key, partition in sorted(self._partitions.items())
         ]
-        others: dict[tuple[str, str], tuple[list[_Partition], Counter[str]]] = {}
+        others: dict[tuple[str, str], tuple[list[tuple[Key, _Partition]], Counter[str]]] = {}
         for (group, topic_id), counts in self._others.items():
             others.setdefault((group, self._names.get(topic_id, topic_id)), ([], Counter()))[1].update(counts)
         for key, partition in self._rolled_up.items():
-            others[key[0], self._names.get(key[1], key[1])][0].append(partition)
+            others[key[0], self._names.get(key[1], key[1])][0].append((key, partition))
         return shown + [([*key, ROLLED_UP], *found) for key, found in sorted(others.items(), key=lambda one: one[0])]
 
     def _of_groups(self) -> list[Metric]:
         members = GaugeMetricFamily("share_group_members", "Members that are there.", labels=["group"])
         computed = CounterMetricFamily("share_group_rebalances", "Target assignments computed.", labels=["group"])
-        for group, there in sorted(self._members.items()):
-            members.add_metric([group], len(there))
+        # A group that has share-partitions and never had a member, as one whose offsets were set by a tool, has none.
+        groups = {key[0] for key in (*self._partitions, *self._rolled_up)} if self._of_groups_known else set()
+        for group in sorted(groups | set(self._members)):
+            members.add_metric([group], len(self._members.get(group, ())))
         for group, count in sorted(self._rebalances.items()):
             computed.add_metric([group], count)
         return [members, computed]

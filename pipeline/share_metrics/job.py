@@ -16,12 +16,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 from share_metrics.compaction import compact
 from share_metrics.folders import FolderError, confirmed, in_step, owned, visible, writable, writing
 from share_metrics.freshness import Freshness
-from share_metrics.gauges import Gauges
+from share_metrics.gauges import FRESH_S, Gauges
 from share_metrics.ingest import KINDS, Running, Source, Step, Watch, start, stored
-from share_metrics.log_samples import sample, samples
+from share_metrics.log_samples import Sampler, newest_sample, samples
 from share_metrics.metrics import gaps
+from share_metrics.metrics.common import KEY, ORDER
 from share_metrics.read_up_to import Note, counts, read_up_to
 from share_metrics.reader import Kind, Reader, Store
+from share_metrics.reader.log_ends import LogEnd
 from share_metrics.reader.streams import cluster_id
 from share_metrics.reader_name import reader_name
 from share_metrics.report import Known, Logs, Report, collect
@@ -117,7 +119,8 @@ def run(job: Job, exposition: Exposition, cluster: Cluster, tell: Tell, stop: St
             in_step(job.data, kind)
         if job.source.reader_name is None:
             job = job._replace(source=job.source._replace(reader_name=reader_name(job.data)))
-        gauges, fresh = Gauges(), Freshness()
+        gauges = Gauges(fresh_s=max(FRESH_S, 0 if job.once else 3 * job.trigger_s))
+        fresh = Freshness()
         with _served((gauges, fresh), exposition, tell):
             tell("Starting Spark …")
             spark = cluster.session("sharegroups metrics ingest")
@@ -148,7 +151,8 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
         tell(f"{kind}: {when} from its checkpoint, for it ended: {why}")
 
     watch = Watch(step, take, again)
-    upkeep = _upkeep(spark, job, tell)
+    upkeep = _upkeep(spark, job, gauges, tell)
+    upkeep.begin()
     begun = datetime.now(UTC)
     note = Note(job.data, job.source.max_rows_per_trigger, tell)
     moving = None if job.once else note  # a job that runs once has read everything only when it has ended
@@ -166,10 +170,12 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
     try:
         while not (ended := running.wait(_POLL_S)) and not stop.asked:
             _look(running, shown, moving)
+            _count(gauges, moving)
             upkeep.look()
         _look(running, shown, moving)
         if ended and job.once:
             note.move(begun)  # a time before the queries noted where they end
+        _count(gauges, note, last=job.once)
     except Exception as error:
         raise QueryError(str(error)) from error
     finally:
@@ -178,20 +184,31 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
     upkeep.end()
 
 
-def _upkeep(spark: SparkSession, job: Job, tell: Tell) -> Upkeep:
+def _count(gauges: Gauges | None, note: Note | None, *, last: bool = False) -> None:
+    """Let samples count in gauges that are not later than what was read."""
+    if gauges is not None and note is not None and note.at is not None:
+        gauges.read_up_to(note.at.timestamp(), last=last)
+
+
+def _upkeep(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell) -> Upkeep:
     def put_together(kind: Kind, at_least: int) -> None:
         compact(spark, job.data, kind, at_least)
 
-    def with_store(do: Callable[[Store, Path], object]) -> Callable[[], object]:
-        def done() -> None:
-            with Store(job.source.url, job.source.password_env) as store:
-                do(store, job.data)
+    def took(at: datetime, ends: Sequence[LogEnd]) -> None:
+        if gauges is not None:
+            gauges.sampled(at.timestamp(), ends)
 
-        return done
+    def opened() -> Store:
+        return Store(job.source.url, job.source.password_env)
 
-    due = {"the names of topics were not noted": with_store(note_topics)}
-    if job.log_meta:
-        due["where logs end was not sampled"] = with_store(sample)
+    def note_names() -> None:
+        with opened() as store:
+            note_topics(store, job.data)
+
+    due: dict[str, Callable[[], object]] = {
+        "where logs end was not sampled": Sampler(opened, job.data, took),
+        "the names of topics were not noted": note_names,
+    }
     return Upkeep(job.kinds, put_together, due, None if job.once else job.trigger_s, tell)
 
 
@@ -277,7 +294,7 @@ def collected(  # noqa: PLR0917 - what a report is made of
     tell("Starting Spark …")
     spark = cluster.session("sharegroups metrics report")
     states, groups = (stored(spark, data, kind) for kind in KINDS)
-    asked = times[1] or _newest(states.unionByName(groups, allowMissingColumns=True))
+    asked = times[1] or _newest(states, groups, data)
     end = times[1] or _window_end(asked, window_s)
     begin = times[0] or end - _HOUR
     if begin >= end:
@@ -286,7 +303,8 @@ def collected(  # noqa: PLR0917 - what a report is made of
         tell("Keeping windows …")
         write_tables(spark, data)
     tell("Collecting …")
-    logs = Logs(stored(spark, data, Kind.LOG_META), samples(spark, data)) if visible(data, Kind.LOG_META) else None
+    batches = stored(spark, data, Kind.LOG_META) if visible(data, Kind.LOG_META) else None
+    logs = Logs(samples(spark, data, begin - _HOUR, end + _HOUR), batches)
     return collect(states, groups, begin, end, window_s, logs, _known(data, begin, asked))
 
 
@@ -298,10 +316,24 @@ def _known(data: Path, begin: datetime, asked: datetime) -> Known:
     return Known(at or _NEVER, max(0, int(behind.total_seconds())))
 
 
-def _newest(rows: DataFrame) -> datetime:
-    """When the newest entry was written; now if there is none."""
-    newest = rows.agg(F.max("ts").cast("double")).collect()[0][0]
-    return datetime.now(UTC) if newest is None else datetime.fromtimestamp(newest, UTC)
+def _newest(states: DataFrame, groups: DataFrame, data: Path) -> datetime:
+    """When the newest entry was written; now if there is none.
+
+    Where records wait that no write of a share-partition has told of, since it stands still: when they were last seen.
+    """
+    gone = F.max_by(F.col("record_type") == "tombstone", F.struct(*ORDER))
+    keys = states.groupBy(*KEY).agg(F.max("hwm").alias("hwm"), gone.alias("gone")).where("topic_id is not null")
+    told = {tuple(row[name] for name in KEY): row["hwm"] for row in keys.where("not gone").collect()}
+    entries = states.select("ts").union(groups.select("ts"))
+    newest = entries.agg(F.max("ts").cast("double")).collect()[0][0]
+    at = datetime.now(UTC) if newest is None else datetime.fromtimestamp(newest, UTC)
+    read = read_up_to(data, datetime.now(UTC))
+    seen = newest_sample(data, read) if read is not None else None
+    if seen is None:
+        return at
+    ends = {(end.topic_id, end.partition): end.high_watermark or 0 for end in seen[1]}
+    waiting = any(ends.get((topic_id, index), 0) > (hwm or 0) for (_, topic_id, index), hwm in told.items())
+    return max(at, seen[0]) if waiting else at
 
 
 def _window_end(at: datetime, window_s: int) -> datetime:

@@ -38,6 +38,11 @@ class Note:
         self._at: datetime | None = None
         self._failed = False
 
+    @property
+    def at(self) -> datetime | None:
+        """The time that was last noted; None if none was, or it is no longer true."""
+        return self._at
+
     def look(self, queries: Iterable[Mapping[str, Any] | None]) -> None:
         """Move on to the time up to which all queries have read, by their newest progress.
 

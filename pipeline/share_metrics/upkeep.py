@@ -26,7 +26,8 @@ class Upkeep:
     """Does `at_triggers` at every trigger, and compacts batches once a day (PM-18, PM-35, PM-39).
 
     `compact` is called with a kind and from how many batches on to compact. `at_triggers`: what there is to do, by the
-    words that tell of its failure. `trigger_s` is None for a job that runs once: then `end` is its only trigger.
+    words that tell of its failure. `trigger_s` is None for a job that runs once: then `begin` and `end` are its only
+    triggers.
     """
 
     def __init__(  # noqa: PLR0917 - what there is to do, and when
@@ -46,6 +47,12 @@ class Upkeep:
         self._now = now
         self._trigger_at = now()
         self._day = self._trigger_at.date()
+
+    def begin(self) -> None:
+        """Do what is due at a trigger. Call it before the queries plan, for what they read reaches to then at least."""
+        if self._trigger_s is not None:
+            self._trigger_at = self._now() + timedelta(seconds=self._trigger_s)
+        self._trigger()
 
     def look(self) -> None:
         """Do what is due. Call it about every second while the queries run."""

@@ -1,34 +1,71 @@
-"""Lag where leaders did not write it, and lag in seconds, from the topics' logs (PM-18, PM-42)."""
+"""Lag: of what leaders wrote and of samples of where logs end, and how old it is (PM-18, PM-42)."""
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
 from .common import KEY, at_least_0
 
-_LOG = ("topic_id", "partition")
+_LOG: Final = ("topic_id", "partition")
+#: What is known of a log's end counts as its end for so long, s, and for two windows at least.
+FRESH_S: Final = 180
 
 
-def with_log_ends(windows: DataFrame, ends: DataFrame, window_s: int = 60) -> DataFrame:
-    """Rows of `progress`, with `lag` from the last sample before the window's end where it was null.
+def with_log_ends(windows: DataFrame, ends: DataFrame | None, window_s: int = 60) -> DataFrame:
+    """Rows of `progress` or `fill_windows` with the `lag` at each window's end, `lag_least` and `lag_seen_at`.
 
-    Samples older than two windows are not used. A high watermark below what is finished gives lag 0 and an anomaly.
+    The high watermark is the greater one of the newest that a leader wrote (`hwm`, at `hwm_at`) and of the last sample
+    before the window's end; `lag_seen_at` is the time of the later one. Logs only grow, so what of it is not finished
+    (`done`, at `done_at`) is the lag at least, however long ago that was: `lag_least` says that it was longer ago than
+    FRESH_S and than two windows. The lag is 0 only where one of both shows within that time that nothing more is
+    there; else it is null. It is null, too, where the start offset is not set yet, as in KIP-1226; but 0 if the log
+    holds nothing then. A sampled high watermark below what was finished before gives lag 0, and counts in `anomalies`
+    where there is such a column. Without `ends` leaders alone tell. What is `gone` has no lag.
     """
-    close = _end(window_s)
-    known = ends.where("high_watermark is not null").select(*_LOG, "sampled_at", "high_watermark")
-    missing = windows.where("lag is null and done is not null").select(*KEY, "window", "done")
-    fresh = (F.col("sampled_at") < close) & (F.col("sampled_at") >= close - F.expr(f"interval {2 * window_s} seconds"))
-    found = missing.join(known, [*_LOG]).where(fresh).groupBy(*KEY, "window").agg(
-        (F.max_by("high_watermark", "sampled_at") - F.first("done")).alias("sampled_lag")
-    )  # fmt: skip
-    joined = windows.join(found, [*KEY, "window"], "left")
-    fall = F.when(F.col("sampled_lag") < 0, 1).otherwise(0)
-    return (
-        joined.withColumn("lag", F.coalesce("lag", at_least_0(F.col("sampled_lag"))))
-        .withColumn("anomalies", F.col("anomalies") + fall)
-        .drop("sampled_lag")
+    joined = _with_samples(windows, ends, window_s)
+    hwm = F.greatest("hwm", "log.high_watermark")  # of two of which one is null: the other
+    seen = F.greatest("hwm_at", "log.sampled_at")
+    since = _end(window_s) - F.expr(f"interval {max(2 * window_s, FRESH_S)} seconds")
+    fresh = seen >= since
+    raw = hwm - F.col("done")
+    empty = (F.col("log.high_watermark") <= F.col("log.log_start_offset")) & (F.col("log.sampled_at") >= since)
+    none = F.lit(0).cast("bigint")
+    told = (
+        F.when(F.col("done").isNull(), F.when(empty, none))
+        .when(raw > 0, raw)
+        .when(fresh & ((raw == 0) | (seen >= F.col("done_at"))), none)
     )
+    there = ~F.col("gone") if "gone" in windows.columns else F.lit(True)
+    found = joined.withColumn("lag", F.when(there, told)).withColumn(
+        "lag_least", F.coalesce((F.col("lag") > 0) & ~fresh, F.lit(False))
+    )
+    if "anomalies" in windows.columns:
+        # Where a leader wrote a high watermark, `progress` has judged it.
+        sampled = F.col("hwm").isNull() & (F.col("log.sampled_at") >= F.greatest("window", "done_at"))
+        found = found.withColumn("anomalies", F.col("anomalies") + F.when(sampled & (raw < 0), 1).otherwise(0))
+    return found.withColumn("lag_seen_at", seen).drop("log")
+
+
+def _with_samples(windows: DataFrame, ends: DataFrame | None, window_s: int) -> DataFrame:
+    """The rows with `log`, the last sample before the window's end, however old."""
+    if ends is None:
+        return windows.withColumn("log", F.lit(None).cast(_SAMPLE))
+    known = ends.where("high_watermark is not null")
+    sampled = F.struct("sampled_at", "high_watermark", "log_start_offset")
+    by_window = known.withColumn("window", F.window("sampled_at", f"{window_s} seconds").start)
+    newest = by_window.groupBy(*_LOG, "window").agg(F.max_by(sampled, "sampled_at").alias("log"))
+    # Each sample stands beside the rows of all share-partitions of its log; those of windows without a row are dropped.
+    marks = windows.select(*KEY).distinct().join(newest, [*_LOG]).select(*KEY, "window", "log")
+    every = windows.withColumn("is_row", F.lit(True)).join(marks, [*KEY, "window"], "full")
+    so_far = Window.partitionBy(*KEY).orderBy("window").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    last = every.withColumn("log", F.last("log", ignorenulls=True).over(so_far))
+    return last.where("is_row").select(*windows.columns, "log")
+
+
+_SAMPLE: Final = "struct<sampled_at:timestamp,high_watermark:bigint,log_start_offset:bigint>"
 
 
 def lag_seconds(windows: DataFrame, log_meta: DataFrame, window_s: int = 60) -> DataFrame:

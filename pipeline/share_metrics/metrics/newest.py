@@ -26,7 +26,8 @@ def newest_states(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
     state begins in these rows. If the rows have only one state epoch, they do not show whether it is new. For that case
     `early` tells of each value whether it comes before the first snapshot, and so belongs to the epoch before if the
     epoch is new. `gone`: the newest record is a tombstone. `poison_sightings`: offsets that a write archived at the
-    group's delivery limit, or released with one delivery left; an offset counts with every such write (PM-48).
+    group's delivery limit, or released with one delivery left; an offset counts with every such write (PM-48). `hwm_s`:
+    when the newest high watermark was written, s since 1970.
 
     A write that comes again in these rows counts once. `first_write` and `last_write` are the first one's identity and
     counts, and the last one's identity, so that the caller knows one that was in an earlier batch (PM-34).
@@ -46,10 +47,13 @@ def newest_states(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
         told = F.struct(at.alias("at"), F.col(name).alias("value"))
         return F.max_by(told, F.when(F.col(name).isNotNull(), at)).alias(name)
 
+    hwm_s = F.max_by(F.col("ts").cast("double"), F.when(F.col("hwm").isNotNull(), at))
+
     found = records.groupBy(*KEY).agg(
         F.max_by(tombstone, at).alias("gone"),
         F.sort_array(F.collect_list(marks)).alias("marks"),
         *map(newest_at, _VALUES),
+        hwm_s.alias("hwm_s"),
         *(F.sum(value).alias(name) for name, value in zip(counts[1:], (*counted, ones, sightings), strict=True)),
         F.min_by(F.struct(F.struct(*WRITE).alias("write"), *counted, ones, sightings), numbered).alias("first_write"),
         F.max_by(F.struct(*WRITE), numbered).alias("last_write"),
@@ -64,7 +68,7 @@ def newest_states(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
         *KEY, *counts, F.col("state.state_epoch").alias("state_epoch"), begun.isNotNull().alias("anew"),
         *(F.when(begun.isNull() | (F.col(f"{name}.at") >= begun), F.col(f"{name}.value")).alias(name)
           for name in _VALUES),
-        F.struct(*map(early, _VALUES)).alias("early"), "first_write", "last_write",
+        F.struct(*map(early, _VALUES)).alias("early"), "hwm_s", "first_write", "last_write",
     )  # fmt: skip
 
 

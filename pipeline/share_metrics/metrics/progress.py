@@ -172,4 +172,12 @@ def _newest() -> list[Column]:
         told = F.max_by(era, F.when(F.col(name).isNotNull(), F.struct(*ORDER)))
         return F.when(told.eqNullSafe(now), newest(name)).alias(name)
 
-    return [of_now(name) for name in ("spso", "done", "hwm", "speo", "state_epoch")]
+    def time_of(name: str) -> Column:
+        told = F.struct(era.alias("era"), "event_time")
+        at = F.max_by(told, F.when(F.col(name).isNotNull(), F.struct(*ORDER)))
+        return F.when(at["era"].eqNullSafe(now), at["event_time"]).alias(f"{name}_at")
+
+    return [
+        *(of_now(name) for name in ("spso", "done", "hwm", "speo", "state_epoch")),
+        *(time_of(name) for name in ("done", "hwm")),
+    ]

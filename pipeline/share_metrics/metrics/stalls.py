@@ -10,10 +10,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 from pyspark.sql.window import WindowSpec
 
 from .common import KEY, ORDER, timed, windowed
+from .lag import with_log_ends
 
 #: Counts that are 0 in a window without records; every other number is a gauge.
 COUNTS: Final = ("spso_delta", "finished_count", "writes", "updates", "snapshots", "cold_snapshots", "entries", "bytes")
-GAUGES: Final = ("spso", "done", "hwm", "speo", "lag", "in_flight_width", "state_epoch")
+GAUGES: Final = ("spso", "done", "hwm", "speo", "in_flight_width", "state_epoch")
+#: What lag is computed from, however old.
+_OF_LAG: Final = ("done", "done_at", "hwm", "hwm_at")
 #: A share-partition with lag that finishes nothing for this long, s, is stalled.
 STALL_AFTER_S: Final = 300
 _CARRIED_S: Final = 3_600
@@ -27,12 +30,13 @@ def deletions(rows: DataFrame, window_s: int = 60) -> DataFrame:
     return records.groupBy(*KEY, "window").agg(newest_is_tombstone.alias("gone")).where("gone")
 
 
-def fill_windows(
+def fill_windows(  # noqa: PLR0917 - what windows are filled with, and from when to when
     windows: DataFrame,
     window_s: int = 60,
     begin: datetime | None = None,
     end: datetime | None = None,
     deleted: DataFrame | None = None,
+    ends: DataFrame | None = None,
 ) -> DataFrame:
     """The columns of `progress` that make sense for idle windows too, for every window up to the last one of all.
 
@@ -42,6 +46,9 @@ def fill_windows(
     share-partition; nothing is carried from one to the next. `gone`: the share-partition was deleted by the window's
     end; it has no lag there, and no windows until it is written again. `deleted` are rows of `deletions`. Without them
     every window with a tombstone counts as a deletion, even if the share-partition was created again in it.
+
+    `ends` are samples of where logs end. `last_lag` is the lag at the window's end, or what it is at least, by all that
+    was known by then (`with_log_ends`); `lag` is the same where the end of the log was seen within the hour before.
     """
     step = F.expr(f"interval {window_s} seconds")
     marked = _with_eras(windows, deleted)
@@ -53,7 +60,8 @@ def fill_windows(
     told = F.col("at") == F.col("window")
     # Not a frame of one hour: Spark would go through the whole frame again for each row.
     so_far = Window.partitionBy(*KEY, "era").orderBy("at").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    values = {name: F.when(told & F.col(name).isNotNull(), F.struct("at", name)) for name in GAUGES}
+    carried = dict.fromkeys((*GAUGES, *_OF_LAG))
+    values = {name: F.when(told & F.col(name).isNotNull(), F.struct("at", name)) for name in carried}
     known = every.select(
         *KEY,
         F.col("at").alias("window"),
@@ -62,26 +70,27 @@ def fill_windows(
         "era",
         "gone",
     )
-    return known.select(
-        *KEY, "window", *COUNTS, *(_still_shown(name) for name in GAUGES if name != "lag"),
-        F.when(~F.col("gone"), _still_shown("lag")).alias("lag"), "era", "gone",
+    plain = known.select(
+        *KEY, "window", *COUNTS, "era", "gone", *(F.col(name)[name].alias(name) for name in _OF_LAG),
+        *(_still_shown(name).alias(f"shown_{name}") for name in GAUGES),
+    )  # fmt: skip
+    lagging = with_log_ends(plain, ends, window_s)
+    lately = F.col("window").cast("long") - F.col("lag_seen_at").cast("long") <= _CARRIED_S
+    return lagging.select(
+        *KEY, "window", *COUNTS, *(F.col(f"shown_{name}").alias(name) for name in GAUGES),
+        F.when(lately, F.col("lag")).alias("lag"), F.col("lag").alias("last_lag"), "lag_least", "era", "gone",
     )  # fmt: skip
 
 
 def _still_shown(name: str) -> Column:
     """A gauge from a struct of time and value; null when the value is older than an hour."""
     age_s = F.col("window").cast("long") - F.col(name)["at"].cast("long")
-    return F.when(age_s <= _CARRIED_S, F.col(name)[name]).alias(name)
+    return F.when(age_s <= _CARRIED_S, F.col(name)[name])
 
 
 def last_known(name: str) -> Column:
     """The last known value of a gauge of `fill_windows`, however old, within one life and state epoch."""
     return F.last(name, ignorenulls=True).over(_so_far(*KEY, "era"))
-
-
-def last_lag() -> Column:
-    """The last known lag, however old: unfinished records are still there. Null when the share-partition is deleted."""
-    return F.when(~F.col("gone"), last_known("lag"))
 
 
 def with_delayed(filled: DataFrame, replay: DataFrame, window_s: int = 60) -> DataFrame:
@@ -103,13 +112,15 @@ def stalls(filled: DataFrame, members: DataFrame | None = None, stall_after_s: i
 
     `members` are rows of `group_windows`: share-partitions of a group without live members are `abandoned`, not
     `stalled`. Without `members` every group counts as having some. `still_s`: seconds since a record was last finished,
-    as far as is known. With the column `delayed` (`with_delayed`) nobody stands still of whose lag all records wait for
-    the end of a delay, and the time begins anew after that.
+    or since there was no lag, as far as is known: behind a group that was done, a record that has just been produced is
+    no standstill. With the column `delayed` (`with_delayed`) nobody stands still of whose lag all records wait for the
+    end of a delay, and the time begins anew after that.
     """
     of_era = _so_far(*KEY, "era")
     delayed = F.coalesce("delayed", F.lit(0)) if "delayed" in filled.columns else F.lit(0)
-    lagging = filled.withColumn("lag", last_lag()).withColumn("due", F.col("lag") - delayed)
-    nothing_due = (F.col("lag") > 0) & (F.col("due") <= 0)
+    lagging = filled.withColumn("lag", F.col("last_lag")).withColumn("due", F.col("lag") - delayed)
+    # Where it is not known whether anything was due, the time begins anew too: a standstill must be seen to last.
+    nothing_due = F.coalesce(F.col("due") <= 0, F.lit(True))
     moved_at = F.max(F.when((F.col("finished_count") > 0) | nothing_due, F.col("window"))).over(of_era)
     moved = F.coalesce(moved_at, F.min("window").over(of_era))
     lagging = lagging.withColumn("still_s", F.col("window").cast("long") - moved.cast("long"))
@@ -150,7 +161,7 @@ def _with_idle(marked: DataFrame, step: Column, begin: datetime | None) -> DataF
     idle = F.when(~F.col("gone") & (F.col("first") <= F.col("through")), F.sequence("first", "through", step))
     none = F.array().cast("array<timestamp>")
     each = F.explode(F.concat(F.array("window"), F.coalesce(idle, none)))
-    return bounded.select(*KEY, "era", "gone", "window", *COUNTS, *GAUGES, each.alias("at"))
+    return bounded.select(*KEY, "era", "gone", "window", *COUNTS, *dict.fromkeys((*GAUGES, *_OF_LAG)), each.alias("at"))
 
 
 def _live(standing: DataFrame, members: DataFrame) -> DataFrame:

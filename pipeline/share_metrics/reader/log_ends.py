@@ -20,6 +20,7 @@ from .store import Store
 from .streams import streams_of
 
 _LOOKED_AT: Final = 64
+_CLAIM_LETTER: Final = "C"
 SCHEMA: Final = pa.schema(
     [
         ("topic_id", pa.string()),
@@ -42,24 +43,37 @@ class LogEnd(NamedTuple):
 
 
 def log_ends(store: Store) -> list[LogEnd]:
-    """Every topic-partition whose log exists. Raises as `Store.call` does.
+    """Every topic-partition that exists. Raises as `Store.call` does.
 
-    The high watermark is the end of what the store holds: an entry that is not confirmed yet counts.
+    The high watermark is the end of what the store holds: an entry that is not confirmed yet counts. A partition to
+    which nothing was ever produced ends at 0, with a log or without.
     """
     streams = streams_of(store, Kind.LOG_META)
     tips = store.pipeline([(stream, ("EVAL_RO", TIP, 1, stream)) for stream in streams])
-    there = [(stream, entry_id(tip[0]).seq) for stream, tip in zip(streams, tips, strict=True) if tip]
+    there = [(stream, tip) for stream, tip in zip(streams, tips, strict=True) if tip]
     firsts = store.pipeline([(one, ("EVAL_RO", INDEX, 1, one, "-", "+", _LOOKED_AT)) for one, _ in there])
     controls = [stream.removesuffix("log") + "ctl" for stream, _ in there]
     starts = store.pipeline([(one, ("XREVRANGE", one, "+", "-", "COUNT", _LOOKED_AT)) for one in controls])
-    found = []
-    for (stream, end), key, first, start in zip(there, controls, firsts, starts, strict=True):
+    found = [LogEnd(*topic_partition(stream), 0, 0, 0) for stream, tip in zip(streams, tips, strict=True) if not tip]
+    for (stream, tip), key, first, start in zip(there, controls, firsts, starts, strict=True):
         main = [indexed_entry(stream, raw) for raw in first]
         control = [stored_entry(key, raw) for raw in start]
         known = [at for at in (_first_offset(main), _told_start(control)) if at is not None]
-        # A claim's id does not show the end; if the log holds anything, a marker follows the claim at once (CM-40).
-        found.append(LogEnd(*topic_partition(stream), max(known, default=None), end or None, end or None))
-    return found
+        end = _end(main, entry_id(tip[0]).seq, int(tip[1]))
+        found.append(LogEnd(*topic_partition(stream), max(known, default=0 if end == 0 else None), end, end))
+    return sorted(found)
+
+
+def _end(entries: Sequence[RawEntry], last_seq: int, added: int) -> int | None:
+    """Where a log ends, by its last entry's id, its first entries, and how many were ever added; None: not shown.
+
+    A claim's id does not show it. If the log holds anything, a marker follows the claim at once (CM-40), so it is not
+    shown between the two; a log that only was ever claimed is empty.
+    """
+    if last_seq:
+        return last_seq
+    only_claims = added == len(entries) and all(one.letter == _CLAIM_LETTER for one in entries)
+    return 0 if only_claims else None
 
 
 def _first_offset(entries: Sequence[RawEntry]) -> int | None:

@@ -25,7 +25,7 @@ from share_metrics.metrics import (
 )
 from share_metrics.metrics.common import KEY, since, until
 from share_metrics.metrics.newest import topic_names
-from share_metrics.metrics.stalls import STALL_AFTER_S, deletions, last_known, last_lag
+from share_metrics.metrics.stalls import STALL_AFTER_S, deletions, last_known
 
 from .model import SHOWN_MAX, Counts, PartitionLine, Point, Report
 
@@ -39,10 +39,10 @@ _SUMMED: Final = (
 
 
 class Logs(NamedTuple):
-    """The topics' logs: rows of the kind `log_meta`, and samples of `log_ends` (PM-18)."""
+    """The topics' logs: samples of `log_ends` (PM-18), and rows of the kind `log_meta` if they were ingested."""
 
-    batches: DataFrame
     ends: DataFrame
+    batches: DataFrame | None = None
 
 
 class Known(NamedTuple):
@@ -63,28 +63,30 @@ def collect(  # noqa: PLR0917 - what a report is made of
 ) -> Report:
     """The report from `begin` to `end` (exclusive), from rows of the kinds `share_state` and `group`.
 
-    It covers whole windows: `begin` is rounded down and `end` up. With `logs`, it has lag in seconds, and lag where
-    leaders did not write it. Idle windows are filled up to the end. After the time of `known`, no share-partition
-    counts as stalled, and charts show only windows with records. Rows without a time, such as gaps, always count.
+    It covers whole windows: `begin` is rounded down and `end` up. Lag is by what leaders wrote and by the samples of
+    `logs`, of which those after the time of `known` are not used: what was finished by then is not known. With batches
+    it has lag in seconds. Idle windows are filled up to the end. After the time of `known`, no share-partition counts
+    as stalled, and charts show only windows with records. Rows without a time, such as gaps, always count.
     """
     begin, end = _whole_windows(begin, end, window_s)
     known_end = end if known is None else min(end, _known_end(known.until, window_s))
+    told_by = end if known is None else min(end, known.until)
     # Computed once: everything below uses these rows.
     states = since(until(states, F.lit(end)), F.lit(begin - READ_BACK)).localCheckpoint()
     groups = until(groups, F.lit(end)).localCheckpoint()
     names = _names(groups)
-    windows = progress(states, window_s)
-    windows = (windows if logs is None else with_log_ends(windows, logs.ends, window_s)).localCheckpoint()
-    filled = fill_windows(windows, window_s, begin, end, _deletions(states, window_s))
+    ends = None if logs is None else _usable(logs.ends, end, known)
+    windows = with_log_ends(progress(states, window_s), ends, window_s).localCheckpoint()
+    filled = fill_windows(windows, window_s, begin, end, _deletions(states, window_s), ends)
     replay = replayed(states, window_s).localCheckpoint()
     filled = with_delayed(filled, replay_windows_of(replay), window_s)
-    filled = filled.withColumn("last_lag", last_lag()).withColumn("last_spso", last_known("spso")).localCheckpoint()
+    filled = filled.withColumn("last_spso", last_known("spso")).localCheckpoint()
     members = group_windows(groups, window_s).localCheckpoint()
     here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
-    stood = _lagging(_stood(filled.where(here)), logs, window_s)
+    stood = _lagging(_stood(filled.where(here), told_by), logs, window_s)
     lines = _lines(windows.where(here), _blank_after(filled.where(here), known_end), stood, names)
     suspects = poison_of(replay).where(F.col("last_seen") >= F.lit(begin))
-    still = stalls(filled, members).where(here & (F.col("window") < F.lit(known_end))).localCheckpoint()
+    still = _judged(stalls(filled, members).where(here), known_end, told_by).localCheckpoint()
     both = quality(states).unionByName(quality(groups))
     lost = gaps(states).unionByName(gaps(groups))
     form = "%Y-%m-%d %H:%M" if window_s % 60 == 0 else "%Y-%m-%d %H:%M:%S"
@@ -117,6 +119,13 @@ def _blank_after(filled: DataFrame, known_end: datetime) -> DataFrame:
     return filled.withColumns({name: F.when(~unknown, F.col(name)) for name in ("lag", "finished_count")})
 
 
+def _usable(ends: DataFrame, end: datetime, known: Known | None) -> DataFrame:
+    """The samples of the page's time that are not later than what was read: records were finished meanwhile."""
+    taken = ends.where(F.col("sampled_at") < F.lit(end))
+    usable = taken if known is None else taken.where(F.col("sampled_at") <= F.lit(known.until))
+    return usable.localCheckpoint()
+
+
 def _whole_windows(begin: datetime, end: datetime, window_s: int) -> tuple[datetime, datetime]:
     """The begin of the first and the end of the last window that the time touches, in UTC."""
     first, last = begin.timestamp() // window_s, -(-end.timestamp() // window_s)
@@ -131,7 +140,7 @@ def _deletions(states: DataFrame, window_s: int) -> DataFrame:
 
 
 def _lagging(stood: DataFrame, logs: Logs | None, window_s: int) -> DataFrame:
-    if logs is None:
+    if logs is None or logs.batches is None:
         return stood.withColumn("lag_seconds", F.lit(None).cast("double"))
     return lag_seconds(stood, logs.batches, window_s)
 
@@ -151,14 +160,26 @@ def _names(groups: DataFrame) -> dict[str, str]:
     return {row["topic_id"]: row["topic_name"] for row in topic_names(groups).collect()}
 
 
-def _stood(filled: DataFrame) -> DataFrame:
-    """The last known start offset and lag of each share-partition, however old, and its last window."""
+def _judged(still: DataFrame, known_end: datetime, told_by: datetime) -> DataFrame:
+    """Standstills up to the end of what is known. That nobody is there can be said in the middle of a window."""
+    lonely = (F.col("kind") == "abandoned") & (F.col("window") < F.lit(told_by))
+    return still.where((F.col("window") < F.lit(known_end)) | lonely)
+
+
+def _stood(filled: DataFrame, told_by: datetime) -> DataFrame:
+    """The last known start offset of each share-partition, its lag, and the window at whose end it had this lag.
+
+    That is the last window of which something is known, or the last one if there is none. What was deleted has no lag.
+    """
+    judged = F.struct((F.col("window") < F.lit(told_by)) | (F.col("entries") > 0), "window")
     return filled.groupBy(*KEY).agg(
         F.max_by("last_spso", "window").alias("spso"),
-        F.max_by("last_lag", "window").alias("lag"),
+        F.max_by("gone", "window").alias("gone"),
+        F.max_by("last_lag", judged).alias("lag"),
+        F.max_by("lag_least", judged).alias("lag_least"),
         F.max_by("delayed", "window").alias("delayed"),
-        F.max("window").alias("window"),
-    )
+        F.max_by("window", judged).alias("window"),
+    ).withColumn("lag", F.when(~F.col("gone"), F.col("lag")))  # fmt: skip
 
 
 def _lines(windows: DataFrame, filled: DataFrame, stood: DataFrame, names: dict[str, str]) -> list[PartitionLine]:
@@ -166,7 +187,9 @@ def _lines(windows: DataFrame, filled: DataFrame, stood: DataFrame, names: dict[
     # A share-partition without writes did nothing, so its counts are 0. One whose writes have no counts keeps null.
     idle = F.col("written").isNull()
     done = [F.when(idle, F.lit(0)).otherwise(F.col(name)).alias(name) for name in _SUMMED]
-    totals = stood.join(summed, [*KEY], "left").select(*KEY, "spso", "lag", "delayed", "lag_seconds", *done)
+    totals = stood.join(summed, [*KEY], "left").select(
+        *KEY, "spso", "lag", "lag_least", "gone", "delayed", "lag_seconds", *done
+    )
     ordered = [row.asDict() for row in totals.orderBy(F.desc_nulls_last("lag"), *KEY).collect()]
     worst = {tuple(row[name] for name in KEY) for row in ordered[:SHOWN_MAX]}
     points: dict[tuple[Any, ...], list[Point]] = {key: [] for key in worst}
@@ -196,6 +219,8 @@ def _line(row: dict[str, Any], names: dict[str, str], points: tuple[Point, ...])
         points,
         row["lag_seconds"],
         row["delayed"],
+        row["lag_least"],
+        row["gone"],
     )
 
 

@@ -26,8 +26,12 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionLine:
-    """A share-partition over the whole time of the report. `delayed`: of its lag, records that wait at the end for the
-    end of a delay; None: not known."""
+    """A share-partition over the whole time of the report.
+
+    `lag` is that at the end; None: it is not known, or the share-partition is `gone`. `lag_least`: at the end it was
+    that at least, for where the log ended then is not known. `delayed`: of the lag, records that wait at the end for
+    the end of a delay; None: not known.
+    """
 
     name: str
     spso: int | None
@@ -45,6 +49,13 @@ class PartitionLine:
     points: tuple[Point, ...] = ()
     lag_s: float | None = None
     delayed: int | None = None
+    lag_least: bool = False
+    gone: bool = False
+
+    @property
+    def lag_unknown(self) -> bool:
+        """Whether nobody can say what lag it has."""
+        return self.lag is None and not self.gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,22 +117,30 @@ class Report:
 
     @property
     def light(self) -> str:
-        """`red` if a share-partition stalls or entries were lost, `amber` for other findings, else `green`."""
+        """`red` if a share-partition stalls or entries were lost, `amber` for other findings, else `green`.
+
+        A lag that is not known is a finding: records may wait there.
+        """
         found = self.found
         if found.lost or found.stalled:
             return "red"
         doubtful = found.quarantined + found.unknown
         odd = sum(line.anomalies for line in self.partitions)
         late = self.behind_s >= BEHIND_S
-        return "amber" if found.stalls or found.poison or self.incomplete or doubtful or odd or late else "green"
+        dark = any(line.lag_unknown or line.lag_least for line in self.partitions)
+        found_any = found.stalls or found.poison or self.incomplete or doubtful or odd or late or dark
+        return "amber" if found_any else "green"
 
 
 def totals(report: Report) -> dict[str, int]:
     """Sums over all share-partitions, lag included; unknown values count as 0. Names of lower bounds end in `_lb`.
 
+    `lag_unknown` counts share-partitions whose lag is not known, or only what it is at least.
     `quarantined` counts entries that are no records, `unknown` records that this build does not know (PM-64);
     `behind_s` is how many seconds before the end are not completely read yet.
     """
     counted = {name: sum(getattr(line, name) or 0 for line in report.partitions) for name in (*_TOTALS, "lag")}
     found = {name: getattr(report.found, name) for name in ("poison", "stalls", "lost", "quarantined", "unknown")}
-    return {"share_partitions": len(report.partitions)} | counted | found | {"behind_s": report.behind_s}
+    dark = sum(line.lag_unknown or line.lag_least for line in report.partitions)
+    own = {"lag_unknown": dark, "behind_s": report.behind_s}
+    return {"share_partitions": len(report.partitions)} | counted | found | own

@@ -58,9 +58,11 @@ def render(report: Report) -> str:
         f'<p class="dim">{escape(report.begin)} to {escape(report.end)}, UTC, windows of {report.window_s:,} s</p>',
         _summary(report),
         "<h2>Share-partitions</h2>",
-        "<p class='dim'>Largest lag first. Lag is high watermark less finished records, as leaders wrote it; of them, "
-        "delayed ones wait until their delay ends, and nobody could take them at the end of this page. A dash is not "
-        "known. “≥” marks lower bounds.</p>",
+        "<p class='dim'>Largest lag first. Lag is high watermark less finished records at the end of this page, by "
+        "what leaders wrote and by where the ingest saw the logs end; of them, delayed ones wait until their delay "
+        "ends, and nobody could take them then. Unknown: no member has fetched from it yet, so that its start is not "
+        "set, or nobody has seen where its log ends. A dash: there is none, or it is not known. “≥” marks lower "
+        "bounds.</p>",
         _partitions(shown),
         _fold(f"{len(folded)} more share-partitions", _partitions(folded)) if folded else "",
         "<h2>Lag and progress</h2>",
@@ -110,7 +112,18 @@ def _summary(report: Report) -> str:
     )  # fmt: skip
     shown = "".join(f"<div><b>{number:,}</b> {words}</div>" for words, number in tiles)
     light = f'<p><span class="light {report.light}">{report.light}</span> {_WORDS[report.light]}</p>'
-    return f'{light}{_late(report.behind_s)}<div class="tiles">{shown}</div><p class="dim">{done}</p>'
+    notes = _late(report.behind_s) + _dark(sums["lag_unknown"])
+    return f'{light}{notes}<div class="tiles">{shown}</div><p class="dim">{done}</p>'
+
+
+def _dark(share_partitions: int) -> str:
+    if not share_partitions:
+        return ""
+    return (
+        f"<p><b>The lag of {share_partitions:,} share-partitions is unknown</b>, or only what it is at least: "
+        "records may wait there. Did a member ever fetch from them, and does <code>sharegroups metrics ingest</code> "
+        "say that it cannot sample where logs end?</p>"
+    )
 
 
 def _late(behind_s: int) -> str:
@@ -127,13 +140,19 @@ def _partitions(lines: Sequence[PartitionLine]) -> str:
         _LINE_HEAD,
         (
             (
-                line.name, line.spso, line.lag, line.delayed, line.lag_s, line.finished, line.accepted, line.released,
+                line.name, line.spso, _lag(line), line.delayed, line.lag_s, line.finished, line.accepted, line.released,
                 line.rejected, line.timed_out, line.limited, line.redelivered_lb, _percent(line.redelivery_ratio),
                 line.resets, line.anomalies,
             )
             for line in lines
         ),
     )  # fmt: skip
+
+
+def _lag(line: PartitionLine) -> str | int | None:
+    if line.lag_unknown:
+        return "unknown"
+    return f"≥\N{NO-BREAK SPACE}{line.lag:,}" if line.lag_least else line.lag
 
 
 def _charts(line: PartitionLine, window_s: int) -> str:

@@ -63,7 +63,7 @@ def test_a_window_shows_nothing_of_an_earlier_state(spark: SparkSession, told: T
 def test_gauges_show_nothing_of_an_earlier_state_however_rows_come(
     spark: SparkSession, told: Told, done: int, cut: int
 ) -> None:
-    gauges = Gauges()
+    gauges = Gauges(now=lambda: BASE_S + 10.0)
     for part in (told[:cut], told[cut:]):
         if part:
             gauges.take(Kind.SHARE_STATE, states(spark, part))
@@ -74,7 +74,7 @@ def test_gauges_show_nothing_of_an_earlier_state_however_rows_come(
 
 @pytest.mark.rule("PM-38", "PM-42")
 def test_a_snapshot_of_the_same_state_epoch_leaves_what_is_known(spark: SparkSession) -> None:
-    gauges = Gauges()
+    gauges = Gauges(now=lambda: BASE_S + 10.0)
     gauges.take(Kind.SHARE_STATE, states(spark, [(0, snapshot(10, stats=WriteStats(hwm=50, speo=20)))]))
     gauges.take(Kind.SHARE_STATE, states(spark, [(1, update(12)), (2, snapshot(12, write_ms=9_000))]))
     assert (shown(gauges)["lag"], shown(gauges)["in_flight_width"]) == (38, 8)
@@ -134,7 +134,7 @@ def test_windows_and_gauges_of_rows_in_any_cut_end_as_the_oracle_does(spark: Spa
     windows = rows_of(progress(frame(spark, Kind.SHARE_STATE, rows), 3_600), "group_id")
     names = {"spso": "start_offset", "done": "finished_offset", "lag": "lag", "in_flight_width": "in_flight_width"}
     assert {row["group_id"]: {name: row[name] for name in names} for row in windows} == expected
-    gauges = Gauges()
+    gauges = Gauges(now=lambda: BASE_S + 10.0)
     cuts = [0, *sorted(random.sample(range(1, len(rows)), 4)), len(rows)]
     for begin, end in pairwise(cuts):
         gauges.take(Kind.SHARE_STATE, frame(spark, Kind.SHARE_STATE, rows[begin:end]))

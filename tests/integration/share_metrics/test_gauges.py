@@ -112,7 +112,7 @@ def test_members_come_and_go(spark: SparkSession) -> None:
 
 @pytest.mark.rule("PM-38")
 def test_beyond_the_cap_partitions_are_rolled_up_by_topic(spark: SparkSession) -> None:
-    gauges = Gauges(series_max=2)
+    gauges = Gauges(series_max=2, now=lambda: float(BASE_S))
     scraped = registered(gauges)
     stats = WriteStats(CAUSE_ACK, n_accept=1, hwm=9)
     keys = [SharePartitionKey("G1", TOPIC, number) for number in range(5)]

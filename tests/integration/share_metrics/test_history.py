@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
+from kip932.ids import topic_id_text
 from kip932.state_batches import CAUSE_ACK, StateBatch, WriteStats
 from share_coordinator.core.records import ShareRecord
 from share_metrics import job, tables
@@ -23,6 +24,7 @@ from share_metrics.job import Cluster, Exposition, Job, run
 from share_metrics.log_samples import sample, samples
 from share_metrics.metrics import lag_seconds, progress, replay_windows, with_log_ends
 from share_metrics.reader import Gap, Kind
+from share_metrics.reader.log_ends import LogEnd, log_ends
 from share_metrics.report import Report
 from share_metrics.tables import write_tables
 from tests.support.pipeline_entries import TOPIC, snapshot, update
@@ -220,9 +222,10 @@ def test_lag_comes_from_where_logs_end_and_how_old_their_batches_are(
     world.redis.xtrim(stream, minid="1-20", approximate=False)
     at = datetime.fromtimestamp(BASE_S + 50, UTC)
     with world.store() as store:
-        assert sample(store, tmp_path, at - timedelta(hours=1)) == 1
-        assert sample(store, tmp_path, at) == 1
-    ends = rows_of(samples(spark, tmp_path), "sampled_at")[-1]
+        assert [sample(store, tmp_path, when)[1] for when in (at - timedelta(hours=1), at)] == [
+            [LogEnd(TOPIC_TEXT, 0, 10, 30, 30), LogEnd(TOPIC_TEXT, 1, 0, 0, 0)]
+        ] * 2
+    ends = rows_of(samples(spark, tmp_path).where("partition = 0"), "sampled_at")[-1]
     assert (ends["log_start_offset"], ends["high_watermark"], ends["log_end_offset"]) == (10, 30, 30)
     silent = WriteStats(CAUSE_ACK, n_accept=1)
     told: list[tuple[int, ShareRecord] | Gap] = [
@@ -233,10 +236,29 @@ def test_lag_comes_from_where_logs_end_and_how_old_their_batches_are(
     ]
     windows = progress(states(spark, told))
     lagging = with_log_ends(windows, samples(spark, tmp_path))
-    assert [row["lag"] for row in rows_of(lagging, "window")] == [15, None, None]
+    # Behind 200 s the log holds 14 records more at least; behind 400 s it may hold any number more.
+    found = [(row["lag"], row["lag_least"]) for row in rows_of(lagging, "window")]
+    assert found == [(15, False), (14, True), (None, False)]
     batches = spark.read.format("redis_streams").options(url=world.url, kind="log_meta").load()
     aged = rows_of(lag_seconds(lagging, batches), "window")
-    assert [row["lag_seconds"] for row in aged] == [50.0, None, None]  # the window ends at 60 s, the batch is of 10 s
+    assert [row["lag_seconds"] for row in aged] == [
+        50.0,
+        230.0,
+        None,
+    ]  # at 60 and 240 s, of a batch of 10 s
+
+
+@pytest.mark.rule("PM-18")
+def test_a_log_that_was_only_claimed_is_empty_and_one_that_was_claimed_just_now_shows_no_end(world: World) -> None:
+    for number in (1, 2):
+        world.make_topic(f"t{number}", bytes(15) + bytes([number]), 1, number)
+    empty, full = (Log(world, f"{{tp:{topic_id_text(bytes(15) + bytes([number]))}:0}}:log") for number in (1, 2))
+    empty.claim()
+    full.batch(0, 10)
+    with world.store() as store:
+        assert [end.high_watermark for end in log_ends(store)] == [0, 10]
+        full.claim()
+        assert [end.high_watermark for end in log_ends(store)] == [0, None]
 
 
 @pytest.mark.rule("PM-36", "PM-39")
@@ -271,7 +293,7 @@ class Ran:
         world.clear()
         world.make_cluster(state_shards=1)
         world.make_topic("orders", TOPIC, 1, 1)
-        Log(world, S0).state(snapshot(3), update(7))
+        Log(world, S0).state(snapshot(3), update(7, stats=WriteStats(hwm=10)))
         Log(world, f"{{tp:{TOPIC_TEXT}:0}}:log").batch(0, 10)
         self.data = folder / "data"
         self.told: list[str] = []
@@ -293,7 +315,7 @@ def test_a_job_shows_its_gauges_at_a_port_and_in_a_file(spark: SparkSession, ran
     assert f'share_group_start_offset{{group="G1",partition="0",topic="{TOPIC_TEXT}"}} 7.0' in ran.gauges
     assert 'share_group_ingest_entries_behind{stream="{sgs:0}:log"} 0.0' in ran.gauges
     assert 'share_group_ingest_last_trigger_timestamp_seconds{kind="log_meta"} ' in ran.gauges
-    assert samples(spark, ran.data).count() == 1
+    assert samples(spark, ran.data).count() == 2, "before it reads, and at its end"
 
 
 @pytest.mark.rule("PM-18")
@@ -304,8 +326,8 @@ def test_a_job_that_finds_no_new_batch_samples_where_logs_end_all_the_same(
     world.make_topic("orders", TOPIC, 1, 1)
     Log(world, f"{{tp:{TOPIC_TEXT}:0}}:log").batch(0, 10)
     for _ in range(2):
-        run(Job(Source(world.url), tmp_path, log_meta=True), Exposition(), Cluster("local[1]"), lambda words: None)
-    assert samples(spark, tmp_path).count() == 2
+        run(Job(Source(world.url), tmp_path), Exposition(), Cluster("local[1]"), lambda words: None)
+    assert samples(spark, tmp_path).count() == 2 * 2
 
 
 @pytest.mark.rule("PM-39")

@@ -14,15 +14,16 @@ from group_coordinator.core import records as r
 from kip932.ids import SharePartitionKey, topic_id_text
 from kip932.state_batches import StateBatch, WriteStats
 from share_coordinator.core.records import ShareRecord, ShareTombstone
+from share_metrics.log_samples import COLUMNS
 from share_metrics.metrics import fill_windows, progress, stalls, with_log_ends
 from share_metrics.metrics.stalls import deletions
 from share_metrics.reader import EntryId, Gap
-from share_metrics.report import Known, Report, collect, render, totals
+from share_metrics.report import Known, Logs, Report, collect, render, totals
 from tests.support.pipeline_entries import KEY, STREAM, TOPIC, snapshot, update
 
 from .frames import BASE_S, groups, rows_of, states
 
-MOVING = SharePartitionKey("M", TOPIC, 0)
+MOVING = SharePartitionKey("M", TOPIC, 1)
 DELETED = SharePartitionKey("D", TOPIC, 0)
 UP_TO_100 = WriteStats(hwm=100)
 BEHIND: list[tuple[int, ShareRecord]] = [(0, snapshot(0, stats=UP_TO_100)), (60, update(10, stats=UP_TO_100))]
@@ -47,9 +48,18 @@ def told(*histories: Sequence[tuple[int, ShareRecord]]) -> list[tuple[int, Share
     return sorted((one for history in histories for one in history), key=lambda one: one[0])
 
 
-def page(spark: SparkSession, rows: DataFrame, begin: int, end: int, window_s: int = 60) -> Report:
+def seen(spark: SparkSession, *samples: tuple[int, int, int | None]) -> DataFrame:
+    """Samples: at which second, of which partition, and where its log ended."""
+    rows = [(topic_id_text(TOPIC), index, 0, end, end, time(at)) for at, index, end in samples]
+    return spark.createDataFrame(rows, COLUMNS)
+
+
+def page(  # noqa: PLR0917 - what a report is made of
+    spark: SparkSession, rows: DataFrame, begin: int, end: int, window_s: int = 60, ends: DataFrame | None = None
+) -> Report:
     """The report of that time; of its groups nothing is known."""
-    return collect(rows, groups(spark, []), time(begin), time(end), window_s)
+    logs = None if ends is None else Logs(ends)
+    return collect(rows, groups(spark, []), time(begin), time(end), window_s, logs)
 
 
 def left(group_id: str) -> list[r.Record]:
@@ -61,11 +71,51 @@ def left(group_id: str) -> list[r.Record]:
 def test_a_sampled_high_watermark_below_what_is_finished_is_an_anomaly(spark: SparkSession) -> None:
     told_low = update(50, stats=WriteStats(hwm=45))  # of a leader, not sampled
     windows = progress(states(spark, [(0, snapshot(10)), (61, update(30)), (121, update(40)), (181, told_low)]))
-    samples = [("topic", 0, mark, time(at)) for at, mark in ((50, 15), (110, 29), (170, 40))]
-    columns = "topic_id string, partition int, high_watermark bigint, sampled_at timestamp"
-    ends = spark.createDataFrame(samples, columns).withColumn("topic_id", F.lit(topic_id_text(TOPIC)))
+    ends = seen(spark, (50, 0, 15), (110, 0, 29), (170, 0, 40))
     found = rows_of(with_log_ends(windows, ends), "window")
     assert [(row["lag"], row["anomalies"]) for row in found] == [(5, 0), (0, 1), (0, 0), (0, 1)]
+
+
+@pytest.mark.rule("PM-31", "PM-42", "PM-61")
+def test_what_comes_behind_a_group_that_was_done_is_its_lag_from_then_on(spark: SparkSession) -> None:
+    """Idle for half an hour, then 40 records, and nobody takes them: it stands still for five minutes after five."""
+    rows = states(spark, told([(0, snapshot(0, stats=UP_TO_100)), (60, update(100, stats=UP_TO_100))]))
+    ends = seen(spark, *((at, 0, 100 if at < 1_800 else 140) for at in range(30, 2_400, 60)))
+    found = page(spark, rows, 0, 2_400, ends=ends)
+    (line,) = found.partitions
+    assert [point.lag for point in line.points] == [100, *[0] * 29, *[40] * 10]
+    assert (line.lag, line.lag_least, found.light) == (40, False, "red")
+    assert sorted(row["still_s"] for row in found.stalls) == [300, 360, 420, 480, 540, 600]
+    assert min(str(row["window"]) for row in found.stalls) == "1970-01-01 10:34:00"
+    assert page(spark, rows, 0, 2_040, ends=ends).light == "green", "it has had lag for four minutes"
+
+
+@pytest.mark.rule("PM-42", "PM-37")
+def test_a_lag_that_nobody_has_seen_the_end_of_is_unknown(spark: SparkSession) -> None:
+    """Samples cease; a start offset that is not set; a log that holds nothing; one that nobody has sampled."""
+    keys = [SharePartitionKey(f"g{number}", TOPIC, number) for number in range(4)]
+    rows = states(spark, [
+        (0, snapshot(10, key=keys[0])), (0, snapshot(-1, key=keys[1])), (0, snapshot(-1, key=keys[2])),
+        (0, snapshot(10, key=keys[3])),
+    ])  # fmt: skip
+    ends = seen(spark, (30, 0, 10), (30, 1, 5), (30, 2, 0), (570, 1, 5), (570, 2, 0))
+    shown = {
+        end: {line.name[:2]: (line.lag, line.lag_unknown) for line in page(spark, rows, 0, end, ends=ends).partitions}
+        for end in (60, 600)
+    }
+    unknown = (None, True)
+    assert shown[60] == {"g0": (0, False), "g1": unknown, "g2": (0, False), "g3": unknown}
+    assert shown[600] == {"g0": unknown, "g1": unknown, "g2": (0, False), "g3": unknown}
+
+
+@pytest.mark.rule("PM-37", "PM-42")
+def test_a_sample_that_is_newer_than_what_was_read_does_not_count(spark: SparkSession) -> None:
+    """What was finished meanwhile would be lag."""
+    rows = states(spark, told([(0, snapshot(0, stats=UP_TO_100)), (60, update(100, stats=UP_TO_100))]))
+    logs = Logs(seen(spark, (100, 0, 100), (101, 0, 900)))
+    for known_until, lag in ((100, 0), (101, 800)):
+        found = collect(rows, groups(spark, []), time(0), time(120), logs=logs, known=Known(time(known_until)))
+        assert [line.lag for line in found.partitions] == [lag]
 
 
 @pytest.mark.rule("PM-31", "PM-61")
@@ -134,14 +184,15 @@ def test_who_waits_for_the_end_of_delays_does_not_stand_still_until_they_are_ove
         for first, last, second in ((10, 29, 600), (30, 49, 900))
     )
     rows = states(spark, [(0, snapshot(0, stats=upto_50)), (60, update(10, batches=[soon, late], stats=upto_50))])
-    waits = page(spark, rows, 0, 780)
+    ends = seen(spark, (779, 0, 50), (1_499, 0, 50))
+    waits = page(spark, rows, 0, 780, ends=ends)
     (line,) = waits.partitions
     assert (line.lag, line.delayed) == (40, 20), "the others are due, and have been for less than five minutes"
     assert (waits.light, waits.stalls) == ("green", [])
     html = render(waits)
     assert "<th>lag</th><th>delayed</th>" in html
     assert "<td>40</td><td>20</td>" in html
-    over = page(spark, rows, 0, 1_500)
+    over = page(spark, rows, 0, 1_500, ends=ends)
     assert [(line.lag, line.delayed) for line in over.partitions] == [(40, 0)]
     assert over.light == "red"
     times = {datetime.fromisoformat(str(row["window"])).replace(tzinfo=UTC): row["still_s"] for row in over.stalls}
@@ -156,7 +207,7 @@ def test_who_has_stood_still_for_longer_than_is_read_back_is_in_the_table_and_re
         (5_500, ShareTombstone(DELETED)),
     ]
     rows = states(spark, told(BEHIND, deleted, moving(*range(0, 9_000, 600))))
-    found = page(spark, rows, 5_400, 9_000)
+    found = page(spark, rows, 5_400, 9_000, ends=seen(spark, (8_950, 0, 100), (8_950, 1, 8_400)))
     shown = {line.name.partition(" ")[0]: (line.spso, line.lag, line.finished) for line in found.partitions}
     assert list(shown) == ["G1", "M", "D"]  # the largest lag first
     assert shown == {"G1": (10, 90, 0), "M": (8_400, 0, 3_600), "D": (0, None, 0)}
@@ -224,7 +275,7 @@ def test_a_deleted_share_partition_does_not_stand_still(spark: SparkSession) -> 
             (0, 100, False),
             (10, None, True),
         ]
-    assert page(spark, rows, 0, 1_800).light == "green"
+    assert page(spark, rows, 0, 1_800, ends=seen(spark, (1_790, 0, 500), (1_790, 1, 0))).light == "green"
 
 
 @pytest.mark.rule("PM-37", "PM-61", "PM-64")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -164,6 +165,20 @@ def test_a_bar_shows_how_acknowledgements_are_made_up() -> None:
     assert "records by type of acknowledgement" in page
 
 
+@pytest.mark.rule("PM-37", "PM-42")
+def test_a_lag_that_nobody_knows_is_no_lag_of_0() -> None:
+    """Nor is one that is known only as a lower bound a number like others; what was deleted has none."""
+    unknown, least, gone = line("g · t-1", None), line("g · t-2", 1_200), line("g · t-3", None)
+    made = report(partitions=[line("g · t-0", 0), unknown, replace(least, lag_least=True), replace(gone, gone=True)])
+    page = render(made)
+    cells = re.findall(r"<tr><td>(g · t-\d)</td><td>100</td><td>([^<]+)</td>", page)
+    assert [shown for _, shown in cells] == ["0", "unknown", "≥\N{NO-BREAK SPACE}1,200", "–"]
+    assert "The lag of 2 share-partitions is unknown" in page
+    assert (made.light, totals(made)["lag"], totals(made)["lag_unknown"]) == ("amber", 1_200, 2)
+    known = report(partitions=[line("g · t-0", 0), replace(gone, gone=True)])
+    assert (known.light, totals(known)["lag_unknown"], "is unknown</b>" in render(known)) == ("green", 0, False)
+
+
 @pytest.mark.rule("PM-37", "PM-64")
 def test_totals_count_what_is_no_record() -> None:
     found = totals(report(quality=[{"quarantined": 2, "unknown": 1}, {"quarantined": 3, "unknown": 0}]))
@@ -176,7 +191,7 @@ def test_totals_are_sums_over_all_share_partitions() -> None:
     assert found == {
         "share_partitions": 2, "finished": 80, "accepted": 76, "released": 4, "rejected": 0, "timed_out": 0,
         "limited": 0, "redelivered_lb": 6, "lag": 5, "poison": 0, "stalls": 0, "lost": 4,
-        "quarantined": 0, "unknown": 0, "behind_s": 0,
+        "quarantined": 0, "unknown": 0, "lag_unknown": 1, "behind_s": 0,
     }  # fmt: skip
 
 
