@@ -1,4 +1,4 @@
-"""The generated parts of docs/pipeline.md: the columns of rows, from the declarations in the pipeline.
+"""The generated parts of docs/pipeline.md, from declarations in the pipeline: the columns of rows, and the SQL views.
 
 Such a part stands between two comments that name it; the rest of the page is written by hand.
 """
@@ -12,6 +12,7 @@ from typing import Final
 
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from share_metrics.questions import QUESTIONS
 from share_metrics.reader import Kind, schema_of
 from share_metrics.reader.meanings import COMMON, OWN, RECORD_TYPES
 
@@ -51,8 +52,17 @@ def rows_part() -> str:
     return "\n".join([*parts, ""])
 
 
+def questions_part() -> str:
+    """What each view answers, and its columns."""
+    lines = ["| View | Question | Columns |", "|---|---|---|"]
+    for one in QUESTIONS:
+        columns = "<br>".join(f"`{name}`: {words}" for name, words in one.columns.items())
+        lines.append(f"| `{one.view}` | {one.asks} | {columns} |")
+    return "\n".join([*lines, ""])
+
+
 #: What makes each generated part, by its name.
-PARTS: Final[dict[str, Callable[[], str]]] = {"rows": rows_part}
+PARTS: Final[dict[str, Callable[[], str]]] = {"questions": questions_part, "rows": rows_part}
 
 
 def _types(schema: object, names: Iterable[str]) -> dict[str, str]:

@@ -1,0 +1,192 @@
+"""The questions that people ask of share groups, each as a view in SQL (PM-89). Text alone; `views` registers them.
+
+They are written over the tables that `views` makes of the metrics. What is not known is null, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class Question(NamedTuple):
+    """A view: what it answers, the meaning of its columns in order, and the query that it is."""
+
+    view: str
+    asks: str
+    columns: Mapping[str, str]
+    sql: str
+
+
+_GROUP: Final = {"group_id": "the group"}
+_TOPIC: Final = _GROUP | {"topic": "name of the topic, or its id where no name was written"}
+_PARTITION: Final = _TOPIC | {"partition": "number of the partition"}
+_NOW: Final = "share_windows WHERE window = last_window AND NOT gone"
+
+LAG: Final = Question(
+    "share_lag",
+    "How far behind is each group now?",
+    {
+        **_GROUP,
+        "share_partitions": "how many it has",
+        "lag": "records that are not finished, by where logs end; null if that is not known of any",
+        "unknown": "share-partitions whose lag is not known",
+        "at_least": "true: the lag may be greater, for of some the end of the log was last seen minutes ago, or never",
+        "delayed": "of the lag, records that wait for the end of a delay",
+    },
+    f"""
+SELECT group_id, count(*) AS share_partitions, sum(lag) AS lag, count_if(lag IS NULL) AS unknown,
+  bool_or(lag_least OR lag IS NULL) AS at_least, sum(delayed) AS delayed
+FROM {_NOW} GROUP BY group_id""",
+)
+PACE: Final = Question(
+    "share_pace",
+    "Does each group keep up, and when will it have caught up?",
+    {
+        **_GROUP,
+        "arrived": "records produced, in windows at both of whose ends the lag is known",
+        "finished": "records finished in the same windows",
+        "arrived_per_s": "arrived by seconds",
+        "finished_per_s": "finished by seconds",
+        "lag": "as in `share_lag`",
+        "drain_s": "seconds until nothing is left if it goes on like this; null if it does not gain on the producers",
+    },
+    """
+WITH each AS (
+  SELECT group_id, window, sum(arrived) AS arrived, sum(finished) AS finished, max(seconds) AS seconds
+  FROM share_windows WHERE arrived IS NOT NULL GROUP BY group_id, window),
+whole AS (
+  SELECT group_id, sum(arrived) AS arrived, sum(finished) AS finished, sum(seconds) AS seconds
+  FROM each GROUP BY group_id)
+SELECT behind.group_id, arrived, finished, arrived / seconds AS arrived_per_s, finished / seconds AS finished_per_s,
+  lag, CASE WHEN lag = 0 THEN 0D WHEN finished > arrived THEN lag * seconds / (finished - arrived) END AS drain_s
+FROM share_lag AS behind LEFT JOIN whole ON whole.group_id = behind.group_id""",
+)
+STUCK: Final = Question(
+    "share_stuck",
+    "Who is stuck, and since when?",
+    {
+        **_PARTITION,
+        "kind": "`stalled`: the group has members, and finished nothing for five minutes; `abandoned`: it has none",
+        "lag": "records that are not finished",
+        "since": "the window in which it last finished something, or had nothing to do",
+    },
+    """
+SELECT group_id, topic, partition, kind, lag, window - make_dt_interval(0, 0, 0, still_s) AS since
+FROM share_standstills WHERE window = last_window""",
+)
+FAILED: Final = Question(
+    "share_failed",
+    "Which records failed, and why?",
+    {
+        **_PARTITION,
+        "offset": "the record",
+        "reason": "`delivery limit`, `rejected`, or `one delivery left`: it was released and may be given up next",
+        "state": "its state: Archived; Archiving while its dead letter is written; Available where a delivery is left",
+        "delivery_count": "how often it was delivered",
+        "first_seen": "when it was first released or given up, as far as is known",
+        "last_seen": "when that happened last; 100 records of each share-partition, the newest, are listed",
+        "times_released": "how often it was seen released with one delivery left",
+    },
+    """
+SELECT group_id, topic, partition, offset, reason, state, delivery_count, first_seen, last_seen, times_released
+FROM share_suspects""",
+)
+REDELIVERY: Final = Question(
+    "share_redelivery",
+    "How much is delivered more than once?",
+    {
+        **_TOPIC,
+        "finished": "records whose deliveries were counted when they were finished",
+        "redelivered": "of those, delivered more than once; a lower bound where a record took more than two deliveries",
+        "ratio": "redelivered by finished",
+        "released": "records released",
+        "timed_out": "records whose lock expired",
+    },
+    """
+SELECT group_id, topic, sum(finished_known) AS finished, sum(redelivered_lb) AS redelivered,
+  try_divide(sum(redelivered_lb), sum(finished_known)) AS ratio, sum(released) AS released, sum(timed_out) AS timed_out
+FROM share_windows GROUP BY group_id, topic""",
+)
+RELEASE_TO_FINAL: Final = Question(
+    "share_release_to_final",
+    "Where did released records take longest until they were finished?",
+    {
+        **_PARTITION,
+        "window": "the worst window of the share-partition, by p99",
+        "p50_ms": "half of the records that were finished then took at most so long since their first release, ms",
+        "p95_ms": "95 of 100",
+        "p99_ms": "99 of 100",
+    },
+    """
+SELECT group_id, topic, partition, worst.window, worst.p50_ms, worst.p95_ms, worst.p99_ms FROM (
+  SELECT group_id, topic, partition, max_by(struct(window, p50_ms, p95_ms, p99_ms), struct(p99_ms, window)) AS worst
+  FROM share_replays WHERE p99_ms IS NOT NULL GROUP BY group_id, topic, partition)""",
+)
+REBALANCES: Final = Question(
+    "share_rebalances",
+    "When was work shared out anew, and how long did that take?",
+    {
+        **_GROUP,
+        "assignment_epoch": "epoch of the assignment that was computed",
+        "computed_at": "when",
+        "took_ms": "until all members had reached it, ms; null: they have not",
+    },
+    """
+SELECT group_id, assignment_epoch, computed_at, convergence_ms AS took_ms FROM share_assignments""",
+)
+CHURN: Final = Question(
+    "share_churn",
+    "Which groups' members come and go?",
+    {
+        **_GROUP,
+        "joins": "members that joined",
+        "leaves": "members that are gone",
+        "left": "of those, by themselves",
+        "expired": "removed, for they were silent",
+        "flapping": "joins that were at least the third of one client id from one host within five minutes",
+        "members": "how many there are at the end",
+        "state": "`Stable`, `Empty` or `Dead`",
+    },
+    """
+SELECT group_id, sum(joins) AS joins, sum(leaves) AS leaves, sum(leaves_left) AS left, sum(leaves_expired) AS expired,
+  sum(flapping) AS flapping, max_by(members, window) AS members, max_by(state, window) AS state
+FROM share_group_windows GROUP BY group_id""",
+)
+SKEW: Final = Question(
+    "share_skew",
+    "Is the state spread evenly over its streams?",
+    {
+        "stream": "key of the stream",
+        "entries": "records in it",
+        "bytes": "their size",
+        "keys": "share-partitions in it",
+        "skew": "entries of the largest stream by the mean of all: 1 is even",
+        "gini": "0 is even; towards 1, all is in one stream",
+    },
+    """
+SELECT stream, entries, bytes, keys, skew, gini FROM share_loads""",
+)
+FRESHNESS: Final = Question(
+    "share_freshness",
+    "How old is what these views show, and is anything missing?",
+    {
+        "kind": "`share_state` or `group`",
+        "stream": "key of the stream",
+        "entries": "entries of the time that these views looked at",
+        "newest": "when the newest one was written",
+        "age_s": "seconds from then until these views were made; an idle stream grows old too",
+        "lost": "entries that were lost before they were read",
+        "quarantined": "entries that are no records",
+        "unknown": "records of a later build",
+    },
+    """
+SELECT kind, stream, entries, newest_ts AS newest, made_s - unix_micros(newest_ts) / 1000000 AS age_s, lost,
+  quarantined, unknown
+FROM share_streams""",
+)
+
+#: All of them; one may read those before it.
+QUESTIONS: Final = (
+    LAG, PACE, STUCK, FAILED, REDELIVERY, RELEASE_TO_FINAL, REBALANCES, CHURN, SKEW, FRESHNESS,
+)  # fmt: skip

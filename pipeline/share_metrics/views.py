@@ -1,0 +1,188 @@
+"""Temporary views of a Spark session that answer the questions of `questions` in SQL (PM-89).
+
+`register_views` takes rows, from a store or from anywhere; `register_history` what was ingested into a directory. Both
+compute the tables behind the views once, as of one time, so that two queries agree; call them again for newer values.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
+
+from share_metrics.folders import FolderError, visible
+from share_metrics.ingest import KINDS, stored
+from share_metrics.log_samples import samples
+from share_metrics.metrics import (
+    convergence,
+    fill_windows,
+    group_windows,
+    poison_of,
+    progress,
+    quality,
+    replay_windows_of,
+    replayed,
+    shard_skew,
+    stalls,
+    with_delayed,
+)
+from share_metrics.metrics.common import KEY, since, until
+from share_metrics.metrics.newest import topic_names
+from share_metrics.metrics.stalls import deletions
+from share_metrics.questions import QUESTIONS
+from share_metrics.read_up_to import read_up_to
+
+#: How long before their end the views begin, unless told otherwise.
+SPAN: Final = timedelta(hours=1)
+#: All rows from this long before the begin are read; of older rows, those that give the state then (PM-32).
+_READ_BACK: Final = timedelta(hours=1)
+_COUNTS: Final = {
+    "ack_accept": "accepted",
+    "ack_release": "released",
+    "ack_reject": "rejected",
+    "timeout_count": "timed_out",
+    "limit_archived_count": "limited",
+    "redelivered_lb": "redelivered_lb",
+    "finished_known": "finished_known",
+}
+_PERCENTILES: Final = {f"release_to_final_{name}_ms": f"{name}_ms" for name in ("p50", "p95", "p99")}
+
+
+class Rows(NamedTuple):
+    """Rows of the kinds `share_state` and `group`, and samples of where logs end (PM-18) if there are any.
+
+    Without samples a lag is known only from what leaders wrote (PM-42).
+    """
+
+    states: DataFrame
+    groups: DataFrame
+    log_ends: DataFrame | None = None
+
+
+class Times(NamedTuple):
+    """What the views show: from `begin` on, as of `at`, which is exclusive, in windows of `window_s` seconds.
+
+    `made`: the time of now, for the age of what they show. All with a time zone.
+    """
+
+    begin: datetime
+    at: datetime
+    made: datetime
+    window_s: int = 60
+
+    @property
+    def edges(self) -> tuple[datetime, datetime]:
+        """The begin of the first window and the end of the last one. Raises ValueError if there is no window."""
+        if self.begin >= self.at:
+            raise ValueError(f"views cannot begin at {self.begin.isoformat()}: they end at {self.at.isoformat()}")
+        first, last = self.begin.timestamp() // self.window_s, -(-self.at.timestamp() // self.window_s)
+        return datetime.fromtimestamp(first * self.window_s, UTC), datetime.fromtimestamp(last * self.window_s, UTC)
+
+
+def register_history(
+    spark: SparkSession,
+    data: Path | str,
+    begin: datetime | None = None,
+    at: datetime | None = None,
+    window_s: int = 60,
+) -> Times:
+    """Register the views on what was ingested into `data`. Returns the times that they show.
+
+    `at` is by default the time up to which everything was read, or behind the newest entry where no ingest has noted
+    that; `begin` an hour before. Raises FolderError if nothing was ingested, ValueError if nothing lies between.
+    """
+    data, now = Path(data), datetime.now(UTC)
+    if not any(visible(data, kind) for kind in KINDS):
+        raise FolderError(
+            f"nothing was ingested into {data} yet; run `sharegroups metrics ingest --store URL --data {data}` first"
+        )
+    states, groups = (stored(spark, data, kind) for kind in KINDS)
+    at = at or read_up_to(data, now) or _behind(states, groups)
+    times = Times(begin or at - SPAN, at, now, window_s)
+    return register_views(Rows(states, groups, samples(spark, data, times.begin - _READ_BACK, at)), times)
+
+
+def register_views(rows: Rows, times: Times | None = None) -> Times:
+    """Register the views of `QUESTIONS`, and the tables that they are made of, as temporary views of the rows' session.
+
+    Views of the same names are replaced. By default they show the last hour up to the newest row. Returns the times
+    that they show. Raises ValueError if there is nothing between the times.
+    """
+    if times is None:
+        at = _behind(rows.states, rows.groups)
+        times = Times(at - SPAN, at, datetime.now(UTC))
+    for name, table in _tables(rows, times).items():
+        table.localCheckpoint().createOrReplaceTempView(name)
+    for question in QUESTIONS:
+        rows.states.sparkSession.sql(question.sql).createOrReplaceTempView(question.view)
+    return times
+
+
+def _tables(rows: Rows, times: Times) -> dict[str, DataFrame]:
+    """The tables by their names."""
+    (begin, end), window_s = times.edges, times.window_s
+    states = since(until(rows.states, F.lit(times.at)), F.lit(begin - _READ_BACK)).localCheckpoint()
+    groups = until(rows.groups, F.lit(times.at)).localCheckpoint()
+    ends = rows.log_ends
+    if ends is not None:
+        ends = ends.where(F.col("sampled_at") < F.lit(times.at)).localCheckpoint()
+    topics = topic_names(groups).localCheckpoint()
+    windows = progress(states, window_s).localCheckpoint()
+    found = replayed(states, window_s).localCheckpoint()
+    replays = replay_windows_of(found)
+    filled = fill_windows(windows, window_s, begin, end, deletions(states, window_s), ends)
+    filled = with_delayed(filled, replays, window_s).localCheckpoint()
+    members = group_windows(groups, window_s).localCheckpoint()
+    last = F.lit(end) - F.expr(f"interval {window_s} seconds")
+    here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
+    lasting = F.col("computed_at") >= F.lit(begin)
+    by_kind = [
+        quality(of).withColumn("kind", F.lit(str(kind))) for kind, of in zip(KINDS, (states, groups), strict=True)
+    ]
+    tables = {
+        "share_windows": _share_windows(filled, windows, times).where(here).withColumn("last_window", last),
+        "share_standstills": stalls(filled, members).where(here).withColumn("last_window", last),
+        "share_suspects": poison_of(found).where(F.col("last_seen") >= F.lit(begin)),
+        "share_replays": replays.where(here).withColumnsRenamed(_PERCENTILES),
+    }
+    return {"share_topics": topics} | {name: _named(table, topics) for name, table in tables.items()} | {
+        "share_assignments": convergence(groups).where(lasting),
+        "share_group_windows": members.where(here),
+        "share_loads": shard_skew(states),
+        "share_streams": by_kind[0].unionByName(by_kind[1]).withColumn("made_s", F.lit(times.made.timestamp())),
+    }  # fmt: skip
+
+
+def _share_windows(filled: DataFrame, windows: DataFrame, times: Times) -> DataFrame:
+    """Rows of `fill_windows` with what arrived, what was counted in the window, and how long it lasted.
+
+    High watermarks are lag and what is finished: so what arrived is what the lag grew by, and what was finished. It is
+    known where the lag at both ends of the window is, of one life and state epoch.
+    """
+    of_era = Window.partitionBy(*KEY, "era").orderBy("window")
+    grown = F.col("last_lag") - F.lag("last_lag").over(of_era)
+    counted = windows.select(*KEY, "window", *(F.col(name).alias(shown) for name, shown in _COUNTS.items()))
+    start_s = F.col("window").cast("double")
+    return filled.withColumn("arrived", grown + F.col("finished_count")).join(counted, [*KEY, "window"], "left").select(
+        *KEY, "window", F.col("last_lag").alias("lag"), "lag_least", "delayed", "gone", "arrived",
+        F.col("finished_count").alias("finished"), *_COUNTS.values(),
+        F.least(F.lit(float(times.window_s)), F.lit(times.at.timestamp()) - start_s).alias("seconds"),
+    )  # fmt: skip
+
+
+def _named(table: DataFrame, topics: DataFrame) -> DataFrame:
+    """With `topic`: the topic's name, or its id where no record tells a name."""
+    name: Column = F.coalesce("topic_name", "topic_id").alias("topic")
+    others = [column for column in table.columns if column not in KEY]
+    return table.join(F.broadcast(topics), "topic_id", "left").select(
+        "group_id", name, "topic_id", "partition", *others
+    )
+
+
+def _behind(*rows: DataFrame) -> datetime:
+    """The second that follows the newest entry; now if there is none."""
+    newest = [of.agg(F.max("ts").cast("double")).collect()[0][0] for of in rows]
+    return max((datetime.fromtimestamp(int(at) + 1, UTC) for at in newest if at is not None), default=datetime.now(UTC))

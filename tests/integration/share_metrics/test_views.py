@@ -1,0 +1,380 @@
+"""The views that answer questions in SQL, on literal rows, against a ledger that counts without the pipeline."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from math import ceil
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from group_coordinator.core import records as r
+from group_coordinator.core.lifecycle import Lifecycle, TopicState
+from kip932.ids import SharePartitionKey, topic_id_text
+from kip932.state_batches import ARCHIVED_AT_LIMIT, ARCHIVED_REJECTED, ArchivedRange, StateBatch, WriteStats
+from share_coordinator.core.records import ShareRecord
+from share_metrics.folders import FolderError
+from share_metrics.log_samples import COLUMNS
+from share_metrics.questions import QUESTIONS
+from share_metrics.reader import EntryId, Gap, Kind
+from share_metrics.reader.decoding import decode, gap_row
+from share_metrics.views import Rows, Times, register_history, register_views
+from tests.support.pipeline_entries import snapshot, state_entry, update
+
+from .frames import BASE_S, frame, groups
+
+MINUTE: Final = 60
+MINUTES: Final = 10
+END: Final = MINUTES * MINUTE
+MADE: Final = END + 30
+LIMIT: Final = 3
+TOPICS: Final = {
+    name: bytes(15) + bytes([number]) for number, name in enumerate(("orders", "mails", "logs", "jobs"), 1)
+}
+
+
+def at_time(at: float) -> datetime:
+    """A time of the story, in s from its beginning."""
+    return datetime.fromtimestamp(BASE_S + at, UTC)
+
+
+class Ledger:
+    """One share-partition: what producers and consumers do to it, what its leader writes of that, and the counts."""
+
+    def __init__(self, group: str, topic: str, partition: int = 0) -> None:
+        self.group, self.topic, self.partition = group, topic, partition
+        self.key = SharePartitionKey(group, TOPICS[topic], partition)
+        self.written: list[tuple[int, ShareRecord]] = []
+        self.produced = self.finished = self.start = 0
+        self.released = self.timed_out = self.redelivered = 0
+        self.arrived_in: Counter[int] = Counter()
+        self.finished_in: Counter[int] = Counter()
+        self.deliveries: Counter[int] = Counter()
+        self.failed: set[tuple[int, str, int]] = set()
+        self.waited_ms: dict[int, list[int]] = {}
+        self._released_at: dict[int, int] = {}
+        self.written.append((0, snapshot(0, key=self.key, stats=self._stats())))
+
+    @property
+    def lag(self) -> int:
+        return self.produced - self.finished
+
+    def produce(self, at: int, count: int) -> None:
+        self.produced += count
+        self.arrived_in[at // MINUTE] += count
+
+    def release(self, at: int, offset: int, *, timed_out: bool = False) -> None:
+        """It was delivered once more, and nobody finished it."""
+        self.deliveries[offset] += 1
+        self.released += not timed_out
+        self.timed_out += timed_out
+        self._released_at.setdefault(offset, at)
+        batch = StateBatch(offset, offset, 0, self.deliveries[offset])
+        told = {"n_timeout": 1} if timed_out else {"n_release": 1}
+        self._write(at, [batch], delivery_limit=LIMIT, **told)
+
+    def accept(self, at: int, count: int) -> None:
+        """So many records from the start offset on, each after one more delivery."""
+        taken = self._finish(at, count)
+        counts = [self.deliveries[offset] for offset in taken]
+        self._write(at, [], n_accept=count, max_dc=max(counts), sum_dc=sum(counts))
+
+    def give_up(self, at: int, reason: str) -> None:
+        """The record at the start offset, after one more delivery."""
+        (offset,) = self._finish(at, 1)
+        count = self.deliveries[offset]
+        self.failed.add((offset, reason, count))
+        why, told = (ARCHIVED_REJECTED, "n_reject") if reason == "rejected" else (ARCHIVED_AT_LIMIT, "n_limit")
+        archived = (ArchivedRange(offset, offset, count, why),)
+        self._write(at, [], max_dc=count, sum_dc=count, archived=archived, delivery_limit=LIMIT, **{told: 1})
+
+    def _finish(self, at: int, count: int) -> range:
+        taken = range(self.start, self.start + count)
+        for offset in taken:
+            self.deliveries[offset] += 1
+            self.redelivered += self.deliveries[offset] > 1
+            if offset in self._released_at:
+                self.waited_ms.setdefault(at // MINUTE, []).append((at - self._released_at.pop(offset)) * 1000)
+        self.finished += count
+        self.finished_in[at // MINUTE] += count
+        self.start = taken.stop
+        return taken
+
+    def _write(self, at: int, batches: list[StateBatch], **told: Any) -> None:
+        self.written.append((at, update(self.start, batches=batches, stats=self._stats(**told), key=self.key)))
+
+    def _stats(self, **told: Any) -> WriteStats:
+        return WriteStats(1, hwm=self.produced, write_id=len(self.written), **told)
+
+
+class Story:
+    """A group at work, one that has stopped, one without members, and one with nothing left to do."""
+
+    STREAMS: Final = {"busy": "{sgs:0}:log", "stopped": "{sgs:1}:log", "left": "{sgs:1}:log", "done": "{sgs:1}:log"}
+    LOST: Final = Gap("{sgs:2}:log", EntryId(1, 1), EntryId(1, 5), 3, "trimmed")
+
+    def __init__(self) -> None:
+        busy = [Ledger("busy", "orders", 0), Ledger("busy", "orders", 1)]
+        for minute in range(MINUTES):
+            at = minute * MINUTE + 10
+            for ledger, count in zip(busy, (20, 7), strict=True):
+                ledger.produce(at, count)
+                ledger.release(at + 10, ledger.start + 1, timed_out=minute % 3 == 0)
+                ledger.accept(at + 20 + minute, count - 1)
+        busy[0].give_up(END - 20, "rejected")
+        for ledger in busy:  # one delivery left
+            ledger.release(END - 18, ledger.start)
+            ledger.release(END - 17, ledger.start)
+        busy[1].give_up(END - 16, "delivery limit")
+        idle = [Ledger("stopped", "mails"), Ledger("left", "logs"), Ledger("done", "jobs")]
+        for ledger in idle:
+            ledger.produce(20, 5)
+            ledger.accept(30, 5 if ledger.group == "done" else 2)
+        for ledger in idle[:2]:
+            ledger.produce(70, 500)  # and nothing is written any more
+        self.all = [*busy, *idle]
+
+    def of(self, group: str) -> list[Ledger]:
+        return [ledger for ledger in self.all if ledger.group == group]
+
+    def states(self, spark: SparkSession) -> DataFrame:
+        rows = [gap_row(self.LOST)]
+        for stream in sorted(set(self.STREAMS.values())):
+            told = [one for ledger in self.all if self.STREAMS[ledger.group] == stream for one in ledger.written]
+            for seq, (at, record) in enumerate(sorted(told, key=lambda one: one[0]), start=1):
+                entry = state_entry(EntryId(1, seq), record, (BASE_S + at) * 1000, stream)
+                rows.append(decode(Kind.SHARE_STATE, entry))
+        return frame(spark, Kind.SHARE_STATE, rows)
+
+    def log_ends(self, spark: SparkSession) -> DataFrame:
+        """Where each log ended, every half minute."""
+        rows = []
+        for ledger in self.all:
+            for at in range(0, END, 30):
+                end = sum(ledger.arrived_in[minute] for minute in range(at // MINUTE + (at % MINUTE > 0)))
+                topic = topic_id_text(TOPICS[ledger.topic])
+                rows.append((topic, ledger.partition, 0, end, end, at_time(at)))
+        return spark.createDataFrame(rows, COLUMNS)
+
+
+TOLD: Final[list[tuple[int, r.Record]]] = [
+    (
+        0,
+        r.StateMetadata(
+            "busy", Lifecycle({TOPICS["orders"]: TopicState(TOPICS["orders"], "orders", 2, {}, (0, 1))}, {})
+        ),
+    ),
+    *((1, r.MemberMetadata(group, "a", None, "c", "h", ("orders",))) for group in ("busy", "stopped", "left")),
+    (2, r.TargetMetadata("busy", 1, 0, {})),
+    (5, r.CurrentAssignment("busy", "a", 1, 0, r.STABLE, {})),
+    (90, r.MemberMetadata("busy", "b", None, "d", "h", ("orders",))),
+    (90, r.TargetMetadata("busy", 2, 0, {})),
+    (91, r.CurrentAssignment("busy", "a", 2, 1, r.STABLE, {})),
+    (97, r.CurrentAssignment("busy", "b", 2, 0, r.STABLE, {})),
+    (100, r.Tombstone(r.MEMBER, "left", "a", "expired")),
+    (200, r.Tombstone(r.MEMBER, "busy", "b", "left")),
+    (200, r.TargetMetadata("busy", 3, 0, {})),
+]
+TIMES: Final = Times(at_time(0), at_time(END), at_time(MADE))
+
+
+@pytest.fixture(scope="module")
+def story() -> Story:
+    return Story()
+
+
+@pytest.fixture(scope="module")
+def asked(spark: SparkSession, story: Story) -> SparkSession:
+    """A session that has the views of the story."""
+    rows = Rows(story.states(spark), groups(spark, TOLD), story.log_ends(spark))
+    assert register_views(rows, TIMES) == TIMES
+    return spark
+
+
+def answer(spark: SparkSession, query: str) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in spark.sql(query).collect()), key=str)
+
+
+def near(value: object) -> Any:
+    return pytest.approx(value)
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.view)
+def test_a_view_has_the_columns_that_it_tells(asked: SparkSession, question: Any) -> None:
+    assert asked.table(question.view).columns == list(question.columns)
+    assert asked.table(question.view).count() > 0
+
+
+@pytest.mark.rule("PM-89")
+def test_how_far_behind_each_group_is(asked: SparkSession, story: Story) -> None:
+    expected = [
+        (group, len(story.of(group)), sum(ledger.lag for ledger in story.of(group)), 0, False, 0)
+        for group in sorted(story.STREAMS)
+    ]
+    assert answer(asked, "SELECT * FROM share_lag") == expected
+    assert [row[2] for row in expected] == [18, 0, 503, 503]
+
+
+@pytest.mark.rule("PM-89")
+def test_whether_each_group_keeps_up(asked: SparkSession, story: Story) -> None:
+    """Of the first window it is not known what arrived: nobody saw how much there was before."""
+    seconds, expected = END - MINUTE, []
+    for group in sorted(story.STREAMS):
+        arrived, finished = (
+            sum(counts[minute] for ledger in story.of(group) for counts in (getattr(ledger, name),)
+                for minute in range(1, MINUTES))
+            for name in ("arrived_in", "finished_in")
+        )  # fmt: skip
+        lag = sum(ledger.lag for ledger in story.of(group))
+        drain = 0.0 if lag == 0 else None
+        expected.append((group, arrived, finished, near(arrived / seconds), near(finished / seconds), lag, drain))
+    assert answer(asked, "SELECT * FROM share_pace") == expected
+    assert [row[1:3] for row in expected] == [(9 * 27, 9 * 25 + 2), (0, 0), (500, 0), (500, 0)]
+
+
+@pytest.mark.rule("PM-89")
+def test_when_a_group_that_gains_will_have_caught_up(spark: SparkSession) -> None:
+    ledger = Ledger("g", "orders")
+    ledger.produce(5, 100)
+    ledger.accept(10, 10)
+    ledger.produce(65, 10)
+    ledger.accept(70, 40)
+    ledger.accept(130, 30)
+    entries = [
+        state_entry(EntryId(1, seq), one, (BASE_S + at) * 1000) for seq, (at, one) in enumerate(ledger.written, 1)
+    ]
+    own = spark.newSession()
+    rows = frame(own, Kind.SHARE_STATE, [decode(Kind.SHARE_STATE, entry) for entry in entries])
+    shown = register_views(Rows(rows, groups(own, TOLD[:1])))
+    assert (shown.begin, shown.at) == (at_time(131 - 3600), at_time(131))  # the hour that ends behind the newest row
+    # In the 71 s from the second window on 10 arrived and 70 were finished; 30 are left.
+    (row,) = answer(own, "SELECT arrived, finished, lag, drain_s FROM share_pace")
+    assert row == (10, 70, 30, near(30 * 71 / 60))
+
+
+@pytest.mark.rule("PM-89")
+def test_what_nobody_has_seen_is_unknown_and_not_0(spark: SparkSession, story: Story) -> None:
+    """Without samples: what leaders wrote minutes ago bounds a lag from below, and a lag of 0 then is none now."""
+    own = spark.newSession()
+    register_views(Rows(story.states(own), groups(own, TOLD)), TIMES)
+    assert answer(own, "SELECT group_id, lag, unknown, at_least FROM share_lag") == [
+        ("busy", 18, 0, False),
+        ("done", None, 1, True),
+        ("left", 3, 0, True),
+        ("stopped", 3, 0, True),
+    ]
+    assert answer(own, "SELECT group_id, drain_s FROM share_pace WHERE group_id = 'done'") == [("done", None)]
+
+
+@pytest.mark.rule("PM-89")
+def test_who_is_stuck_and_since_when(asked: SparkSession, story: Story) -> None:
+    expected = [
+        (ledger.group, topic, 0, kind, ledger.lag, BASE_S + MINUTE * max(ledger.finished_in))
+        for group, topic, kind in (("left", topic_id_text(TOPICS["logs"]), "abandoned"),
+                                   ("stopped", topic_id_text(TOPICS["mails"]), "stalled"))
+        for ledger in story.of(group)
+    ]  # fmt: skip
+    query = "SELECT group_id, topic, partition, kind, lag, unix_seconds(since) FROM share_stuck"
+    assert answer(asked, query) == expected
+
+
+@pytest.mark.rule("PM-89")
+def test_which_records_failed_and_why(asked: SparkSession, story: Story) -> None:
+    expected = [
+        ("busy", "orders", ledger.partition, offset, reason, "Archived", count)
+        for ledger in story.all
+        for offset, reason, count in ledger.failed
+    ]
+    (near_limit,) = (
+        (ledger.partition, ledger.start, ledger.deliveries[ledger.start])
+        for ledger in story.of("busy")
+        if ledger.deliveries[ledger.start] >= LIMIT - 1
+    )
+    partition, offset, count = near_limit
+    expected.append(("busy", "orders", partition, offset, "one delivery left", "Available", count))
+    query = "SELECT group_id, topic, partition, offset, reason, state, delivery_count FROM share_failed"
+    assert answer(asked, query) == sorted(expected, key=str)
+    assert {row[4] for row in expected} == {"rejected", "delivery limit", "one delivery left"}
+
+
+@pytest.mark.rule("PM-89")
+def test_how_much_is_delivered_more_than_once(asked: SparkSession, story: Story) -> None:
+    busy = story.of("busy")
+    finished, redelivered, released, timed_out = (
+        sum(getattr(ledger, name) for ledger in busy) for name in ("finished", "redelivered", "released", "timed_out")
+    )
+    expected = ("busy", "orders", finished, redelivered, near(redelivered / finished), released, timed_out)
+    assert answer(asked, "SELECT * FROM share_redelivery WHERE group_id = 'busy'") == [expected]
+    assert min(redelivered, released, timed_out) > 0
+
+
+@pytest.mark.rule("PM-89")
+def test_where_released_records_took_longest(asked: SparkSession, story: Story) -> None:
+    """Of each share-partition the window with the longest wait, and of equal ones the last."""
+    expected = []
+    for ledger in story.of("busy"):
+        longest, minute = max((max(waited), minute) for minute, waited in ledger.waited_ms.items())
+        waited = sorted(ledger.waited_ms[minute])
+        at = [waited[ceil(share * len(waited)) - 1] for share in (0.5, 0.95, 0.99)]
+        assert at[-1] == longest
+        expected.append(("busy", "orders", ledger.partition, BASE_S + minute * MINUTE, *at))
+    query = (
+        "SELECT group_id, topic, partition, unix_seconds(window), p50_ms, p95_ms, p99_ms FROM share_release_to_final"
+    )
+    found = answer(asked, query)
+    assert found == expected
+    assert found[1][4] < found[1][5]
+
+
+@pytest.mark.rule("PM-89")
+def test_when_work_was_shared_out_anew_and_how_long_that_took(asked: SparkSession) -> None:
+    found = answer(asked, "SELECT group_id, assignment_epoch, unix_seconds(computed_at), took_ms FROM share_rebalances")
+    assert found == [
+        ("busy", 1, BASE_S + 2, 3000),
+        ("busy", 2, BASE_S + 90, 7000),  # the new member is the last to reach it
+        ("busy", 3, BASE_S + 200, None),
+    ]
+
+
+@pytest.mark.rule("PM-89")
+def test_whose_members_come_and_go(asked: SparkSession) -> None:
+    assert answer(asked, "SELECT * FROM share_churn") == [
+        ("busy", 2, 1, 1, 0, 0, 1, "Stable"),
+        ("left", 1, 1, 0, 1, 0, 0, "Empty"),
+        ("stopped", 1, 0, 0, 0, 0, 1, "Stable"),
+    ]
+
+
+@pytest.mark.rule("PM-89")
+def test_whether_the_state_is_spread_evenly(asked: SparkSession, story: Story) -> None:
+    entries = Counter(story.STREAMS[ledger.group] for ledger in story.all for _ in ledger.written)
+    keys = Counter(story.STREAMS[ledger.group] for ledger in story.all)
+    skew = max(entries.values()) / (sum(entries.values()) / len(entries))
+    # Half of the mean difference between two streams, by the mean.
+    gini = (max(entries.values()) - min(entries.values())) / 2 / sum(entries.values())
+    found = answer(asked, "SELECT stream, entries, keys, skew, gini FROM share_skew")
+    assert found == [(name, entries[name], keys[name], near(skew), near(gini)) for name in sorted(entries)]
+
+
+@pytest.mark.rule("PM-89")
+def test_how_old_it_is_and_what_is_missing(asked: SparkSession, story: Story) -> None:
+    found = answer(asked, "SELECT kind, stream, entries, age_s, lost FROM share_freshness")
+    expected: list[tuple[Any, ...]] = [("group", "{gc:0}:log", len(TOLD), near(MADE - TOLD[-1][0]), 0)]
+    for stream in sorted(set(story.STREAMS.values())):
+        times = [at for ledger in story.all if story.STREAMS[ledger.group] == stream for at, _ in ledger.written]
+        expected.append(("share_state", stream, len(times), near(MADE - max(times)), 0))
+    assert found == [*expected, ("share_state", story.LOST.stream, 0, None, story.LOST.lost)]
+
+
+def test_views_that_end_before_they_begin_are_refused(spark: SparkSession, story: Story) -> None:
+    rows = Rows(story.states(spark), groups(spark, TOLD))
+    with pytest.raises(ValueError, match="cannot begin at 1970-01-01T10:10:00"):
+        register_views(rows, Times(at_time(END), at_time(END), at_time(MADE)))
+
+
+def test_a_directory_without_rows_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match=f"nothing was ingested into {tmp_path} yet; run"):
+        register_history(spark, tmp_path)
