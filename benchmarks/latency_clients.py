@@ -77,7 +77,7 @@ async def _send_ours(settings: dict[str, Any], ready: Ready, values: Values) -> 
         await producer.ensure_topic(QUEUE)
         await ready()
         async for value in values:
-            await producer.produce(settings["name"], value, partition=0, on_delivery=stored)
+            await producer.produce(QUEUE, value, on_delivery=stored)
         await producer.flush(_FLUSH_S)
     return confirmed
 

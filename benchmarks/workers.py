@@ -169,14 +169,14 @@ def run_killed(bench: Bench, system: TaskQueue, jobs: int) -> dict[str, Any]:
     at_kill = _count(marks)
     with bench.worker(words, marks, "noop"):
         began = last = time.monotonic()
-        count, more, next_s = at_kill, 0, last + 2 * _REDELIVER_S
-        while (now := time.monotonic()) < last + _QUIET_S and len(set(_sent(marks))) < jobs + more:
+        left, more, next_s = jobs, 0, last + 2 * _REDELIVER_S
+        while left and (now := time.monotonic()) < last + _QUIET_S:
             bench.crew.look()
-            if (found := _count(marks)) > count + more:
-                count, last = found - more, now
             if now > next_s:  # some look for what is left only when a job comes
                 send(bench, system, 1, 0)
                 more, next_s = more + 1, now + _REDELIVER_S
+            if (found := jobs + more - len(set(_sent(marks)))) < left:
+                left, last = found, now
             time.sleep(0.05)
     sent = _sent(marks)
     return {

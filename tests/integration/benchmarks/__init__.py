@@ -1,0 +1,1 @@
+"""Benchmarks, run for a moment."""
