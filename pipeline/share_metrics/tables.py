@@ -3,8 +3,11 @@
     metrics/<table>/window=1m|1h/dt=…/hour=…
 
 There is a folder for each hour, so that new rows in one hour do not rewrite its whole day. metrics/read.json holds the
-numbers of the last batches read, and the ids of their queries, because a new query begins with number 0. It is written
-after the tables, so that a killed job only repeats work.
+numbers of the last batches read, the ids of their queries, because a new query begins with number 0, and the time of
+the last sample of where logs end. It is written after the tables, so that a killed job only repeats work.
+
+Lag depends on samples too: `progress` and `lag` are recomputed from the hour of the last sample on. `lag` has every
+window up to the time up to which everything was read, also those in which nothing was written.
 """
 
 from __future__ import annotations
@@ -20,27 +23,33 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 
 from share_metrics.folders import query_id, spans_visible
 from share_metrics.ingest import KINDS, stored
-from share_metrics.metrics import group_windows, progress, replay_windows
-from share_metrics.metrics.common import since
+from share_metrics.log_samples import newest_sample, samples
+from share_metrics.metrics import fill_windows, group_windows, progress, replay_windows, with_log_ends
+from share_metrics.metrics.common import KEY, since
+from share_metrics.metrics.stalls import deletions
+from share_metrics.read_up_to import read_up_to
 from share_metrics.reader import Kind
 
 #: All rows from this long before an hour are read; of older rows, those that give the state then (PM-32).
 READ_BACK: Final = timedelta(hours=1)
 WINDOWS: Final = {"1m": 60, "1h": 3_600}
 _QUERIES: Final = "queries"
+_HOUR: Final = len("2026-11-22T08")
+_SAMPLED: Final = "log_ends"
 _TABLES: Final[dict[str, tuple[Kind, Callable[[DataFrame, int], DataFrame]]]] = {
-    "progress": (Kind.SHARE_STATE, progress),
     "replay": (Kind.SHARE_STATE, replay_windows),
     "groups": (Kind.GROUP, group_windows),
 }
+_LAG: Final = (*KEY, "window", "last_lag", "lag_least", "gone")
 
 
 def write_tables(spark: SparkSession, data: Path) -> list[str]:
     """Recompute from the first hour on that has new rows. Returns the hours with new rows, as 2026-11-22T08."""
     note = data / "metrics" / "read.json"
     before: dict[str, Any] = json.loads(note.read_text()) if note.exists() else {}
-    read = {kind: _last_read(before, data, kind) for kind in KINDS}
+    read: dict[str, Any] = {kind: _last_read(before, data, kind) for kind in KINDS}
     touched: set[str] = set()
+    lagging: set[str] = set()
     for kind in KINDS:
         news = [span for span in spans_visible(data, kind) if span.last > read[kind]]
         hours = _hours([span.folder for span in news])
@@ -50,11 +59,44 @@ def write_tables(spark: SparkSession, data: Path) -> list[str]:
             if hours and of is kind:
                 _write(stored(spark, data, kind), kind, data / "metrics" / name, compute, min(hours))
         touched |= hours
+        lagging |= hours if kind is Kind.SHARE_STATE else set()
+    read |= _write_lag(spark, data, lagging, before.get(_SAMPLED))
     note.parent.mkdir(parents=True, exist_ok=True)
     new = note.with_suffix(".new")
     new.write_text(json.dumps({**read, _QUERIES: {kind: query_id(data, kind) for kind in KINDS}}))
     new.replace(note)
     return sorted(touched)
+
+
+def _write_lag(spark: SparkSession, data: Path, touched: set[str], sampled: str | None) -> dict[str, str]:
+    """Write `progress` and `lag` from the first of the touched hours on, or from that of the last sample used.
+
+    Returns what to note: the time of the last sample used now.
+    """
+    known_until = read_up_to(data, datetime.now(UTC))
+    until = known_until or datetime.fromtimestamp(0, UTC)
+    newest = newest_sample(data, until)
+    at = newest[0].isoformat() if newest else sampled
+    again = {sampled[:_HOUR]} if sampled and sampled != at else set()
+    hours = touched | again
+    if hours:
+        first = datetime.fromisoformat(f"{min(hours)}:00").replace(tzinfo=UTC)
+        ends = samples(spark, data, first - READ_BACK, until + timedelta(microseconds=1)).localCheckpoint()
+        rows = stored(spark, data, Kind.SHARE_STATE)
+
+        def with_lag(recent: DataFrame, window_s: int) -> DataFrame:
+            return with_log_ends(progress(recent, window_s), ends, window_s)
+
+        def lag(recent: DataFrame, window_s: int) -> DataFrame:
+            end = datetime.fromtimestamp(-(-until.timestamp() // window_s) * window_s, UTC)
+            windows = progress(recent, window_s)
+            filled = fill_windows(windows, window_s, first, end, deletions(recent, window_s), ends)
+            known = filled.where(F.col("window") < F.lit(until))
+            return known.select(*_LAG).withColumnRenamed("last_lag", "lag")
+
+        for name, compute in {"progress": with_lag, **({"lag": lag} if known_until else {})}.items():
+            _write(rows, Kind.SHARE_STATE, data / "metrics" / name, compute, min(hours))
+    return {_SAMPLED: at} if at else {}
 
 
 def _last_read(before: dict[str, Any], data: Path, kind: Kind) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 from kip932.ids import topic_id_text
 from kip932.state_batches import CAUSE_ACK, StateBatch, WriteStats
 from share_coordinator.core.records import ShareRecord
-from share_metrics import job, tables
+from share_metrics import job, log_samples, tables
 from share_metrics.commands import metrics
 from share_metrics.compaction import compact
 from share_metrics.folders import FolderError, checkpoints, noted, owned, positions_of, visible
@@ -23,7 +23,8 @@ from share_metrics.ingest import Source, Watch, start, stored, write_batch
 from share_metrics.job import Cluster, Exposition, Job, run
 from share_metrics.log_samples import sample, samples
 from share_metrics.metrics import lag_seconds, progress, replay_windows, with_log_ends
-from share_metrics.reader import Gap, Kind
+from share_metrics.read_up_to import Note
+from share_metrics.reader import Gap, Kind, Store
 from share_metrics.reader.log_ends import LogEnd, log_ends
 from share_metrics.report import Report
 from share_metrics.tables import write_tables
@@ -85,7 +86,7 @@ def test_a_batch_that_may_come_again_is_not_put_together(spark: SparkSession, wo
 
 def window_rows(spark: SparkSession, data: Path, window: str = "1m") -> list[dict[str, Any]]:
     found = spark.read.parquet(str(data / "metrics" / "progress" / f"window={window}"))
-    return rows_of(found.select("window", "finished_count", "spso"), "window")
+    return rows_of(found.select("window", "finished_count", "spso", "lag"), "window")
 
 
 class Batches:
@@ -197,7 +198,7 @@ def test_windows_are_kept_and_what_is_old_is_not_made_anew(spark: SparkSession, 
 def test_hours_with_news_are_made_anew_and_no_others(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "_TABLES", {"progress": (STATE, progress)})  # the others are written by the same lines
+    monkeypatch.setattr(tables, "_TABLES", {})  # `progress` is written all the same, and the others by the same lines
     batches = Batches(spark, tmp_path)
     batches.add((0, snapshot(0)), (1, update(15)), (7_200, update(40)))
     assert write_tables(spark, tmp_path) == ["1970-01-01T10", "1970-01-01T12"]
@@ -207,6 +208,38 @@ def test_hours_with_news_are_made_anew_and_no_others(
     assert write_tables(spark, tmp_path) == ["1970-01-01T12"]
     assert all(path.exists() for path in first)
     assert [row["finished_count"] for row in window_rows(spark, tmp_path)] == [15, 26]
+
+
+@pytest.mark.rule("PM-2", "PM-42")
+def test_the_lag_of_windows_in_which_nobody_wrote_is_kept_too(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group is done after a minute; 40 records come behind it between the samples of 630 and of 1,230 s."""
+    monkeypatch.setattr(tables, "_TABLES", {})
+    ends = iter((100, 140, 999, 1_140))
+    monkeypatch.setattr(log_samples, "log_ends", lambda _: [LogEnd(TOPIC_TEXT, 0, 0, next(ends), None)])
+    done = WriteStats(hwm=100)
+    Batches(spark, tmp_path).add((0, snapshot(0, stats=done)), (60, update(100, stats=done)))
+    note, store = Note(tmp_path, 100, print), cast("Store", None)
+    for at in (630, 1_230, 1_290):
+        sample(store, tmp_path, datetime.fromtimestamp(BASE_S + at, UTC))
+    note.move(datetime.fromtimestamp(BASE_S + 1_231, UTC))
+    assert write_tables(spark, tmp_path) == ["1970-01-01T10"]
+
+    def lags(size: str) -> dict[int, int | None]:
+        rows = rows_of(spark.read.parquet(str(tmp_path / "metrics" / "lag" / f"window={size}")), "window")
+        return {int(row["window"].replace(tzinfo=UTC).timestamp()) - BASE_S: row["lag"] for row in rows}
+
+    unknown: int | None = None
+    known = {0: 100, 60: 0, 120: 0, 180: 0, 600: 0, 660: 0, 720: 0, 1_200: 40}
+    assert lags("1m") == {at: known.get(at, unknown) for at in range(0, 1_231, 60)}
+    assert lags("1h") == {0: 40}
+    assert [row["lag"] for row in window_rows(spark, tmp_path)] == [100, 0]
+    sample(store, tmp_path, datetime.fromtimestamp(BASE_S + 3_700, UTC))
+    note.move(datetime.fromtimestamp(BASE_S + 3_701, UTC))
+    assert write_tables(spark, tmp_path) == [], "of hours with new rows there are none"
+    assert lags("1m")[3_660] == 1_040
+    assert lags("1h") == {0: 899, 3_600: 1_040}
 
 
 @pytest.mark.rule("PM-18", "PM-42")
