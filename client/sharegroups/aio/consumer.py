@@ -217,6 +217,11 @@ class KeepAlive:
         self._consumer = consumer
         self._kept = kept
 
+    @property
+    def kept(self) -> Kept:
+        """What `begin` returns; until it is called, nothing is renewed and no lock counts as lost."""
+        return self._kept
+
     def begin(self) -> Kept:
         """Begin to renew. Raises IllegalStateError in implicit mode, or for a record that is not in flight."""
         self._consumer._keep(self._kept, begin=True)

@@ -154,10 +154,12 @@ class Runner:
         return known / 1000 if known else _LOCK_S
 
     def _take(self, messages: Messages) -> None:
-        """Keep the records' locks alive, and hand each to those who run its topic's handler."""
+        """Hand each record to those who run its topic's handler, and keep their locks alive from now on. In this order,
+        since a thread begins a job while the other step is taken."""
         if messages.is_empty():
             return
-        kept = self._consumer.keep_alive(messages, self._lost).begin()
+        keeping = self._consumer.keep_alive(messages, self._lost)
+        kept = keeping.kept
         now = self._loop.time()
         by_pool: dict[Pool, list[Job]] = {}
         for message in kept.messages:
@@ -176,6 +178,7 @@ class Runner:
                 for job in jobs:
                     self._jobs.add(job)
                 pool.submit(jobs)
+        keeping.begin()
 
     def _report(self, finished: list[Finished]) -> None:
         """Jobs have ended. While others wait for a handler there is time to gather more of them for one request."""

@@ -34,14 +34,20 @@ Effective = Callable[[str], EffectiveGroup]
 class GroupView:
     """One group's settings. Each read of a property sees the present configuration."""
 
-    def __init__(self, group_id: str, views: GroupViews) -> None:
+    def __init__(self, group_id: str, views: GroupViews, version: Callable[[], int]) -> None:
         self._group_id = group_id
         self._views = views
+        self._version = version
+        self._seen = -1
+        self._settings = GroupSettings()
+        self._read_committed = False
 
     @property
     def settings(self) -> GroupSettings:
         """Lock duration, delivery limit, record locks, renewals, dead-letter queue."""
-        return self._views.current(self._group_id)[0]
+        if self._seen != self._version():
+            self._look()
+        return self._settings
 
     @property
     def auto_offset_reset(self) -> str:
@@ -51,7 +57,14 @@ class GroupView:
     @property
     def read_committed(self) -> bool:
         """Whether `share.isolation.level` is read_committed."""
-        return self._views.current(self._group_id)[2]
+        if self._seen != self._version():
+            self._look()
+        return self._read_committed
+
+    def _look(self) -> None:
+        """The metadata has changed: keep what is asked for several times with each record."""
+        self._settings, _, self._read_committed = self._views.current(self._group_id)
+        self._seen = self._version()
 
 
 class GroupViews:
@@ -62,10 +75,16 @@ class GroupViews:
         self._version = version
         self._seen = -1
         self._cache: dict[str, tuple[GroupSettings, str, bool]] = {}
+        self._views: dict[str, GroupView] = {}
 
     def view(self, group_id: str) -> GroupView:
         """The view of one group."""
-        return GroupView(group_id, self)
+        found = self._views.get(group_id)
+        if found is None:
+            if len(self._views) >= _KEPT:
+                self._views.clear()
+            found = self._views[group_id] = GroupView(group_id, self, self._version)
+        return found
 
     def current(self, group_id: str) -> tuple[GroupSettings, str, bool]:
         """(settings, auto offset reset, read_committed) under the present metadata."""

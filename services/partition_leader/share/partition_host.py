@@ -39,6 +39,8 @@ DROPPED_LINE: Final = "share-partition dropped"
 #: How often the state of a share-partition that is not initialised yet is read, and the pause in between (PL-635).
 INITIALIZE_ATTEMPTS = 5
 INITIALIZE_RETRY_S = 0.2
+#: Events that touch no record: after them, nothing is due at another time than before.
+_OF_THE_FETCH_LOCK: Final = frozenset({ev.TakeFetchLock, ev.ReleaseFetchLock})
 
 
 class HostOwner(Protocol):
@@ -80,19 +82,14 @@ class SharePartitionHost:
         self.log = led.log
         self.group = parts.groups.view(key.group_id)
         self.core = SharePartition(generation, key.text, parts.operation_timeout_ms, parts.chance)
-        self._lease = led.lease
-        self._owner = owner
-        self._persister = parts.persister
-        self._deadlines = parts.deadlines
-        self._clock = parts.clock
-        self._dropped = parts.dropped
-        self._loaded = parts.loaded
-        self._made_ms = parts.clock.now_ms()
+        self._lease, self._owner = led.lease, owner
+        self._persister, self._deadlines = parts.persister, parts.deadlines
+        self._clock, self._made_ms = parts.clock, parts.clock.now_ms()
+        self._dropped, self._loaded = parts.dropped, parts.loaded
         self._archived = parts.archived
         self._letters, self._delays = parts.letters, parts.delays
         self._inbox: deque[ev.Event] = deque()
-        self._running = False
-        self._next_op = 0
+        self._running, self._next_op = False, 0
         self._replies: dict[int, OnResult] = {}
         self._locking: int | None = None
         self._read_log: fx.ReadLog | None = None
@@ -119,15 +116,18 @@ class SharePartitionHost:
         self._inbox.append(event)
         if self._running:
             return
-        self._running = True
+        self._running, changed = True, False
         try:
             while self._inbox:
-                for effect in self._handled(self._inbox.popleft()):
+                taken = self._inbox.popleft()
+                changed |= type(taken) not in _OF_THE_FETCH_LOCK
+                for effect in self._handled(taken):
                     self._carry_out[type(effect)](effect)
         finally:
             self._running = False
-        self._delays.look(self.key, self.core, self.group)
-        self._deadlines.set(self._tick, self.core.next_deadline())
+        if changed:
+            self._delays.look(self.key, self.core, self.group)
+            self._deadlines.set(self._tick, self.core.next_deadline())
 
     def _handled(self, event: ev.Event) -> list[fx.Effect]:
         try:
@@ -392,8 +392,8 @@ class SharePartitionHost:
             task.cancel()
 
     def _names(self) -> dict[str, object]:
-        topic_id, partition = topic_id_text(self.key.topic_id), self.key.partition
-        return {"group": self.key.group_id, "topic_id": topic_id, "partition": partition, "epoch": self.log.epoch}
+        names = {"group": self.key.group_id, "topic_id": topic_id_text(self.key.topic_id)}
+        return {**names, "partition": self.key.partition, "epoch": self.log.epoch}
 
 
 def _ignore(_: OperationResult) -> None:

@@ -115,21 +115,18 @@ class LogState:
     joined: dict[int, int] = field(default_factory=dict)
     """Epochs by producer id: transactions that hold this partition by their durable record, and had no marker here
     since (CM-44). At most JOINED_MAX; memory of this leader only."""
+    main: str = field(init=False)
+    """The key of the stream with the batches."""
+    control: str = field(init=False)
+    """The key of the control log."""
+
+    def __post_init__(self) -> None:
+        self.main, self.control = self.shard.streams
 
     @property
     def last_stable(self) -> int:
         """LAST_STABLE (PL-008)."""
         return self.transactions.last_stable(self.log_start, self.high_watermark)
-
-    @property
-    def main(self) -> str:
-        """The key of the stream with the batches."""
-        return self.shard.streams[0]
-
-    @property
-    def control(self) -> str:
-        """The key of the control log."""
-        return self.shard.streams[1]
 
     def position(self, offset: int) -> StreamId:
         """The id after which the batch with `offset` is the first entry (CM-40)."""

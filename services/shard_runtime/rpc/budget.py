@@ -57,8 +57,9 @@ class Budget:
 
     def room(self, connection: str) -> int:
         """Bytes this connection may take in addition; 0 for none."""
-        free = self.total_bytes - self.used_bytes
-        return max(0, min(free, self.share(connection) - self.held(connection)))
+        held, free = self._held.get(connection, 0), self.total_bytes - self.used_bytes
+        room = self.total_bytes // (self._heavy - (held > _HEAVY_BYTES) + 2) - held  # its share, less what it holds
+        return 0 if free < 0 or room < 0 else room if room < free else free
 
     @property
     def is_short(self) -> bool:

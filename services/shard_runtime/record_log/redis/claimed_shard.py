@@ -54,6 +54,12 @@ class ClaimedShard:
     trimmed: dict[str, StreamId] = field(default_factory=dict)
     flush: OutstandingFlush | None = None
     lost: ShardLostError | None = None
+    owner_key: str = field(init=False)
+    streams: tuple[str, ...] = field(init=False)
+    """The shard's keys, made once: every flush needs them."""
+
+    def __post_init__(self) -> None:
+        self.owner_key, self.streams = self.shard.owner_key, self.shard.streams
 
     def trimmed_below(self, stream: str) -> StreamId:
         """The id below which this owner has trimmed a stream; an entry missing there is not lost."""

@@ -50,7 +50,7 @@ class FlushCall:
     def __init__(
         self, held: ClaimedShard, appends: Sequence[StreamAppend], replicas: int, wall_ms: Callable[[], int]
     ) -> None:
-        self.key = held.shard.owner_key
+        self.key = held.owner_key
         self.wait = replicas
         self.size = sum(len(e.record) + len(e.batch) + _ENTRY_OVERHEAD for append in appends for e in append.entries)
         self.answer: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
@@ -91,7 +91,7 @@ class FlushCall:
         """The whole flush; the no-op that proves it after a read-back; or nothing, while only the WAIT is short."""
         if self._phase is FlushPhase.WRITTEN:
             return ()
-        noop_stream = self._held.shard.streams[-1]
+        noop_stream = self._held.streams[-1]
         if self._phase is FlushPhase.NOOP:
             return (xadd(noop_stream, self._noops[-1]),)
         sent: list[Command] = [("MULTI",)]
@@ -164,7 +164,7 @@ class FlushCall:
         held = self._held
         for append in self._appends:
             held.last[append.stream] = append.entries[-1]
-        noop_stream = held.shard.streams[-1]
+        noop_stream = held.streams[-1]
         if self._noops:
             held.last[noop_stream] = self._noops[-1]
         held.flush = None
@@ -212,7 +212,7 @@ class FlushCall:
             ("XRANGE", append.stream, str(append.entries[0].id), str(append.entries[-1].id)) for append in self._appends
         ]
         if self._noops:
-            stream = self._held.shard.streams[-1]
+            stream = self._held.streams[-1]
             asked.append(("XRANGE", stream, str(self._noops[0].id), str(self._noops[-1].id)))
         return asked
 
@@ -220,7 +220,7 @@ class FlushCall:
         """Decide from the ranges what is sent next; returns an error when the ids carry other bytes, or can no longer
         be written."""
         streams = [append.stream for append in self._appends]
-        streams += [self._held.shard.streams[-1]] if self._noops else []
+        streams += [self._held.streams[-1]] if self._noops else []
         found = [entries(stream, reply) for stream, reply in zip(streams, replies, strict=True)]
         wanted = [list(append.entries) for append in self._appends]
         noops = found.pop() if self._noops else []
@@ -240,7 +240,7 @@ class FlushCall:
 
     def _next_noop(self) -> Entry:
         """The next no-op. Its id follows the last no-op's, else this flush's, else the last one in that stream."""
-        stream = self._held.shard.streams[-1]
+        stream = self._held.streams[-1]
         last = self._held.last[stream].id
         for append in self._appends:
             if append.stream == stream:

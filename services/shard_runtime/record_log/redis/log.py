@@ -95,7 +95,8 @@ class StoreRecordLog:
 
     def available_for(self, shard: ShardId) -> bool:
         """Whether new work may be taken for a shard."""
-        writer = self._writer_of(shard.owner_key)
+        held = self._held.get(shard)
+        writer = self._writer_of(shard.owner_key if held is None else held.owner_key)
         return writer is not None and writer.available
 
     @property
@@ -211,7 +212,7 @@ class StoreRecordLog:
             raise LogError(f"shard {shard.tag}: a flush is outstanding, and at most one may be")
         filled = [append for append in appends if append.entries]
         if not filled:
-            return Appended(held.last[shard.streams[-1]].id, 0)
+            return Appended(held.last[held.streams[-1]].id, 0)
         for append in filled:
             _require_order(held, append)
         call = FlushCall(held, filled, self._settings.append_replicas, self._clock.wall_ms)
@@ -376,7 +377,7 @@ class StoreRecordLog:
         return self._writers.get(self._store.node_of(key) or _UNROUTED)
 
     def _held_on(self, node: str) -> list[ClaimedShard]:
-        return [held for held in self._held.values() if self._store.node_of(held.shard.owner_key) == node]
+        return [held for held in self._held.values() if self._store.node_of(held.owner_key) == node]
 
 
 def _end(through: StreamId | None) -> str:

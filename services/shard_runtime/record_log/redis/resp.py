@@ -71,7 +71,8 @@ class RespConnection(asyncio.Protocol):
         self._wanted, self._replies = len(commands), []
         self._transport.writelines([_pack(command) for command in commands])
         await self._answered(timeout_ms)
-        return self._replies
+        replies, self._replies = self._replies, []
+        return replies
 
     async def message(self) -> list[Reply]:
         """The next pushed message."""
@@ -99,9 +100,15 @@ class RespConnection(asyncio.Protocol):
         reader.feed(data)
         try:
             while (reply := reader.gets()) is not _MORE:
-                self._take(reply)
+                if self._wanted and reply.__class__ is not ErrorReply:
+                    self._replies.append(reply)
+                    self._wanted -= 1
+                else:
+                    self._take(reply)
         except hiredis.HiredisError as error:
             self._break(str(error))
+        if not self._wanted and (self._replies or self._pushed):
+            self._wake()
 
     def eof_received(self) -> None:
         """The server closed the connection; the transport closes this side too."""
@@ -114,18 +121,16 @@ class RespConnection(asyncio.Protocol):
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def _take(self, reply: Reply) -> None:
+        """Take an error, or what no command has asked for."""
         if reply.__class__ is ErrorReply and reply.code in _UNUSABLE:
             self._break(str(reply))
         elif self._wanted:
             self._replies.append(reply)
             self._wanted -= 1
-            if not self._wanted:
-                self._wake()
         elif isinstance(reply, list):
             self._pushed.append(reply)
             if len(self._pushed) == PUSHED_MAX:
                 self._transport.pause_reading()
-            self._wake()
         else:
             self._break(f"it sent {reply!r:.100}, which no command asked for")
 

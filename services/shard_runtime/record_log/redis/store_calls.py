@@ -294,7 +294,7 @@ class CompactCall(AnsweredCall[bool]):
             return ()
         if self._trimming:
             return (("XTRIM", self._stream, "MINID", str(self._trim_to)),)
-        held, main = self._held, self._held.shard.streams[0]
+        held, main = self._held, self._held.streams[0]
         before = self._before if self._stream == main else None
         return (lease_commands.replay_from_command(held.shard, held.incarnation, held.epoch, before),)
 

@@ -105,15 +105,16 @@ class SingleStore:
 
     def __init__(self, endpoint: StoreAddress) -> None:
         self._endpoint = endpoint
+        self._node = endpoint.address
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """The server."""
-        return (self._endpoint.address,)
+        return (self._node,)
 
     def node_of(self, key: str) -> str | None:
         """There is one node."""
-        return self._endpoint.address
+        return self._node
 
     async def refresh(self) -> None:
         """Nothing to learn."""

@@ -72,7 +72,9 @@ class Writer:
     @property
     def available(self) -> bool:
         """Connected, and no flush is unresolved (CM-15)."""
-        return self.connected and not any(call.unresolved for call in (*self._waiting, *self._parked_calls))
+        if self._waiting or self._parked_calls:
+            return self.connected and not any(call.unresolved for call in (*self._waiting, *self._parked_calls))
+        return self._connection is not None
 
     @property
     def idle(self) -> bool:

@@ -25,6 +25,8 @@ def test_group_settings_are_computed_once_for_each_version_of_the_metadata() -> 
     version = 2
     assert view.settings.lock_ms == 2_000
     assert computed == ["g", "g"]
+    assert view.settings is view.settings
+    assert views.view("g") is view, "one for all its share-partitions"
 
 
 def test_without_settings_of_a_group_the_defaults_of_the_documented_ones_hold() -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from functools import partial
 
 import pytest
 
 from sharegroups.aio import ShareConsumer
+from sharegroups.aio.consumer import KeepAlive
+from sharegroups.aio.keeping import Kept
 from sharegroups.worker import Release, Retry, runner
 from sharegroups.worker.checks import GroupLimits
 from sharegroups.worker.core.tally import Tally
-from sharegroups.worker.job import JobSpec
+from sharegroups.worker.job import Job, JobSpec
 from sharegroups.worker.runner import Runner
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import on_fake_cluster, produce
@@ -49,6 +52,43 @@ async def test_asyncio_handlers_begin_before_the_next_fetch_is_sent(
     assert sent_before == [before], "the handler waited for the next poll, which makes and sends a fetch"
     worker.stop()
     await running
+
+
+@on_fake_cluster()
+async def test_jobs_are_handed_over_before_their_locks_are_watched(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "ShareConsumer", partial(ShareConsumer, transport=fake.transport()))
+    steps: list[str] = []
+
+    async def handler(_: bytes) -> None:
+        steps.append("runs")
+
+    spec = JobSpec("t", handler, None, None, Retry(), {}, is_async=True, in_process=False)
+    settings = {"bootstrap.servers": fake.bootstrap, "group.id": "g"}
+    worker = Runner(
+        settings, {"t": spec}, concurrency=4, prefetch=10, grace=1.0, limits=GroupLimits(5), tally=Tally(["t"])
+    )
+    pool = worker._pools["t"]
+    submit, begin = pool.submit, KeepAlive.begin
+
+    def submitted(jobs: Iterable[Job]) -> None:
+        steps.append("handed over")
+        submit(jobs)
+
+    def begun(keeping: KeepAlive) -> Kept:
+        steps.append("watched")
+        return begin(keeping)
+
+    monkeypatch.setattr(pool, "submit", submitted)
+    monkeypatch.setattr(KeepAlive, "begin", begun)
+    running = asyncio.create_task(worker.run())
+    produce(fake, 1)
+    await asyncio.sleep(1)
+    worker.stop()
+    await running
+    assert steps == ["handed over", "watched", "runs"]
+    assert fake.states("t") == {0: "acknowledged"}
 
 
 @pytest.mark.rule("CL-123")
