@@ -46,20 +46,22 @@ PACE: Final = Question(
         **_GROUP,
         "arrived": "records produced, in windows at both of whose ends the lag is known",
         "finished": "records finished in the same windows",
-        "arrived_per_s": "arrived by seconds",
+        "arrived_per_s": "arrived by seconds, each share-partition for itself",
         "finished_per_s": "finished by seconds",
         "lag": "as in `share_lag`",
         "drain_s": "seconds until nothing is left if it goes on like this; null if it does not gain on the producers",
     },
     """
 WITH each AS (
-  SELECT group_id, window, sum(arrived) AS arrived, sum(finished) AS finished, max(seconds) AS seconds
-  FROM share_windows WHERE arrived IS NOT NULL GROUP BY group_id, window),
-whole AS (
   SELECT group_id, sum(arrived) AS arrived, sum(finished) AS finished, sum(seconds) AS seconds
+  FROM share_windows WHERE arrived IS NOT NULL GROUP BY group_id, topic_id, partition),
+whole AS (
+  SELECT group_id, sum(arrived) AS arrived, sum(finished) AS finished, sum(arrived / seconds) AS arrived_per_s,
+    sum(finished / seconds) AS finished_per_s
   FROM each GROUP BY group_id)
-SELECT behind.group_id, arrived, finished, arrived / seconds AS arrived_per_s, finished / seconds AS finished_per_s,
-  lag, CASE WHEN lag = 0 THEN 0D WHEN finished > arrived THEN lag * seconds / (finished - arrived) END AS drain_s
+SELECT behind.group_id, arrived, finished, arrived_per_s, finished_per_s, lag,
+  CASE WHEN lag = 0 THEN 0D WHEN finished_per_s > arrived_per_s THEN lag / (finished_per_s - arrived_per_s) END
+    AS drain_s
 FROM share_lag AS behind LEFT JOIN whole ON whole.group_id = behind.group_id""",
 )
 STUCK: Final = Question(

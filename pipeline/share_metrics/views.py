@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
 from share_metrics.folders import FolderError, visible
@@ -27,6 +27,7 @@ from share_metrics.metrics import (
     replayed,
     shard_skew,
     stalls,
+    with_arrivals,
     with_delayed,
 )
 from share_metrics.metrics.common import KEY, since, until
@@ -157,19 +158,12 @@ def _tables(rows: Rows, times: Times) -> dict[str, DataFrame]:
 
 
 def _share_windows(filled: DataFrame, windows: DataFrame, times: Times) -> DataFrame:
-    """Rows of `fill_windows` with what arrived, what was counted in the window, and how long it lasted.
-
-    High watermarks are lag and what is finished: so what arrived is what the lag grew by, and what was finished. It is
-    known where the lag at both ends of the window is, of one life and state epoch.
-    """
-    of_era = Window.partitionBy(*KEY, "era").orderBy("window")
-    grown = F.col("last_lag") - F.lag("last_lag").over(of_era)
+    """Rows of `with_arrivals` with what was counted in the window."""
+    arrivals = with_arrivals(filled, times.window_s, times.at)
     counted = windows.select(*KEY, "window", *(F.col(name).alias(shown) for name, shown in _COUNTS.items()))
-    start_s = F.col("window").cast("double")
-    return filled.withColumn("arrived", grown + F.col("finished_count")).join(counted, [*KEY, "window"], "left").select(
+    return arrivals.join(counted, [*KEY, "window"], "left").select(
         *KEY, "window", F.col("last_lag").alias("lag"), "lag_least", "delayed", "gone", "arrived",
-        F.col("finished_count").alias("finished"), *_COUNTS.values(),
-        F.least(F.lit(float(times.window_s)), F.lit(times.at.timestamp()) - start_s).alias("seconds"),
+        F.col("finished_count").alias("finished"), *_COUNTS.values(), "seconds",
     )  # fmt: skip
 
 

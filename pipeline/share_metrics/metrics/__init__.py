@@ -6,6 +6,8 @@ by tumbling windows of event time. The name of a lower bound ends in `_lb`.
 
 from .groups import convergence, group_windows, share_partition_counts
 from .lag import lag_seconds, with_log_ends
+from .membership import memberships
+from .pace import paces, with_arrivals
 from .progress import latest_state, progress
 from .quality import gaps, quality, shard_skew
 from .replaying import poison, poison_of, replay_windows, replay_windows_of, replayed
@@ -18,6 +20,8 @@ __all__ = [
     "group_windows",
     "lag_seconds",
     "latest_state",
+    "memberships",
+    "paces",
     "poison",
     "poison_of",
     "progress",
@@ -28,6 +32,7 @@ __all__ = [
     "shard_skew",
     "share_partition_counts",
     "stalls",
+    "with_arrivals",
     "with_delayed",
     "with_log_ends",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +14,8 @@ from share_metrics.metrics import (
     gaps,
     group_windows,
     lag_seconds,
+    memberships,
+    paces,
     poison_of,
     progress,
     quality,
@@ -20,6 +23,7 @@ from share_metrics.metrics import (
     replayed,
     shard_skew,
     stalls,
+    with_arrivals,
     with_delayed,
     with_log_ends,
 )
@@ -27,7 +31,7 @@ from share_metrics.metrics.common import KEY, since, until
 from share_metrics.metrics.newest import topic_names
 from share_metrics.metrics.stalls import STALL_AFTER_S, deletions, last_known
 
-from .model import SHOWN_MAX, Counts, PartitionLine, Point, Report
+from .model import SHOWN_MAX, Counts, Pace, PartitionLine, Point, Report
 
 #: All rows from this long before the report's begin are read; of older rows, those that give the state then (PM-32).
 READ_BACK: Final = timedelta(hours=1)
@@ -84,6 +88,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
     members = group_windows(groups, window_s).localCheckpoint()
     here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
     stood = _lagging(_stood(filled.where(here), told_by), logs, window_s)
+    stood = stood.join(paces(with_arrivals(filled, window_s, told_by).where(here)), [*KEY], "left")
     lines = _lines(windows.where(here), _blank_after(filled.where(here), known_end), stood, names)
     suspects = poison_of(replay).where(F.col("last_seen") >= F.lit(begin))
     still = _judged(stalls(filled, members).where(here), known_end, told_by).localCheckpoint()
@@ -104,6 +109,8 @@ def collect(  # noqa: PLR0917 - what a report is made of
         incomplete=replay_windows_of(replay).where("incomplete").where(here).count(),
         counts=_counts(both, still, suspects),
         behind_s=known.behind_s if known else 0,
+        standing=[row.asDict() for row in _standing(members).collect()],
+        members=_members(groups, names),
     )
 
 
@@ -188,7 +195,7 @@ def _lines(windows: DataFrame, filled: DataFrame, stood: DataFrame, names: dict[
     idle = F.col("written").isNull()
     done = [F.when(idle, F.lit(0)).otherwise(F.col(name)).alias(name) for name in _SUMMED]
     totals = stood.join(summed, [*KEY], "left").select(
-        *KEY, "spso", "lag", "lag_least", "gone", "delayed", "lag_seconds", *done
+        *KEY, "spso", "lag", "lag_least", "gone", "delayed", "lag_seconds", "arrived", "done", "seconds", *done
     )
     ordered = [row.asDict() for row in totals.orderBy(F.desc_nulls_last("lag"), *KEY).collect()]
     worst = {tuple(row[name] for name in KEY) for row in ordered[:SHOWN_MAX]}
@@ -221,6 +228,8 @@ def _line(row: dict[str, Any], names: dict[str, str], points: tuple[Point, ...])
         row["delayed"],
         row["lag_least"],
         row["gone"],
+        row["group_id"],
+        None if row["seconds"] is None else Pace(row["arrived"], row["done"], row["seconds"]),
     )
 
 
@@ -232,6 +241,22 @@ def _group_totals(members: DataFrame) -> DataFrame:
     summed = (F.sum(name).alias(name) for name in ("joins", "leaves", "rebalances", "epoch_bumps", "flapping"))
     last = (F.max_by(name, "window").alias(name) for name in ("state", "members"))
     return members.groupBy("group_id").agg(*summed, *last)
+
+
+def _standing(members: DataFrame) -> DataFrame:
+    """The state and the number of members of each group at the end, however long ago that began."""
+    return members.groupBy("group_id").agg(*(F.max_by(name, "window").alias(name) for name in ("state", "members")))
+
+
+def _members(groups: DataFrame, names: dict[str, str]) -> list[dict[str, Any]]:
+    """Members at the end, at most _ROWS_MAX, with `has`: the partitions that each was given, by topic."""
+    rows = _rows(memberships(groups).orderBy("group_id", "client_id", "member_id"))
+    return [row | {"has": _has(row["assigned"] or (), names)} for row in rows]
+
+
+def _has(assigned: Iterable[Any], names: dict[str, str]) -> str:
+    topics = sorted((names.get(one["topic_id"], one["topic_id"]), sorted(one["partitions"])) for one in assigned)
+    return "; ".join(f"{name}: {', '.join(map(str, partitions))}" for name, partitions in topics if partitions)
 
 
 def _rows(found: DataFrame, names: dict[str, str] | None = None) -> list[dict[str, Any]]:

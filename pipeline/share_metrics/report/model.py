@@ -24,13 +24,21 @@ class Point(NamedTuple):
     finished: float | None
 
 
+class Pace(NamedTuple):
+    """What arrived and what was finished in the windows of which both are known, and how long these lasted."""
+
+    arrived: int
+    finished: int
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionLine:
     """A share-partition over the whole time of the report.
 
     `lag` is that at the end; None: it is not known, or the share-partition is `gone`. `lag_least`: at the end it was
     that at least, for where the log ended then is not known. `delayed`: of the lag, records that wait at the end for
-    the end of a delay; None: not known.
+    the end of a delay; None: not known. `pace`: None where no window shows what arrived.
     """
 
     name: str
@@ -51,6 +59,8 @@ class PartitionLine:
     delayed: int | None = None
     lag_least: bool = False
     gone: bool = False
+    group_id: str = ""
+    pace: Pace | None = None
 
     @property
     def lag_unknown(self) -> bool:
@@ -80,7 +90,8 @@ class Report:
     """Everything on the page. Share-partitions are sorted by lag, the largest first.
 
     `counts` are given if rows were left out; otherwise the rows are counted. `behind_s`: how many seconds before the
-    end are not completely read yet.
+    end are not completely read yet. `standing`: state and number of members of every group at the end; `members`: each
+    member then, with `has`, the partitions that it was given.
     """
 
     begin: str
@@ -96,6 +107,8 @@ class Report:
     incomplete: int = 0
     counts: Counts | None = None
     behind_s: int = 0
+    standing: Sequence[Row] = field(default_factory=tuple)
+    members: Sequence[Row] = field(default_factory=tuple)
 
     @property
     def found(self) -> Counts:

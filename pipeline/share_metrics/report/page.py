@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
+from .groups import GroupLine, group_lines
 from .model import BEHIND_S, SHOWN_MAX, PartitionLine, Report, totals
 from .svg import bar, chart
 
@@ -47,6 +48,11 @@ _LINE_HEAD: Final = (
     "resets", "anomalies",
 )  # fmt: skip
 _WINDOWS: Final = {1: "second", 60: "minute", 3_600: "hour"}
+_SIZES: Final = {"s": 1, "min": 60, "h": 3_600}
+_GROUPS_TELL: Final = (
+    "<p class='dim'>Arrived and finished are records a second over this page, of the windows at both of whose ends the "
+    "lag is known; drained in: how long the lag takes at this pace.</p>"
+)
 _QUALITY: Final = ("stream", "entries", "claims", "noops", "quarantined", "unknown", "gaps", "lost")
 
 
@@ -57,6 +63,9 @@ def render(report: Report) -> str:
         "<h1>Share groups</h1>",
         f'<p class="dim">{escape(report.begin)} to {escape(report.end)}, UTC, windows of {report.window_s:,} s</p>',
         _summary(report),
+        "<h2>Groups</h2>",
+        _GROUPS_TELL,
+        _groups(report),
         "<h2>Share-partitions</h2>",
         "<p class='dim'>Largest lag first. Lag is high watermark less finished records at the end of this page, by "
         "what leaders wrote and by where the ingest saw the logs end; of them, delayed ones wait until their delay "
@@ -80,7 +89,13 @@ def render(report: Report) -> str:
         _of_more(report.stalls, report.found.stalls),
         _table(("share-partition", "window", "lag", "still for s", "kind"),
                ((row["name"], row["window"], row["lag"], row["still_s"], row["kind"]) for row in report.stalls)),
-        "<h2>Groups and rebalances</h2>",
+        "<h2>Members</h2>",
+        "<p class='dim'>Those at the end of this page, and the partitions that each was given.</p>",
+        _of_more(report.members, sum(row["members"] or 0 for row in report.standing)),
+        _table(("group", "client id", "host", "member", "epoch", "has"),
+               ((row["group_id"], row["client_id"], row["client_host"], row["member_id"], row["member_epoch"],
+                 row["has"]) for row in report.members)),
+        "<h2>Rebalances</h2>",
         _table(("group", "state", "members", "joins", "leaves", "rebalances", "epochs", "flapping"),
                ((row["group_id"], row["state"], row["members"], row["joins"], row["leaves"], row["rebalances"],
                  row["epoch_bumps"], row["flapping"]) for row in report.groups)),
@@ -114,6 +129,42 @@ def _summary(report: Report) -> str:
     light = f'<p><span class="light {report.light}">{report.light}</span> {_WORDS[report.light]}</p>'
     notes = _late(report.behind_s) + _dark(sums["lag_unknown"])
     return f'{light}{notes}<div class="tiles">{shown}</div><p class="dim">{done}</p>'
+
+
+def _groups(report: Report) -> str:
+    return _table(
+        ("group", "state", "members", "share-partitions", "lag", "arrived a second", "finished a second", "drained in"),
+        (
+            (
+                line.group_id, line.state, line.members, line.share_partitions, _group_lag(line),
+                _rate(line.arrived_per_s), _rate(line.finished_per_s), _drained(line.drain_s),
+            )
+            for line in group_lines(report.partitions, report.standing)
+        ),
+    )  # fmt: skip
+
+
+def _group_lag(line: GroupLine) -> str | int:
+    if line.lag is None:
+        return "unknown"
+    return f"≥\N{NO-BREAK SPACE}{line.lag:,}" if line.lag_least else line.lag
+
+
+def _rate(per_s: float | None) -> str | None:
+    return None if per_s is None else f"{per_s:,.1f}"
+
+
+def _drained(seconds: float | None) -> str | None:
+    """A time to drain in words: it is an estimate, so two units are enough."""
+    if seconds is None or seconds == 0:
+        return None if seconds is None else "nothing left"
+    if seconds == float("inf"):
+        return "never, at this pace"
+    whole = round(seconds)
+    for unit, size, smaller in (("d", 86_400, "h"), ("h", 3_600, "min"), ("min", 60, "s")):
+        if whole >= size:
+            return f"{whole // size:,} {unit} {whole % size // _SIZES[smaller]} {smaller}"
+    return f"{max(whole, 1)} s"
 
 
 def _dark(share_partitions: int) -> str:

@@ -51,11 +51,14 @@ def page() -> str:
     return render(
         Report(
             "2026-11-22 10:00", "2026-11-22 11:00", 60, lines,
-            poison=[{"offset": 10**12, "name": name, "delivery_state": 0, "delivery_count": 4, "first_seen": "t" * 19,
-                     "last_seen": "t" * 19, "times_released": 4}],
+            poison=[{"offset": 10**12, "name": name, "state": "Archived", "reason": "delivery limit",
+                     "delivery_count": 4, "first_seen": "t" * 19, "last_seen": "t" * 19, "times_released": 4}],
             stalls=[{"name": name, "window": "w" * 19, "lag": 10**9, "still_s": 300, "kind": "stalled"}],
             groups=[{"group_id": "g" * 200, "state": "Stable", "members": 3, "joins": 4, "leaves": 1, "rebalances": 2,
                      "epoch_bumps": 2, "flapping": 0}],
+            standing=[{"group_id": "g" * 200, "state": "Stable", "members": 3}],
+            members=[{"group_id": "g" * 200, "client_id": "c" * 200, "client_host": "h" * 60, "member_id": "m" * 36,
+                      "member_epoch": 7, "has": "; ".join(f"{'orders' * 30}: {one}" for one in range(20))}],
             skew=[{"stream": "{sgs:0}:log", "entries": 10**9, "bytes": 10**12, "keys": 9, "skew": 1.5, "gini": 0.3}],
             gaps=[{"stream": "s" * 80, "from_id": "1-0", "to_id": "1-9", "lost": 4, "reason": "trimmed"}],
         )

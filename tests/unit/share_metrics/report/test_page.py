@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from share_metrics.report.model import Counts, PartitionLine, Point, Report, totals
+from share_metrics.report.model import Counts, Pace, PartitionLine, Point, Report, totals
 from share_metrics.report.page import render
 from share_metrics.report.svg import bar, chart
 
@@ -66,8 +66,8 @@ def test_fifty_share_partitions_fit_and_most_are_folded() -> None:
 def test_the_page_has_its_sections_and_says_what_is_a_lower_bound() -> None:
     page = render(report(poison=[POISON], stalls=[STALL], groups=[GROUP], skew=[SKEW], quality=[QUALITY], gaps=[GAP]))
     assert re.findall(r"<h2>([^<]+)</h2>", page) == [
-        "Share-partitions", "Lag and progress", "Acknowledgements", "Failed records and poison candidates", "Stalls",
-        "Groups and rebalances", "Shard skew", "Data quality",
+        "Groups", "Share-partitions", "Lag and progress", "Acknowledgements", "Failed records and poison candidates",
+        "Stalls", "Members", "Rebalances", "Shard skew", "Data quality",
     ]  # fmt: skip
     assert page.index('class="light red"') < page.index("<h2>")
     heads = re.findall(r"<th>([^<]+)</th>", page)
@@ -75,6 +75,40 @@ def test_the_page_has_its_sections_and_says_what_is_a_lower_bound() -> None:
     assert [head[-1] for head in redelivered] == ["≥"] * 3
     assert "“≥” marks lower bounds." in page
     assert "at least 3 finished after redelivery" in page
+
+
+@pytest.mark.rule("PM-90")
+@pytest.mark.parametrize(
+    ("lag", "pace", "shown"),
+    [(0, None, "nothing left"), (5, None, "–"), (5, Pace(1, 1, 60.0), "never, at this pace"),
+     (5, Pace(0, 60, 60.0), "5 s"), (1, Pace(0, 600, 60.0), "1 s"), (150, Pace(0, 60, 60.0), "2 min 30 s"),
+     (7_290, Pace(0, 60, 60.0), "2 h 1 min"), (10**6, Pace(60, 120, 60.0), "11 d 13 h")],
+)  # fmt: skip
+def test_a_group_tells_how_long_its_lag_takes(lag: int, pace: Pace | None, shown: str) -> None:
+    page = render(report(partitions=[replace(line("g · orders-0", lag), group_id="g", pace=pace)]))
+    (row,) = re.findall(r"<tr><td>g</td>(.*?)</tr>", page)
+    assert re.findall(r"<td>([^<]*)</td>", row)[-1] == shown
+
+
+@pytest.mark.rule("PM-90")
+def test_a_lag_that_nobody_knows_is_never_0() -> None:
+    page = render(report(partitions=[replace(line("g · orders-0", None), group_id="g")]))
+    assert "<tr><td>g</td><td>–</td><td>–</td><td>1</td><td>unknown</td>" in page
+
+
+@pytest.mark.rule("PM-90")
+def test_more_members_than_there_is_room_for_are_told() -> None:
+    member = {
+        "group_id": "g",
+        "client_id": "<c>",
+        "client_host": "h",
+        "member_id": "m",
+        "member_epoch": 3,
+        "has": "t: 0",
+    }
+    page = render(report(members=[member], standing=[{"group_id": "g", "state": "Stable", "members": 201}]))
+    assert "<td>g</td><td>&lt;c&gt;</td><td>h</td><td>m</td><td>3</td><td>t: 0</td>" in page
+    assert "1 of 201 are shown." in page
 
 
 @pytest.mark.rule("PM-37")

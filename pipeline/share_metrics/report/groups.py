@@ -1,0 +1,71 @@
+"""A line for each group: how far behind it is, whether it keeps up, and when it will have caught up (PM-89). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .model import PartitionLine
+
+
+class GroupLine(NamedTuple):
+    """A group at the end of the page. None: not known.
+
+    `lag_least`: the lag may be greater, for that of some share-partition is not known. Rates are records a second, of
+    the share-partitions and windows of which both are known. `drain_s`: seconds until nothing is left if it goes on
+    like this; infinite if the group does not gain on the producers.
+    """
+
+    group_id: str
+    state: str | None
+    members: int | None
+    share_partitions: int
+    lag: int | None
+    lag_least: bool
+    arrived_per_s: float | None
+    finished_per_s: float | None
+    drain_s: float | None
+
+
+def group_lines(partitions: Iterable[PartitionLine], standing: Iterable[Mapping[str, Any]]) -> list[GroupLine]:
+    """The groups that have share-partitions or members, those with the largest lag first, an unknown one before all.
+
+    `standing`: rows with `group_id`, `state` and `members`, those at the end.
+    """
+    by_group: dict[str, list[PartitionLine]] = {}
+    for line in partitions:
+        if not line.gone:
+            by_group.setdefault(line.group_id, []).append(line)
+    told = {row["group_id"]: row for row in standing}
+    there = by_group.keys() | {group for group, row in told.items() if row["state"] != "Dead"}
+    found = [_line(group, by_group.get(group, ()), told.get(group, {})) for group in there]
+    return sorted(found, key=lambda one: (one.lag is not None, -(one.lag or 0), one.group_id))
+
+
+def _line(group: str, lines: Sequence[PartitionLine], told: Mapping[str, Any]) -> GroupLine:
+    lags = [line.lag for line in lines if line.lag is not None]
+    lag = sum(lags) if lags or not lines else None
+    paces = [line.pace for line in lines if line.pace is not None]
+    arrived = sum(pace.arrived / pace.seconds for pace in paces) if paces else None
+    finished = sum(pace.finished / pace.seconds for pace in paces) if paces else None
+    return GroupLine(
+        group,
+        told.get("state"),
+        told.get("members"),
+        len(lines),
+        lag,
+        any(line.lag is None or line.lag_least for line in lines),
+        arrived,
+        finished,
+        drain_s(lag, arrived, finished),
+    )
+
+
+def drain_s(lag: int | None, arrived_per_s: float | None, finished_per_s: float | None) -> float | None:
+    """Seconds until a lag is worked off at these rates; 0 without lag, infinite if it does not shrink."""
+    if lag == 0:
+        return 0.0
+    if lag is None or arrived_per_s is None or finished_per_s is None:
+        return None
+    gained = finished_per_s - arrived_per_s
+    return lag / gained if gained > 0 else float("inf")

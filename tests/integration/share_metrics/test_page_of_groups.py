@@ -1,0 +1,86 @@
+"""What a page says of groups and their members, against the ledger of a story."""
+
+from __future__ import annotations
+
+import re
+from math import inf
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kip932.ids import topic_id_text
+from share_metrics.report import Known, Logs, Report, collect, render
+from share_metrics.report.groups import group_lines
+
+from .frames import groups
+from .story import END, MINUTE, MINUTES, TOLD, TOPICS, Story, at_time
+
+
+@pytest.fixture(scope="module")
+def story() -> Story:
+    return Story()
+
+
+@pytest.fixture(scope="module")
+def report(spark: SparkSession, story: Story) -> Report:
+    logs = Logs(story.log_ends(spark))
+    return collect(story.states(spark), groups(spark, TOLD), at_time(0), at_time(END), logs=logs)
+
+
+@pytest.mark.rule("PM-90")
+def test_each_group_has_its_lag_and_its_pace(story: Story, report: Report) -> None:
+    """Of the first minute it is not known what arrived: nobody saw how much there was before."""
+    found = {line.group_id: line for line in group_lines(report.partitions, report.standing)}
+    assert found.keys() == story.STREAMS.keys()
+    for group, line in found.items():
+        ledgers = story.of(group)
+        minutes = range(1, MINUTES)
+        arrived = sum(ledger.arrived_in[minute] for ledger in ledgers for minute in minutes)
+        finished = sum(ledger.finished_in[minute] for ledger in ledgers for minute in minutes)
+        assert (line.share_partitions, line.lag) == (len(ledgers), sum(ledger.lag for ledger in ledgers))
+        assert not line.lag_least
+        assert line.arrived_per_s == pytest.approx(arrived / (END - MINUTE))
+        assert line.finished_per_s == pytest.approx(finished / (END - MINUTE))
+    assert {group: line.drain_s for group, line in found.items()} == {
+        "busy": inf,
+        "stopped": inf,
+        "left": inf,
+        "done": 0,
+    }
+    assert {group: (line.state, line.members) for group, line in found.items()} == {
+        "busy": ("Stable", 1), "stopped": ("Stable", 1), "left": ("Empty", 0), "done": (None, None)
+    }  # fmt: skip
+
+
+@pytest.mark.rule("PM-90")
+def test_each_member_has_its_client_and_what_it_was_given(report: Report) -> None:
+    shown = ("group_id", "member_id", "client_id", "client_host", "member_epoch", "has")
+    assert [tuple(row[name] for name in shown) for row in report.members] == [
+        ("busy", "a", "c", "h", 2, "orders: 0"),
+        ("stopped", "a", "c", "h", None, ""),
+    ]
+
+
+@pytest.mark.rule("PM-90")
+def test_the_page_shows_both(report: Report) -> None:
+    cells = [re.findall(r"<td>([^<]*)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", render(report))]
+    assert ["stopped", "Stable", "1", "1", "503", "0.9", "0.0", "never, at this pace"] in cells
+    assert ["done", "–", "–", "1", "0", "0.0", "0.0", "nothing left"] in cells
+    assert ["busy", "c", "h", "a", "2", "orders: 0"] in cells
+
+
+@pytest.mark.rule("PM-90")
+def test_what_was_not_read_yet_is_not_taken_for_idleness(spark: SparkSession, story: Story) -> None:
+    """An ingest that ended in the middle of a minute: rates are of the time until then."""
+    read_to = 3 * MINUTE + 30
+    known = Known(at_time(read_to), END - read_to)
+    states = story.states(spark).where(f"ts < timestamp_seconds({at_time(read_to).timestamp()})")
+    found = collect(
+        states, groups(spark, TOLD), at_time(0), at_time(END), logs=Logs(story.log_ends(spark)), known=known
+    )
+    lines = {line.group_id: line for line in group_lines(found.partitions, found.standing)}
+    topic = topic_id_text(TOPICS["mails"])
+    (stopped,) = [line for line in found.partitions if line.name == f"stopped · {topic}-0"]
+    assert stopped.pace is not None
+    assert stopped.pace == (500, 0, read_to - MINUTE)
+    assert lines["stopped"].arrived_per_s == pytest.approx(500 / (read_to - MINUTE))
