@@ -11,10 +11,11 @@ from .pace import paces, with_arrivals
 from .progress import latest_state, progress
 from .quality import gaps, quality, shard_skew
 from .replaying import poison, poison_of, replay_windows, replay_windows_of, replayed
-from .stalls import fill_windows, stalls, with_delayed
+from .stalls import episodes, fill_windows, stalls, with_delayed
 
 __all__ = [
     "convergence",
+    "episodes",
     "fill_windows",
     "gaps",
     "group_windows",

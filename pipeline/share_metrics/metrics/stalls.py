@@ -133,6 +133,24 @@ def stalls(filled: DataFrame, members: DataFrame | None = None, stall_after_s: i
     return joined.withColumn("kind", kind).where(late).select(*_SHOWN, "kind")
 
 
+def episodes(standing: DataFrame, window_s: int = 60) -> DataFrame:
+    """One row for each unbroken run of windows in rows of `stalls`: a standstill, from its begin to its end (PM-90).
+
+    `since`: the window in which something was last finished, or nothing was due.
+    `until`: the end of its last window. `lag` is the largest one.
+    """
+    of_kind = Window.partitionBy(*KEY, "kind").orderBy("window")
+    step = F.col("window").cast("long") - F.lag("window").over(of_kind).cast("long")
+    begins = F.when(F.coalesce(step > window_s, F.lit(True)), 1).otherwise(0)
+    numbered = standing.withColumn("episode", F.sum(begins).over(of_kind))
+    since_s = F.min_by(F.col("window").cast("long") - F.col("still_s"), "window")
+    return numbered.groupBy(*KEY, "kind", "episode").agg(
+        F.timestamp_seconds(since_s).alias("since"),
+        (F.max("window") + F.expr(f"interval {window_s} seconds")).alias("until"),
+        F.max("lag").alias("lag"),
+    ).drop("episode")  # fmt: skip
+
+
 _SHOWN: Final = (*KEY, "window", "lag", "still_s")
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
 from share_metrics.metrics import (
+    episodes,
     fill_windows,
     gaps,
     group_windows,
@@ -31,11 +32,10 @@ from share_metrics.metrics.common import KEY, since, until
 from share_metrics.metrics.newest import topic_names
 from share_metrics.metrics.stalls import STALL_AFTER_S, deletions, last_known
 
-from .model import SHOWN_MAX, Counts, Pace, PartitionLine, Point, Report
+from .model import ROWS_MAX, SHOWN_MAX, Counts, Pace, PartitionLine, Point, Report
 
 #: All rows from this long before the report's begin are read; of older rows, those that give the state then (PM-32).
 READ_BACK: Final = timedelta(hours=1)
-_ROWS_MAX: Final = 200
 _SUMMED: Final = (
     "finished_count", "ack_accept", "ack_release", "ack_reject", "timeout_count", "limit_archived_count",
     "redelivered_lb", "finished_known", "state_epoch_resets", "anomalies",
@@ -102,6 +102,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
         lines,
         poison=_rows(suspects.orderBy(F.desc("last_seen"), *KEY, "offset"), names),
         stalls=_rows(still.orderBy(F.desc("kind"), F.desc("window"), *KEY), names),
+        episodes=_rows(episodes(still, window_s).orderBy(F.desc("kind"), F.desc("until"), *KEY, "since"), names),
         groups=_rows(_group_totals(members.where(here)).orderBy("group_id")),
         skew=_rows(shard_skew(states).orderBy(F.desc("entries"), "stream")),
         quality=_rows(both.orderBy("stream")),
@@ -249,7 +250,7 @@ def _standing(members: DataFrame) -> DataFrame:
 
 
 def _members(groups: DataFrame, names: dict[str, str]) -> list[dict[str, Any]]:
-    """Members at the end, at most _ROWS_MAX, with `has`: the partitions that each was given, by topic."""
+    """Members at the end, at most ROWS_MAX, with `has`: the partitions that each was given, by topic."""
     rows = _rows(memberships(groups).orderBy("group_id", "client_id", "member_id"))
     return [row | {"has": _has(row["assigned"] or (), names)} for row in rows]
 
@@ -260,11 +261,11 @@ def _has(assigned: Iterable[Any], names: dict[str, str]) -> str:
 
 
 def _rows(found: DataFrame, names: dict[str, str] | None = None) -> list[dict[str, Any]]:
-    """At most _ROWS_MAX rows; each with the share-partition's `name` if `names` are given."""
+    """At most ROWS_MAX rows; each with the share-partition's `name` if `names` are given."""
     # Spark formats the times, in UTC: Python would read them in the time zone of this machine.
     texts = [
         F.date_format(name, "yyyy-MM-dd HH:mm:ss").alias(name) if kind == "timestamp" else F.col(name)
         for name, kind in found.dtypes
     ]
-    rows = [row.asDict() for row in found.limit(_ROWS_MAX).select(*texts).collect()]
+    rows = [row.asDict() for row in found.limit(ROWS_MAX).select(*texts).collect()]
     return [row | {"name": _name(row, names)} for row in rows] if names is not None else rows

@@ -8,6 +8,8 @@ from typing import Any, Final, NamedTuple
 
 #: How many share-partitions have charts; the others are in a folded table.
 SHOWN_MAX: Final = 20
+#: How many rows a table has; how many more were found is told.
+ROWS_MAX: Final = 200
 #: If the ingest has not read the last so many seconds of a page's time, that is a finding; as STALL_AFTER_S.
 BEHIND_S: Final = 300
 
@@ -91,7 +93,7 @@ class Report:
 
     `counts` are given if rows were left out; otherwise the rows are counted. `behind_s`: how many seconds before the
     end are not completely read yet. `standing`: state and number of members of every group at the end; `members`: each
-    member then, with `has`, the partitions that it was given.
+    member then, with `has`, the partitions that it was given. `stalls` are windows, `episodes` unbroken runs of them.
     """
 
     begin: str
@@ -109,6 +111,7 @@ class Report:
     behind_s: int = 0
     standing: Sequence[Row] = field(default_factory=tuple)
     members: Sequence[Row] = field(default_factory=tuple)
+    episodes: Sequence[Row] = field(default_factory=tuple)
 
     @property
     def found(self) -> Counts:

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any, Final
 
 from .groups import GroupLine, group_lines
-from .model import BEHIND_S, SHOWN_MAX, PartitionLine, Report, totals
+from .model import BEHIND_S, ROWS_MAX, SHOWN_MAX, PartitionLine, Report, totals
 from .svg import bar, chart
 
 _STYLE: Final = """
@@ -86,9 +86,7 @@ def render(report: Report) -> str:
                ((row["offset"], row["name"], row["state"], row["reason"], row["delivery_count"], row["first_seen"],
                  row["last_seen"], row["times_released"]) for row in report.poison)),
         "<h2>Stalls</h2>",
-        _of_more(report.stalls, report.found.stalls),
-        _table(("share-partition", "window", "lag", "still for s", "kind"),
-               ((row["name"], row["window"], row["lag"], row["still_s"], row["kind"]) for row in report.stalls)),
+        _stalls(report),
         "<h2>Members</h2>",
         "<p class='dim'>Those at the end of this page, and the partitions that each was given.</p>",
         _of_more(report.members, sum(row["members"] or 0 for row in report.standing)),
@@ -132,14 +130,16 @@ def _summary(report: Report) -> str:
 
 
 def _groups(report: Report) -> str:
-    return _table(
+    lines = group_lines(report.partitions, report.standing)
+    shown = lines[:ROWS_MAX]
+    return _of_more(shown, len(lines)) + _table(
         ("group", "state", "members", "share-partitions", "lag", "arrived a second", "finished a second", "drained in"),
         (
             (
                 line.group_id, line.state, line.members, line.share_partitions, _group_lag(line),
                 _rate(line.arrived_per_s), _rate(line.finished_per_s), _drained(line.drain_s),
             )
-            for line in group_lines(report.partitions, report.standing)
+            for line in shown
         ),
     )  # fmt: skip
 
@@ -211,6 +211,21 @@ def _charts(line: PartitionLine, window_s: int) -> str:
     each = f"finished in each {_WINDOWS.get(window_s, f'{window_s} s')}"
     done = chart(each, [(point.time_s, point.finished) for point in line.points]) if line.points else ""
     return f'<h3>{escape(line.name)}</h3><div class="charts">{lag}{done}</div>'
+
+
+def _stalls(report: Report) -> str:
+    """Each standstill once, and its windows folded."""
+    runs = _table(
+        ("share-partition", "kind", "nothing finished since", "until", "lag at most"),
+        ((row["name"], row["kind"], row["since"], row["until"], row["lag"]) for row in report.episodes),
+    )
+    if not report.stalls:
+        return runs
+    windows = _table(
+        ("share-partition", "window", "lag", "still for s", "kind"),
+        ((row["name"], row["window"], row["lag"], row["still_s"], row["kind"]) for row in report.stalls),
+    )
+    return runs + _fold("Window by window", _of_more(report.stalls, report.found.stalls) + windows)
 
 
 def _mix(lines: Sequence[PartitionLine]) -> str:

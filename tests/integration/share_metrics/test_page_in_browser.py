@@ -54,6 +54,7 @@ def page() -> str:
             poison=[{"offset": 10**12, "name": name, "state": "Archived", "reason": "delivery limit",
                      "delivery_count": 4, "first_seen": "t" * 19, "last_seen": "t" * 19, "times_released": 4}],
             stalls=[{"name": name, "window": "w" * 19, "lag": 10**9, "still_s": 300, "kind": "stalled"}],
+            episodes=[{"name": name, "kind": "stalled", "since": "s" * 19, "until": "u" * 19, "lag": 10**9}],
             groups=[{"group_id": "g" * 200, "state": "Stable", "members": 3, "joins": 4, "leaves": 1, "rebalances": 2,
                      "epoch_bumps": 2, "flapping": 0}],
             standing=[{"group_id": "g" * 200, "state": "Stable", "members": 3}],

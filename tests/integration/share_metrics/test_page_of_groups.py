@@ -9,10 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kip932.ids import topic_id_text
+from share_metrics.metrics import episodes
 from share_metrics.report import Known, Logs, Report, collect, render
 from share_metrics.report.groups import group_lines
 
-from .frames import groups
+from .frames import BASE_S, groups
 from .story import END, MINUTE, MINUTES, TOLD, TOPICS, Story, at_time
 
 
@@ -59,6 +60,31 @@ def test_each_member_has_its_client_and_what_it_was_given(report: Report) -> Non
         ("busy", "a", "c", "h", 2, "orders: 0"),
         ("stopped", "a", "c", "h", None, ""),
     ]
+
+
+@pytest.mark.rule("PM-90")
+def test_a_standstill_is_told_once_from_its_begin_to_its_end(story: Story, report: Report) -> None:
+    (left,), (stopped,) = story.of("left"), story.of("stopped")
+    until = f"{at_time(END):%H:%M:%S}"
+    expected = [
+        (topic_id_text(TOPICS[ledger.topic]), kind, f"{at_time(since):%H:%M:%S}", until, ledger.lag)
+        for ledger, kind, since in ((stopped, "stalled", MINUTE * max(stopped.finished_in)),
+                                    (left, "abandoned", MINUTE * max(left.finished_in)))
+    ]  # fmt: skip
+    found = [
+        (row["topic_id"], row["kind"], row["since"][11:], row["until"][11:], row["lag"]) for row in report.episodes
+    ]
+    assert found == expected
+
+
+@pytest.mark.rule("PM-90")
+def test_a_standstill_that_is_broken_is_two(spark: SparkSession) -> None:
+    windows = [(minute, 10 + minute) for minute in (5, 6, 7, 12, 13)]
+    rows = [("g", "t", 0, at_time(minute * MINUTE), lag, minute % 12 * MINUTE, "stalled") for minute, lag in windows]
+    kinds = "group_id string, topic_id string, partition int, window timestamp, lag bigint, still_s bigint, kind string"
+    found = episodes(spark.createDataFrame(rows, kinds)).selectExpr("unix_seconds(since)", "unix_seconds(until)", "lag")
+    times = sorted((since - BASE_S, until - BASE_S, lag) for since, until, lag in found.collect())
+    assert times == [(0, 8 * MINUTE, 17), (12 * MINUTE, 14 * MINUTE, 23)]
 
 
 @pytest.mark.rule("PM-90")

@@ -281,8 +281,8 @@ def test_a_deleted_share_partition_does_not_stand_still(spark: SparkSession) -> 
 @pytest.mark.rule("PM-37", "PM-61", "PM-64")
 def test_what_a_page_has_no_room_for_counts_all_the_same(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     collecting = import_module("share_metrics.report.collect")
-    assert collecting._ROWS_MAX == 200
-    monkeypatch.setattr(collecting, "_ROWS_MAX", 3)
+    assert collecting.ROWS_MAX == 200
+    monkeypatch.setattr(collecting, "ROWS_MAX", 3)
     abandoned = [SharePartitionKey(f"a{number}", TOPIC, 0) for number in range(4)]
     poisoned = [StateBatch(offset, offset, 0, 4) for offset in range(5)]
     rows: list[tuple[int, ShareRecord] | Gap] = [

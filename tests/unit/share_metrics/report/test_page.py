@@ -91,9 +91,25 @@ def test_a_group_tells_how_long_its_lag_takes(lag: int, pace: Pace | None, shown
 
 
 @pytest.mark.rule("PM-90")
+def test_two_hundred_groups_have_a_line_and_the_rest_is_told() -> None:
+    page = render(report(partitions=[replace(line("x", 5), group_id=f"group-{number}") for number in range(203)]))
+    assert page.count("<td>group-") == 200
+    assert "200 of 203 are shown." in page
+
+
+@pytest.mark.rule("PM-90")
 def test_a_lag_that_nobody_knows_is_never_0() -> None:
     page = render(report(partitions=[replace(line("g · orders-0", None), group_id="g")]))
     assert "<tr><td>g</td><td>–</td><td>–</td><td>1</td><td>unknown</td>" in page
+
+
+@pytest.mark.rule("PM-90")
+def test_a_standstill_is_one_line_and_its_windows_are_folded() -> None:
+    episode = {"name": "g · t-0", "kind": "stalled", "since": "10:00:00", "until": "10:09:00", "lag": 1_200}
+    page = render(report(stalls=[STALL], episodes=[episode]))
+    line_of_it = "<td>g · t-0</td><td>stalled</td><td>10:00:00</td><td>10:09:00</td><td>1,200</td>"
+    assert page.index(line_of_it) < page.index("<summary>Window by window</summary>")
+    assert "Window by window" not in render(report())
 
 
 @pytest.mark.rule("PM-90")
