@@ -1,0 +1,315 @@
+"""A workload with a ledger of its own, and every number that the pipeline tells of it beside the ledger's.
+
+    python -m tests.integration.share_metrics.workload --rounds 6 --records 300
+
+Groups with delivery limits of 3, 5 and 10 work while roles and the ingest are killed; a group stops, another one hangs,
+a topic is deleted and created again. The value of a record says what becomes of it, so that the ledger knows how each
+one ends, however often it comes: it reads nothing of the pipeline's. The table is printed; the exit status is 0 if all
+rows agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from kip932.ids import topic_id_text
+from share_metrics.ingest import Source
+from share_metrics.job import Cluster, Exposition, Job, collected, run
+from share_metrics.reader import Store
+from share_metrics.time_travel import replayed
+from sharegroups import (
+    AcknowledgeType,
+    Admin,
+    AlterConfig,
+    ConfigResource,
+    KafkaError,
+    NewTopic,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
+from tests.chaos.experiment import SETTINGS
+from tests.chaos.processes import ClusterProcesses
+
+from .world import SHAREGROUPS
+
+LIMITS: Final = (3, 5, 10)
+#: The group that works on the topic of each limit, and those that stand still on that of the limit of 5.
+WORKERS: Final = {f"limit-{limit}": f"work-{limit}" for limit in LIMITS}
+STILL: Final = {"stopped": "work-5", "hung": "work-5"}
+AGAIN: Final = "again"
+ROLES: Final = ("partition_leader", "share_coordinator", "group_coordinator")
+BOUND_S: Final = 120.0
+
+FATES: Final = {
+    "accept": AcknowledgeType.ACCEPT, "reject": AcknowledgeType.REJECT, "fail": AcknowledgeType.RELEASE
+}  # fmt: skip
+
+
+class Row(NamedTuple):
+    """One number: of what, where the pipeline tells it, what the ledger has, and what the pipeline has."""
+
+    of: str
+    number: str
+    ledger: object
+    told: object
+
+    @property
+    def agrees(self) -> bool:
+        return self.ledger == self.told
+
+
+class Ledger:
+    """What was produced to each life of a topic, and how the records of each group have ended."""
+
+    def __init__(self) -> None:
+        self.produced: Counter[str] = Counter()
+        self.ended: dict[tuple[str, str], Counter[str]] = {}
+
+    def fate(self, number: int) -> str:
+        return {3: "fail", 7: "reject"}.get(number % 20, "accept")
+
+    def produce(self, bootstrap: str, life: str, count: int) -> None:
+        """Produce records to a topic; the life of it is its name with a number behind a colon."""
+        first = self.produced[life]
+        with Producer(bootstrap_servers=bootstrap) as producer:
+            for number in range(first, first + count):
+                producer.produce(life.partition(":")[0], self.fate(number))
+            assert producer.flush(BOUND_S) == 0
+        self.produced[life] += count
+
+    def drained(self, group: str, life: str) -> None:
+        """Every record produced so far has ended for the group."""
+        self.ended[group, life] = Counter(self.fate(number) for number in range(self.produced[life]))
+
+    def lag(self, group: str, life: str) -> int:
+        return self.produced[life] - sum(self.ended[group, life].values())
+
+
+class Workload:
+    """A cluster, what is done on it, and the ingest beside it."""
+
+    def __init__(self, folder: Path, held: ExitStack) -> None:
+        self.folder = folder
+        self.data = folder / "history"
+        self.ledger = Ledger()
+        self.began = datetime.now(UTC)
+        self._held = held
+        self.cluster = ClusterProcesses(folder, SETTINGS)
+        held.callback(self.cluster.stop)
+        self.cluster.start()
+        self.admin = held.enter_context(Admin(bootstrap_servers=self.cluster.bootstrap))
+        for topic in (*WORKERS.values(), AGAIN):
+            assert not any(self.admin.create_topics([NewTopic(topic)]).values())
+        for limit in LIMITS:
+            change = [AlterConfig("share.delivery.count.limit", str(limit))]
+            asked = {ConfigResource.group(f"limit-{limit}"): change}
+            assert not any(self.admin.incremental_alter_configs(asked).values())
+        self._ingest: subprocess.Popen[bytes] | None = None
+
+    @property
+    def store(self) -> str:
+        return self.cluster._store_url
+
+    # ---- what is done
+
+    def work(self, records: int, struck: str | None = None) -> None:
+        """Produce to each topic, and let its group end all of it, while a role is killed."""
+        for topic in WORKERS.values():
+            self.ledger.produce(self.cluster.bootstrap, topic, records)
+        with self.striking(struck):
+            for group, topic in WORKERS.items():
+                with self.consumer(group, topic) as consumer:
+                    self.drain(consumer, group, topic)
+
+    @contextmanager
+    def striking(self, struck: str | None) -> Iterator[None]:
+        """Inside, kill a role amid the work."""
+        killer = threading.Timer(0.5, self.cluster.kill, [struck]) if struck else None
+        if killer is not None:
+            killer.start()
+        try:
+            yield
+        finally:
+            if killer is not None:
+                killer.join()
+
+    def consumer(self, group: str, topic: str) -> ShareConsumer:
+        consumer = ShareConsumer(
+            {
+                "bootstrap.servers": self.cluster.bootstrap,
+                "group.id": group,
+                "share.acknowledgement.mode": "explicit",
+                "max.poll.interval.ms": "3600000",  # who hangs stays for as long as this takes
+            }
+        )
+        consumer.subscribe([topic])
+        return consumer
+
+    def drain(self, consumer: ShareConsumer, group: str, life: str) -> None:
+        """Work until the cluster says that nothing is left for the group."""
+        until = time.monotonic() + BOUND_S
+        while time.monotonic() < until:
+            try:
+                for message in consumer.poll(0.3):
+                    value = message.value()
+                    assert value is not None
+                    consumer.acknowledge(message, FATES[value.decode()])
+                consumer.commit_sync(3.0)
+                if self.left(group, life) == 0:
+                    self.ledger.drained(group, life)
+                    return
+            except KafkaError as error:
+                print(f"{group}: {error}", file=sys.stderr)
+        raise AssertionError(f"group {group} did not end {life} within {BOUND_S:.0f} s")
+
+    def left(self, group: str, life: str) -> int | None:
+        """The lag of the group as the cluster tells it, of a topic that has the records produced so far."""
+        place = TopicPartition(life.partition(":")[0], 0)
+        told = self.admin.list_share_group_offsets({group: [place]})[group]
+        offset = None if isinstance(told, KafkaError) else told.get(place)
+        return None if offset is None else offset.lag
+
+    def stand_still(self) -> None:
+        """One group finishes what there is and leaves; another one stays, and asks for nothing any more."""
+        with self.consumer("stopped", STILL["stopped"]) as consumer:
+            self.drain(consumer, "stopped", STILL["stopped"])
+        hung = self._held.enter_context(self.consumer("hung", STILL["hung"]))
+        self.drain(hung, "hung", STILL["hung"])
+
+    def create_again(self, records: int) -> None:
+        """A topic whose group was done is deleted, and created again under its name."""
+        first, second = f"{AGAIN}:1", f"{AGAIN}:2"
+        self.ledger.produce(self.cluster.bootstrap, first, records)
+        with self.consumer(AGAIN, AGAIN) as consumer:
+            self.drain(consumer, AGAIN, first)
+        assert not any(self.admin.delete_topics([AGAIN]).values())
+        assert not any(self.admin.create_topics([NewTopic(AGAIN)]).values())
+        self.ledger.produce(self.cluster.bootstrap, second, records // 2)
+        with self.consumer(AGAIN, AGAIN) as consumer:
+            self.drain(consumer, AGAIN, second)
+
+    # ---- the ingest
+
+    def ingest(self) -> None:
+        """Begin the ingest; if it runs, kill it first."""
+        self.end_ingest()
+        command = [SHAREGROUPS, "metrics", "ingest", "--store", self.store, "--data", str(self.data)]
+        with (self.folder / "ingest.log").open("ab") as log:
+            self._ingest = subprocess.Popen([*command, "--continuous", "--trigger", "2"], stdout=log, stderr=log)
+
+    def end_ingest(self) -> None:
+        """SIGKILL the ingest, if it runs."""
+        if self._ingest is not None:
+            self._ingest.send_signal(signal.SIGKILL)
+            self._ingest.wait(BOUND_S)
+            self._ingest = None
+
+    # ---- what the pipeline tells
+
+    def rows(self) -> list[Row]:
+        """Ingest the rest, and hold page, gauges and replay against the ledger."""
+        self.end_ingest()
+        gauges = self.folder / "gauges.prom"
+        found = run(Job(Source(self.store), self.data), Exposition(textfile=gauges), Cluster("local[1]"), print)
+        report = collected(self.data, (self.began, None), 60, False, Cluster("local[1]"), print)
+        rows = [Row("all", "entries lost", 0, found.lost)]
+        topics = self.admin.list_topics()
+        lines = {line.name: line for line in report.partitions if not line.gone}
+        scraped = _scraped(gauges.read_text())
+        for (group, life), ended in sorted(self.ledger.ended.items()):
+            topic = life.partition(":")[0]
+            if life == f"{AGAIN}:1":
+                continue
+            of, place = f"{group} {life}", (group, topic)
+            line, lag = lines[f"{group} · {topic}-0"], self.ledger.lag(group, life)
+            done = sum(ended.values())
+            rows += [
+                Row(of, "page: lag", lag, line.lag), Row(of, "page: finished", done, line.finished),
+                Row(of, "page: accepted", ended["accept"], line.accepted),
+                Row(of, "page: rejected", ended["reject"], line.rejected),
+                Row(of, "page: over limit", ended["fail"], line.limited),
+                Row(of, "gauge: lag", lag, scraped["lag", *place]),
+                Row(of, "gauge: finished", done, scraped["finished_offset", *place]),
+                Row(of, "gauge: members", int(group == "hung"), scraped["members", group, ""]),
+            ]  # fmt: skip
+            topic_id = topic_id_text(topics[topic].topic_id)
+            rows += [
+                Row(of, "replay: finished", done, self.replayed(group, topic_id)),
+                Row(of, "replay of the history", done, self.replayed(group, topic_id, self.data)),
+            ]
+        gone = [line for line in report.partitions if line.gone]
+        rows.append(Row(f"{AGAIN} {AGAIN}:1", "page: lag", [None], [line.lag for line in gone]))
+        failed = sum(ended["fail"] + ended["reject"] for ended in self.ledger.ended.values())
+        rows.append(Row("all", "page: failed records", failed, report.found.poison))
+        return rows
+
+    def replayed(self, group: str, topic_id: str, data: Path | None = None) -> int | None:
+        """How many records are finished: by the store's log, or by what was ingested alone."""
+        with Store(self.store) as store:
+            state = replayed(store if data is None else None, group, topic_id, 0, None, data).state
+        if state is None or state.start_offset is None:
+            return None
+        return state.start_offset + max(state.delivery_complete_count or 0, 0)
+
+
+def _scraped(text: str) -> dict[tuple[str, str, str], float]:
+    return {
+        (sample.name.removeprefix("share_group_"), sample.labels["group"], sample.labels.get("topic", "")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if "group" in sample.labels
+    }
+
+
+def played(folder: Path, rounds: int, records: int) -> list[Row]:
+    """Play it: the rows of the table."""
+    with ExitStack() as held:
+        workload = Workload(folder, held)
+        held.callback(workload.end_ingest)
+        workload.ingest()
+        workload.work(records)
+        workload.stand_still()
+        workload.create_again(records)
+        for number in range(rounds):
+            workload.work(records, ROLES[number % len(ROLES)])
+            workload.ingest()
+        return workload.rows()
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The table as text, a row that does not agree marked."""
+    return "\n".join(f"{'  ' if row.agrees else '≠ '}{row.of:22} {row.number:22} {row.ledger!s:>8} {row.told!s:>8}"
+                     for row in rows)  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.integration.share_metrics.workload")
+    parser.add_argument("--rounds", type=int, default=6, help="rounds in which a role is killed, and then the ingest")
+    parser.add_argument("--records", type=int, default=300, help="records to each topic in each round")
+    options = parser.parse_args(arguments)
+    Cluster("local[1]").session("ledger")  # before there are connections, which do not outlive the fork for Java
+    with TemporaryDirectory(prefix="sharegroups-ledger-") as name:
+        rows = played(Path(name), options.rounds, options.records)
+    print(table(rows))
+    wrong = [row for row in rows if not row.agrees]
+    print(f"{len(rows)} numbers, {len(wrong)} of them differ")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
