@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -157,6 +157,18 @@ _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setti
     help="The name under which it notes in the store how far it has read, so that the rest is kept longer; the "
     "directory's own name if absent, nothing is written if empty.",
 )
+@click.option(
+    "--rows",
+    default="",
+    metavar="URI",
+    help="Where files of rows go, as s3a://BUCKET/FOLDER; positions and what tells which files count stay in --data. "
+    "Into --data if absent.",
+)
+@click.option(
+    "--keep-hours",
+    type=click.FloatRange(1),
+    help="Drop older rows, daily or when the job ends, but for what the states of then need; none if absent.",
+)
 @click.option("--fail-on-data-loss", is_flag=True, help="End with 3 when entries are gone that were not read yet.")
 @click.option(
     "--metrics-port",
@@ -167,7 +179,8 @@ _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setti
 @click.option("--textfile", type=click.Path(path_type=Path, dir_okay=False), help="Write gauges here at the end.")
 def ingest(  # noqa: PLR0917 - click passes options by name
     store: str, password_env: str, data: Path, master: str, conf: tuple[str, ...], output: str, once: bool,
-    trigger: float, log_meta: bool, read_from: str, reader_name: str | None, fail_on_data_loss: bool,
+    trigger: float, log_meta: bool, read_from: str, reader_name: str | None, rows: str,
+    keep_hours: float | None, fail_on_data_loss: bool,
     metrics_port: int | None, metrics_host: str, textfile: Path | None,
 ) -> None:  # fmt: skip
     """Append what the services have persisted to Parquet files, each entry once. One process for each directory."""
@@ -179,8 +192,11 @@ def ingest(  # noqa: PLR0917 - click passes options by name
 
         if reader_name:
             checked_name(reader_name)
-        source = Source(store, password_env, fail_on_data_loss, read_from=read_from, reader_name=reader_name)
-        job = Job(source, data, once, trigger, log_meta)
+        if rows and "://" not in rows:
+            raise ValueError(f"--rows {rows!r} is no URI, as s3a://bucket/folder or file:///folder")
+        source = Source(store, password_env, fail_on_data_loss, read_from=read_from, reader_name=reader_name, rows=rows)
+        keep = None if keep_hours is None else timedelta(hours=keep_hours)
+        job = Job(source, data, once, trigger, log_meta, keep)
         cluster, stop = Cluster(master, settings_of(conf)), Stop()
         with spark_failures():
             found = run(job, Exposition(metrics_port, metrics_host, textfile), cluster, _tell, stop)
@@ -192,8 +208,8 @@ def ingest(  # noqa: PLR0917 - click passes options by name
     if output == "json":
         click.echo(json.dumps({"data": str(data), "rows": found.rows, "lost": found.lost}))
     else:
-        for kind, rows in found.rows.items():
-            click.echo(f"{kind}: {rows} rows in {data}")
+        for kind, count in found.rows.items():
+            click.echo(f"{kind}: {count} rows in {data}")
     if stop.asked:
         _tell("Stopped; run it again to go on.")
         sys.exit(_INTERRUPTED if stop.signal == signal.SIGINT else _TERMINATED)

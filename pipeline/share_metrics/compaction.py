@@ -1,8 +1,8 @@
-"""Compacts many small batches into one folder of large files (PM-35). Only the owner of the directory may call it.
+"""Puts many small batches together into one folder of large files, and drops rows that are too old (PM-35).
 
-The new folder appears by one rename and replaces the batches it covers, which readers leave out from then on. Readers
-that have begun before still read the old folders, so these are removed later: when the next folder is written, or after
-a day.
+Only the owner of the directory may call it. What it makes replaces the batches it covers, which readers leave out from
+its commit on. Readers that have begun before still read the old files, so these are removed later: when the next are
+made, or after a day.
 """
 
 from __future__ import annotations
@@ -13,56 +13,105 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
-from share_metrics.folders import Span, batch_name, confirmed, positions_of, raw, spans, spans_visible
-from share_metrics.ingest import read_folders, write_hidden
+from share_metrics.commits import Span, commit, covered, visible
+from share_metrics.folders import confirmed
+from share_metrics.metrics.common import since
 from share_metrics.reader import Kind
+from share_metrics.row_files import RowFiles, rows_in
 
 FILE_BYTES: Final = 64 << 20
-#: How long a reader may still read replaced folders; a report takes minutes.
+#: How long a reader may still read replaced files; a report takes minutes.
 _READ_MAX: Final = timedelta(days=1)
 
 
-def compact(spark: SparkSession, data: Path, kind: Kind, at_least: int = 2, now: datetime | None = None) -> Path | None:
-    """Compact the small folders of a kind if there are at least `at_least`. Returns the new folder, or None.
+def compact(  # noqa: PLR0917 - what there is, and from when on
+    spark: SparkSession, data: Path, kind: Kind, at_least: int = 2, now: datetime | None = None, rows: str = ""
+) -> Span | None:
+    """Compact the small batches of a kind if there are at least `at_least`. Returns what was made, or None.
 
-    Folders of FILE_BYTES and more are not changed, and neither is a batch that Spark may still repeat.
+    What has FILE_BYTES and more is not changed, and neither is a batch that Spark may still repeat. `rows`: see
+    `RowFiles`.
     """
-    shown = spans_visible(data, kind)
-    small = _small(shown, confirmed(data, kind))
+    small = _small(visible(data, kind), confirmed(data, kind))
     enough = len(small) >= at_least
-    _remove_covered(spans(data, kind), shown, None if enough else (now or datetime.now(UTC)) - _READ_MAX)
+    _remove_covered(spark, data, kind, None if enough else (now or datetime.now(UTC)) - _READ_MAX)
     if not enough:
         return None
-    target = raw(data, kind) / batch_name(small[0].first, small[-1].last)
-    rows = read_folders(spark, kind, [span.folder for span in small])
-    files = max(1, sum(_bytes(span.folder) for span in small) // FILE_BYTES)
-    write_hidden(rows.coalesce(files), target, positions_of(small[-1].folder)).rename(target)
-    return target
+    files = max(1, sum(span.size for span in small) // FILE_BYTES)
+    return _replace(spark, data, kind, small, rows_in(spark, kind, small).coalesce(files), rows)
+
+
+def trim(  # noqa: PLR0917 - what there is, and how long it is kept
+    spark: SparkSession, data: Path, kind: Kind, keep: timedelta, now: datetime | None = None, rows: str = ""
+) -> Span | None:
+    """Drop rows older than `keep`, in whole batches. Returns what has replaced them; None if none are that old.
+
+    Of states, those rows stay that give each share-partition's state when the kept time begins (PM-32), and gaps. Rows
+    of groups all stay: a member may have joined at any time, and they are few.
+    """
+    before = ((now or datetime.now(UTC)) - keep).replace(minute=0, second=0, microsecond=0)
+    old = _older(visible(data, kind), confirmed(data, kind), f"{before:%Y-%m-%dT%H}")
+    if kind is Kind.GROUP or not old or all(span.trimmed for span in old):
+        return None
+    there = rows_in(spark, kind, old)
+    kept = since(there, F.lit(before)) if kind is Kind.SHARE_STATE else there.where(F.col("ts").isNull())
+    return _replace(spark, data, kind, old, kept.coalesce(1), rows, trimmed=True)
+
+
+def trim_samples(data: Path, keep: timedelta, now: datetime | None = None) -> None:
+    """Remove samples of where logs end that are older than `keep`, in whole days."""
+    first = (now or datetime.now(UTC)) - keep
+    for folder in (data / "log_ends").glob("dt=????-??-??"):
+        if folder.name[3:] < f"{first:%Y-%m-%d}":
+            shutil.rmtree(folder)
+
+
+def _replace(  # noqa: PLR0917 - what replaces what
+    spark: SparkSession,
+    data: Path,
+    kind: Kind,
+    old: Sequence[Span],
+    made: DataFrame,
+    rows: str,
+    *,
+    trimmed: bool = False,
+) -> Span:
+    first, last = old[0].first, old[-1].last
+    found = RowFiles(spark, data, rows).write(kind, f"{first:08d}-{last:08d}", made)
+    return commit(data, kind, (first, last), found, old[-1].positions, trimmed=trimmed)
 
 
 def _small(shown: Sequence[Span], done: int) -> list[Span]:
-    """The newest run of small folders; older folders are large already."""
+    """The newest run of small spans; older ones are large already, or were trimmed."""
     small: list[Span] = []
     for span in reversed(shown):
         if span.last > done:
             continue
-        if _bytes(span.folder) >= FILE_BYTES:
+        if span.size >= FILE_BYTES or span.trimmed:
             break
         small.append(span)
     return small[::-1]
 
 
-def _remove_covered(there: Sequence[Span], shown: Sequence[Span], before: datetime | None) -> None:
-    """Remove the folders that others replace, if those appeared earlier than `before`; None removes all of them."""
-    for one in there:
-        over = next((span for span in shown if span.first <= one.first and one.last <= span.last), one)
-        if over == one:
+def _older(shown: Sequence[Span], done: int, hour: str) -> list[Span]:
+    """The oldest run of spans all of whose rows were appended before an hour."""
+    older: list[Span] = []
+    for span in shown:
+        if span.last > done or not all(one < hour for one in span.hours):
+            break
+        older.append(span)
+    return older
+
+
+def _remove_covered(spark: SparkSession, data: Path, kind: Kind, before: datetime | None) -> None:
+    """Remove what others replace, if those appeared earlier than `before`; None removes all of it."""
+    for one, over in covered(data, kind):
+        if before is not None and over.note.stat().st_mtime >= before.timestamp():
             continue
-        if before is None or over.folder.stat().st_mtime < before.timestamp():
-            shutil.rmtree(one.folder)
-
-
-def _bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*.parquet"))
+        folder = one.folder
+        if one.note.is_file():
+            one.note.unlink()  # first, so that nothing names files that are gone
+        RowFiles(spark, data).remove(folder)

@@ -1,7 +1,7 @@
-"""The directory of an ingest job: its owner, its cluster, and which folders of batches count (PM-35).
+"""The directory of an ingest job: its owner, its cluster, and how far Spark is with it (PM-35).
 
-raw/<kind>/batch=<number>/dt=…/hour=…            one micro-batch
-raw/<kind>/batch=<first>-<last>/dt=…/hour=…      many micro-batches compacted into one folder, which replaces theirs
+raw/<kind>/commits/…                             which files of rows count, see `commits`
+raw/<kind>/batch=….<token>/dt=…/hour=…           the rows of one or more micro-batches
 checkpoints/<kind>                               Spark's positions
 read-up-to                                       the time up to which everything is there, see `read_up_to`
 topics.json                                      the topics that were, see `topic_names`
@@ -13,19 +13,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
+from share_metrics.commits import Span, raw, spans
 from share_metrics.reader import Kind
 
-#: Readers do not see folders whose names begin with this: Spark ignores names that begin with a dot.
-HIDDEN: Final = ".unfinished."
-#: A file in a batch's folder: the end positions that Spark had noted for it. Spark ignores this name too.
-POSITIONS: Final = "_positions"
-_BATCH: Final = re.compile(r"batch=(\d+)(?:-(\d+))?")
 _CLUSTER: Final = "cluster-id"
 _LOCK: Final = "ingest.lock"
 
@@ -34,51 +29,9 @@ class FolderError(Exception):
     """The directory, or a file, cannot be used; the text tells why and what to do."""
 
 
-class Span(NamedTuple):
-    """The numbers of the batches that a folder holds, the last included."""
-
-    first: int
-    last: int
-    folder: Path
-
-
-def raw(data: Path, kind: Kind) -> Path:
-    """The folder with the rows of a kind."""
-    return data / "raw" / kind
-
-
 def checkpoints(data: Path, kind: Kind) -> Path:
     """The folder in which Spark keeps the positions of a kind."""
     return data / "checkpoints" / kind
-
-
-def batch_name(first: int, last: int | None = None) -> str:
-    """The name of the folder of one batch, or of the batches `first` to `last`."""
-    return f"batch={first:08d}" if last is None else f"batch={first:08d}-{last:08d}"
-
-
-def spans(data: Path, kind: Kind) -> list[Span]:
-    """Every folder of batches, in order. Compacted folders may cover others, see `visible`."""
-    found = []
-    for folder in raw(data, kind).glob("batch=*"):
-        match = _BATCH.fullmatch(folder.name)
-        if match is not None:
-            found.append(Span(int(match[1]), int(match[2] or match[1]), folder))
-    return sorted(found, key=lambda span: (span.first, -span.last))
-
-
-def visible(data: Path, kind: Kind) -> list[Path]:
-    """The folders that hold every row once: folders that a compacted one replaces are left out."""
-    return [span.folder for span in spans_visible(data, kind)]
-
-
-def spans_visible(data: Path, kind: Kind) -> list[Span]:
-    """As `visible`, with the batch numbers."""
-    shown: list[Span] = []
-    for span in spans(data, kind):
-        if not shown or span.last > shown[-1].last:
-            shown.append(span)
-    return shown
 
 
 def confirmed(data: Path, kind: Kind) -> int:
@@ -99,34 +52,24 @@ def noted(data: Path, kind: Kind, number: int) -> str:
     return note.read_text() if note.exists() else ""
 
 
-def written(data: Path, kind: Kind, number: int) -> Path | None:
-    """The folder that holds the rows of a batch for the positions that Spark has noted; None if there is none.
+def written(data: Path, kind: Kind, number: int) -> Span | None:
+    """What holds the rows of a batch for the positions that Spark has noted; None if nothing does.
 
-    It may be a compacted folder that ends with this batch. Raises FolderError if the folder was written for other
-    positions. A single batch's folder of an earlier build has no positions and is accepted.
+    It may be many batches, put together, that end with this one. Raises FolderError if it was written for other
+    positions. A single batch of an earlier build has no positions and is accepted.
     """
     positions = noted(data, kind, number)
-    single = raw(data, kind) / batch_name(number)
-    if single.exists():
-        note = single / POSITIONS
-        if note.exists() and note.read_text() != positions:
-            raise _of_other_positions(data, kind, single)
-        return single
-    for span in spans(data, kind):
-        if span.first <= number <= span.last:
-            if not positions or span.last != number or positions_of(span.folder) != positions:
-                raise _of_other_positions(data, kind, span.folder)
-            return span.folder
+    there = [span for span in spans(data, kind) if span.first <= number <= span.last]
+    for span in sorted(there, key=lambda span: span.last - span.first):
+        single = span.first == span.last
+        of_others = span.told["positions"] not in {None, positions}
+        if of_others or not (single or (positions and span.last == number and span.positions)):
+            raise _of_other_positions(data, kind, span.folder)
+        return span
     return None
 
 
-def positions_of(folder: Path) -> str:
-    """The end positions of a folder's last batch, as Spark had noted them; empty if they are unknown."""
-    note = folder / POSITIONS
-    return note.read_text() if note.exists() else ""
-
-
-def _of_other_positions(data: Path, kind: Kind, folder: Path) -> FolderError:
+def _of_other_positions(data: Path, kind: Kind, folder: str) -> FolderError:
     return FolderError(
         f"{folder} holds rows of other positions than {checkpoints(data, kind)} has for this batch; "
         "restore those checkpoints, or remove both folders to ingest anew"

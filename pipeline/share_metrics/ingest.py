@@ -1,15 +1,13 @@
 """Writes streams into Parquet files; readers that use `stored` see each entry exactly once (PM-2, PM-35, PM-36).
 
-Every micro-batch has a folder of its own, named by its number: Spark repeats an unconfirmed batch with the same number
-and the same positions. The folder is written under a hidden name and appears by one rename, which only a live driver
-can do. So what a killed job leaves running in the background never becomes visible. An existing folder is never written
-again, because the store may have trimmed its entries since.
+Spark repeats an unconfirmed batch with the same number and the same positions. Every attempt writes a folder of its
+own, which counts once the live driver has committed it under that number. So what a killed job leaves running in the
+background never becomes visible. A committed batch is never written again, because the store may have trimmed its
+entries since.
 """
 
 from __future__ import annotations
 
-import secrets
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -19,14 +17,14 @@ from typing import Final, NamedTuple
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from share_metrics.causes import cause, ended_by
-from share_metrics.folders import HIDDEN, POSITIONS, batch_name, checkpoints, noted, raw, visible, written
+from share_metrics.commits import commit, visible
+from share_metrics.folders import checkpoints, noted, written
 from share_metrics.query_restarts import Patience
-from share_metrics.reader import Kind, schema_of
+from share_metrics.reader import Kind
+from share_metrics.row_files import RowFiles, rows_in
 from share_metrics.spark import own_source, told_briefly
 
 #: The kinds that metrics need; `log_meta` may be ingested too, for lag in seconds.
@@ -47,7 +45,7 @@ class Step(StrEnum):
 
 
 class Source(NamedTuple):
-    """Where to ingest from, and what to do about losses."""
+    """Where to ingest from and to, and what to do about losses."""
 
     url: str
     password_env: str = ""
@@ -57,6 +55,8 @@ class Source(NamedTuple):
     #: The name under which the queries publish to owners of streams how far they have read (PM-12). Empty: they publish
     #: nothing; None: a job takes the name of its directory.
     reader_name: str | None = None
+    #: The URI below which files of rows go, in any file system that Spark's Hadoop knows; empty: into the directory.
+    rows: str = ""
 
     def options(self, kind: Kind) -> dict[str, str]:
         """Options of the data source."""
@@ -102,7 +102,7 @@ def start(
     told = watch or Watch()
 
     def begin(kind: Kind) -> StreamingQuery:
-        _sweep(data, kind)
+        RowFiles(spark, data, source.rows).sweep(kind)
         return _query(spark, source, data, kind, None if once else trigger_s, told)
 
     return Running(kinds, begin, told.again, 0.0 if once else AWAY_MAX_S)
@@ -189,57 +189,34 @@ class Running:
 
 def stored(spark: SparkSession, data: Path, kind: Kind) -> DataFrame:
     """All rows of a kind that were ingested into `data`; no rows if nothing was yet."""
-    schema = from_arrow_schema(schema_of(kind))
-    folders = visible(data, kind)
-    if not folders:
-        return spark.createDataFrame([], schema)
-    return read_folders(spark, kind, folders)
-
-
-def read_folders(spark: SparkSession, kind: Kind, folders: Sequence[Path]) -> DataFrame:
-    """The rows of some folders of batches, of which there is at least one."""
-    schema = from_arrow_schema(schema_of(kind))
-    reader = spark.read.schema(schema).option("basePath", str(folders[0].parent))
-    return reader.parquet(*map(str, folders)).select(*schema.names)
+    return rows_in(spark, kind, visible(data, kind))
 
 
 def write_batch(  # noqa: PLR0917 - what a batch is
-    spark: SparkSession, data: Path, kind: Kind, batch: DataFrame, number: int, watch: Watch
+    spark: SparkSession, data: Path, kind: Kind, batch: DataFrame, number: int, watch: Watch, rows: str = ""
 ) -> None:
-    """Write one micro-batch to the folder of its number, unless an earlier run of the batch has written it.
+    """Write one micro-batch and commit it under its number, unless an earlier run of the batch has. `rows`: see
+    `RowFiles`.
 
-    Raises FolderError when that folder was written for other positions.
+    Raises FolderError when it was written for other positions.
     """
     watch.step(kind, number, Step.BEGUN)
-    folder = written(data, kind, number)
-    if folder is None:
-        folder = raw(data, kind) / batch_name(number)
-        hidden = write_hidden(batch.coalesce(1), folder, noted(data, kind, number))
+    span = written(data, kind, number)
+    if span is None:
+        files = RowFiles(spark, data, rows)
+        found = files.write(kind, f"{number:08d}", batch)
         watch.step(kind, number, Step.WRITTEN)
-        hidden.rename(folder)
+        span = commit(data, kind, (number, number), found, noted(data, kind, number))
     watch.step(kind, number, Step.SHOWN)
     # Read what was written: evaluating `batch` again would read from the store again (PM-77).
-    watch.rows(kind, read_folders(spark, kind, [folder]))
-
-
-def write_hidden(rows: DataFrame, target: Path, positions: str = "") -> Path:
-    """Write rows by day and hour, with their positions, to a hidden folder that is to be renamed to `target`."""
-    hidden = target.with_name(f"{HIDDEN}{target.name}.{secrets.token_hex(4)}")
-    dated = rows.withColumn("dt", F.date_format("ts", "yyyy-MM-dd")).withColumn("hour", F.date_format("ts", "HH"))
-    try:
-        dated.write.partitionBy("dt", "hour").parquet(str(hidden))
-        (hidden / POSITIONS).write_text(positions)
-    except Exception:
-        shutil.rmtree(hidden, ignore_errors=True)  # a job may run for months, and such leftovers would fill the disk
-        raise
-    return hidden
+    watch.rows(kind, rows_in(spark, kind, [span]))
 
 
 def _query(  # noqa: PLR0917 - the parts of one query
     spark: SparkSession, source: Source, data: Path, kind: Kind, trigger_s: float | None, watch: Watch
 ) -> StreamingQuery:
     def write(batch: DataFrame, number: int) -> None:
-        write_batch(spark, data, kind, batch, number, watch)
+        write_batch(spark, data, kind, batch, number, watch, source.rows)
 
     own_source(spark)
     rows = spark.readStream.format("redis_streams").options(**source.options(kind)).load()
@@ -251,9 +228,3 @@ def _query(  # noqa: PLR0917 - the parts of one query
 
 def _words(trigger_s: float) -> str:
     return f"{trigger_s * 1000:.0f} milliseconds"
-
-
-def _sweep(data: Path, kind: Kind) -> None:
-    """Remove folders that killed jobs have not finished."""
-    for left in raw(data, kind).glob(f"{HIDDEN}*"):
-        shutil.rmtree(left, ignore_errors=True)

@@ -13,8 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
-from share_metrics.compaction import compact
-from share_metrics.folders import FolderError, confirmed, in_step, owned, visible, writable, writing
+from share_metrics.commits import visible
+from share_metrics.compaction import compact, trim, trim_samples
+from share_metrics.folders import FolderError, confirmed, in_step, owned, writable, writing
 from share_metrics.freshness import Freshness
 from share_metrics.gauges import FRESH_S, Gauges
 from share_metrics.ingest import KINDS, Running, Source, Step, Watch, start, stored
@@ -27,12 +28,14 @@ from share_metrics.reader.log_ends import LogEnd
 from share_metrics.reader.streams import cluster_id
 from share_metrics.reader_name import reader_name
 from share_metrics.report import Known, Logs, Report, collect
+from share_metrics.report.collect import READ_BACK
 from share_metrics.scrape_port import scrape_port
 from share_metrics.spark import build_session
 from share_metrics.stopping import Stop
 from share_metrics.tables import write_tables
 from share_metrics.topic_names import note_topics
 from share_metrics.upkeep import Tell, Upkeep
+from share_metrics.window_rows import states_of
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -69,13 +72,15 @@ class Cluster(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What to ingest, into which directory, and for how long."""
+    """What to ingest, into which directory, for how long, and how long it is kept."""
 
     source: Source
     data: Path
     once: bool = True
     trigger_s: float = 60.0
     log_meta: bool = False
+    #: How long rows are kept; None: for ever.
+    keep: timedelta | None = None
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -192,7 +197,10 @@ def _count(gauges: Gauges | None, note: Note | None, *, last: bool = False) -> N
 
 def _upkeep(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell) -> Upkeep:
     def put_together(kind: Kind, at_least: int) -> None:
-        compact(spark, job.data, kind, at_least)
+        compact(spark, job.data, kind, at_least, None, job.source.rows)
+        if job.keep is not None:
+            trim(spark, job.data, kind, job.keep, rows=job.source.rows)
+            trim_samples(job.data, job.keep)
 
     def took(at: datetime, ends: Sequence[LogEnd]) -> None:
         if gauges is not None:
@@ -305,6 +313,8 @@ def collected(  # noqa: PLR0917 - what a report is made of
     tell("Collecting …")
     batches = stored(spark, data, Kind.LOG_META) if visible(data, Kind.LOG_META) else None
     logs = Logs(samples(spark, data, begin - _HOUR, end + _HOUR), batches)
+    # The report looks back by READ_BACK from a whole window on; the rows must reach as far (PM-32).
+    states = states_of(spark, data, begin - READ_BACK - _HOUR, end + _HOUR)
     return collect(states, groups, begin, end, window_s, logs, _known(data, begin, asked))
 
 

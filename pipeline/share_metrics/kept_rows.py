@@ -10,12 +10,14 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from pyarrow.fs import FileSystem
 
-from .folders import positions_of, visible
+from .commits import Piece, visible
 from .reader import EntryId, Kind, Position, schema_of
 from .reader.offsets import entry_id, from_offsets
 from .reader.schemas import GAP
@@ -30,18 +32,6 @@ _FILE: Final = "__filename"
 _BASES: Final = frozenset({"snapshot", "tombstone"})
 
 
-class Piece(NamedTuple):
-    """A file of rows, and the hour in which these were appended, as 2026-11-22T08; "" for rows without a time."""
-
-    hour: str
-    path: Path
-
-
-def pieces(folder: Path) -> list[Piece]:
-    """The files of a folder of batches, by hour."""
-    return sorted(Piece(_hour(path), path) for path in folder.glob("dt=*/hour=*/*.parquet"))
-
-
 def state_rows(data: Path, key: tuple[str, str, int], at: datetime | EntryId | None) -> list[Row]:
     """Rows of a share-partition (group id, topic id as text, partition), from the snapshot on that its state at `at`
     needs, and the gaps of its stream among them; in the order of ids.
@@ -50,7 +40,7 @@ def state_rows(data: Path, key: tuple[str, str, int], at: datetime | EntryId | N
     nothing was appended until then are not opened, nor those before the snapshot, unless one tells that it has rows
     that were appended later: an owner's clock was ahead.
     """
-    folders = [pieces(folder) for folder in visible(data, Kind.SHARE_STATE)]
+    folders = [span.pieces for span in visible(data, Kind.SHARE_STATE)]
     folders = [folder for folder in folders if folder]
     while isinstance(at, datetime) and folders and not _reaches(folders[-1], at):
         folders.pop()  # all of its rows were appended later, and so is whatever comes behind it in its streams
@@ -72,13 +62,13 @@ def state_rows(data: Path, key: tuple[str, str, int], at: datetime | EntryId | N
 
 def group_rows(data: Path, columns: Sequence[str]) -> list[Row]:
     """All rows of kind `group`, with these columns."""
-    files = [piece.path for folder in visible(data, Kind.GROUP) for piece in pieces(folder)]
+    files = [piece.path for span in visible(data, Kind.GROUP) for piece in span.pieces]
     return _read(files, Kind.GROUP, columns, None).to_pylist() if files else []
 
 
 def begin(data: Path) -> datetime | None:
     """When the oldest row of kind `share_state` was appended; None if there is none."""
-    there = [piece for folder in visible(data, Kind.SHARE_STATE) for piece in pieces(folder) if piece.hour]
+    there = [piece for span in visible(data, Kind.SHARE_STATE) for piece in span.pieces if piece.hour]
     first = min((piece.hour for piece in there), default="")
     files = [piece.path for piece in there if piece.hour == first]
     times = _read(files, Kind.SHARE_STATE, ["ts"], None).column("ts").drop_null().to_pylist() if files else []
@@ -88,7 +78,7 @@ def begin(data: Path) -> datetime | None:
 def read_positions(data: Path, kind: Kind) -> dict[str, Position]:
     """Up to where each stream was read, as of the last batch; empty where that is not known."""
     there = visible(data, kind)
-    lines = positions_of(there[-1]).splitlines() if there else []
+    lines = there[-1].positions.splitlines() if there else []
     return from_offsets(json.loads(lines[-1])) if lines else {}
 
 
@@ -104,11 +94,6 @@ def _ahead(folder: Sequence[Piece], at: datetime | EntryId | None) -> list[Piece
         return []
     hour = f"{at.astimezone(UTC):%Y-%m-%dT%H}"
     return [piece for piece in folder if piece.hour >= hour]
-
-
-def _hour(path: Path) -> str:
-    day, hour = (folder.name.partition("=")[2] for folder in (path.parent.parent, path.parent))
-    return f"{day}T{hour}" if day[:1].isdecimal() else ""
 
 
 def _light(folder: Sequence[Piece], key: tuple[str, str, int]) -> list[Row]:
@@ -157,10 +142,30 @@ def _is_later(gap: Row, at: datetime | EntryId | None, opened: Sequence[Piece]) 
     return _ends((row for row in table.to_pylist() if _id(row) <= begin_id), at)
 
 
-def _read(files: Sequence[Any], kind: Kind, columns: Any, wanted: Any) -> Any:
-    """A `pyarrow.Table`. The present schema is given, for files of earlier builds lack columns."""
-    dataset = ds.dataset(list(map(str, files)), format="parquet", schema=schema_of(kind))
-    return dataset.to_table(columns=list(columns), filter=wanted)
+def _read(files: Sequence[str], kind: Kind, columns: Any, wanted: Any) -> Any:
+    """A `pyarrow.Table`. The present schema is given, for files of earlier builds lack columns.
+
+    Files are told by their paths or URIs, and so is each row's, in the column _FILE. pyarrow's `s3` is Hadoop's `s3a`.
+    """
+    tables = []
+    for base in dict.fromkeys(map(_system, files)):
+        there = [file for file in files if _system(file) == base]
+        system, begin = FileSystem.from_uri(f"{base}/".replace("s3a://", "s3://", 1)) if base else (None, "")
+        begin = begin.rstrip("/")  # of s3, the bucket
+        named = {begin + file.removeprefix(base) if base else file: file for file in there}
+        dataset = ds.dataset(list(named), format="parquet", schema=schema_of(kind), filesystem=system)
+        table = dataset.to_table(columns=list(columns), filter=wanted)
+        if _FILE in columns:
+            told = pa.array([named[name] for name in table.column(_FILE).to_pylist()], pa.string())
+            table = table.set_column(table.schema.get_field_index(_FILE), _FILE, told)
+        tables.append(table)
+    return pa.concat_tables(tables)
+
+
+def _system(file: str) -> str:
+    """What tells the file system of a URI; "" for a path of this machine."""
+    parts = urlsplit(file)
+    return f"{parts.scheme}://{parts.netloc}" if "://" in file else ""
 
 
 def _of_key(key: tuple[str, str, int]) -> Any:

@@ -21,7 +21,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
-from share_metrics.folders import query_id, spans_visible
+from share_metrics.commits import visible
+from share_metrics.folders import query_id
 from share_metrics.ingest import KINDS, stored
 from share_metrics.log_samples import newest_sample, samples
 from share_metrics.metrics import fill_windows, group_windows, progress, replay_windows, with_log_ends
@@ -29,6 +30,7 @@ from share_metrics.metrics.common import KEY, since
 from share_metrics.metrics.stalls import deletions
 from share_metrics.read_up_to import read_up_to
 from share_metrics.reader import Kind
+from share_metrics.window_rows import states_of
 
 #: All rows from this long before an hour are read; of older rows, those that give the state then (PM-32).
 READ_BACK: Final = timedelta(hours=1)
@@ -51,13 +53,13 @@ def write_tables(spark: SparkSession, data: Path) -> list[str]:
     touched: set[str] = set()
     lagging: set[str] = set()
     for kind in KINDS:
-        news = [span for span in spans_visible(data, kind) if span.last > read[kind]]
-        hours = _hours([span.folder for span in news])
+        news = [span for span in visible(data, kind) if span.last > read[kind]]
+        hours = {hour for span in news for hour in span.hours}
         if news:
             read[kind] = news[-1].last
         for name, (of, compute) in _TABLES.items():
             if hours and of is kind:
-                _write(stored(spark, data, kind), kind, data / "metrics" / name, compute, min(hours))
+                _write(spark, data, kind, name, compute, min(hours))
         touched |= hours
         lagging |= hours if kind is Kind.SHARE_STATE else set()
     read |= _write_lag(spark, data, lagging, before.get(_SAMPLED))
@@ -82,7 +84,6 @@ def _write_lag(spark: SparkSession, data: Path, touched: set[str], sampled: str 
     if hours:
         first = datetime.fromisoformat(f"{min(hours)}:00").replace(tzinfo=UTC)
         ends = samples(spark, data, first - READ_BACK, until + timedelta(microseconds=1)).localCheckpoint()
-        rows = stored(spark, data, Kind.SHARE_STATE)
 
         def with_lag(recent: DataFrame, window_s: int) -> DataFrame:
             return with_log_ends(progress(recent, window_s), ends, window_s)
@@ -95,7 +96,7 @@ def _write_lag(spark: SparkSession, data: Path, touched: set[str], sampled: str 
             return known.select(*_LAG).withColumnRenamed("last_lag", "lag")
 
         for name, compute in {"progress": with_lag, **({"lag": lag} if known_until else {})}.items():
-            _write(rows, Kind.SHARE_STATE, data / "metrics" / name, compute, min(hours))
+            _write(spark, data, Kind.SHARE_STATE, name, compute, min(hours))
     return {_SAMPLED: at} if at else {}
 
 
@@ -106,24 +107,29 @@ def _last_read(before: dict[str, Any], data: Path, kind: Kind) -> int:
     """
     last = int(before.get(kind, -1))
     query = before.get(_QUERIES, {}).get(kind, "")
-    there = spans_visible(data, kind)
+    there = visible(data, kind)
     anew = query not in {"", query_id(data, kind)} or last > max((span.last for span in there), default=-1)
     return -1 if anew else last
 
 
-def _hours(folders: list[Path]) -> set[str]:
-    """The hours of the rows in folders of batches, by the names of their subfolders; no row is read."""
-    found = (path for folder in folders for path in folder.glob("dt=????-??-??/hour=??"))
-    return {f"{path.parent.name[3:]}T{path.name[5:]}" for path in found}
-
-
-def _write(rows: DataFrame, kind: Kind, table: Path, compute: Callable[[DataFrame, int], DataFrame], hour: str) -> None:
+def _write(  # noqa: PLR0917 - what a table is made of
+    spark: SparkSession,
+    data: Path,
+    kind: Kind,
+    name: str,
+    compute: Callable[[DataFrame, int], DataFrame],
+    hour: str,
+) -> None:
     first = datetime.fromisoformat(f"{hour}:00").replace(tzinfo=UTC)
-    # A member may have joined at any time, so all rows of groups are read; their logs are short.
-    recent = since(rows, F.lit(first - READ_BACK)) if kind is Kind.SHARE_STATE else rows
-    for name, window_s in WINDOWS.items():
+    if kind is Kind.SHARE_STATE:
+        back = first - READ_BACK
+        recent = since(states_of(spark, data, back), F.lit(back))
+    else:  # a member may have joined at any time, so all rows of groups are read; their logs are short
+        recent = stored(spark, data, kind)
+    table = data / "metrics" / name
+    for window, window_s in WINDOWS.items():
         fresh = compute(recent, window_s).where(F.col("window") >= F.lit(first))
         dated = fresh.withColumn("dt", F.date_format("window", "yyyy-MM-dd"))
         # The session overwrites only partitions that have rows, so earlier hours do not change.
         writer = dated.withColumn("hour", F.date_format("window", "HH")).coalesce(1).write.mode("overwrite")
-        writer.partitionBy("dt", "hour").parquet(str(table / f"window={name}"))
+        writer.partitionBy("dt", "hour").parquet(str(table / f"window={window}"))

@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
-from share_metrics.folders import FolderError, visible
+from share_metrics.commits import visible
+from share_metrics.folders import FolderError
 from share_metrics.ingest import KINDS, stored
 from share_metrics.log_samples import samples
 from share_metrics.metrics import (

@@ -111,7 +111,7 @@ def test_a_running_stream_follows_slots_that_move(spark: SparkSession, cluster: 
                 log.state(update(1), update(2))
 
     def batches() -> int:
-        return len(list((tmp_path / "raw" / "share_state").glob("batch=*")))
+        return len(list((tmp_path / "raw" / "share_state").glob("commits/*.json")))
 
     def until_batches(count: int) -> None:
         for _ in range(BOUND_S):

@@ -17,8 +17,9 @@ from kip932.state_batches import CAUSE_ACK, StateBatch, WriteStats
 from share_coordinator.core.records import ShareRecord
 from share_metrics import job, log_samples, tables
 from share_metrics.commands import metrics
+from share_metrics.commits import visible
 from share_metrics.compaction import compact
-from share_metrics.folders import FolderError, checkpoints, noted, owned, positions_of, visible
+from share_metrics.folders import FolderError, checkpoints, noted, owned
 from share_metrics.ingest import Source, Watch, start, stored, write_batch
 from share_metrics.job import Cluster, Exposition, Job, run
 from share_metrics.log_samples import sample, samples
@@ -57,18 +58,19 @@ def test_small_batches_become_one_folder_and_no_row_is_lost_or_doubled(
     ingest(spark, world, tmp_path)
     before = ids(spark, tmp_path)
     folders = visible(tmp_path, STATE)
+    paths = [path for folder in folders for path in (Path(folder.folder), folder.note)]
     assert compact(spark, tmp_path, STATE, at_least=len(folders) + 1) is None
     made = compact(spark, tmp_path, STATE)
     assert made is not None
     assert visible(tmp_path, STATE) == [made]
-    assert positions_of(made) == noted(tmp_path, STATE, len(folders) - 1) != ""
-    assert all(folder.exists() for folder in folders)  # a report that reads them goes on
+    assert made.positions == noted(tmp_path, STATE, len(folders) - 1) != ""
+    assert all(path.exists() for path in paths)  # a report that reads them goes on
     assert ids(spark, tmp_path) == before
     log.state(update(20))
     ingest(spark, world, tmp_path)
     assert len(ids(spark, tmp_path)) == len(before) + 1
     assert compact(spark, tmp_path, STATE) is not None
-    assert not any(folder.exists() for folder in folders)
+    assert not any(path.exists() for path in paths)
     assert len(ids(spark, tmp_path)) == len(before) + 1
 
 
@@ -92,9 +94,10 @@ def window_rows(spark: SparkSession, data: Path, window: str = "1m") -> list[dic
 class Batches:
     """Batches as an ingest job leaves them, one for each call, without the query, which costs seconds."""
 
-    def __init__(self, spark: SparkSession, data: Path) -> None:
+    def __init__(self, spark: SparkSession, data: Path, rows: str = "") -> None:
         self._spark = spark
         self._data = data
+        self._rows = rows
         self._told: list[tuple[int, ShareRecord] | Gap] = []
         self._number = 0
 
@@ -103,7 +106,7 @@ class Batches:
         before = len(self._told)
         self._told += told
         rows = states(self._spark, self._told).where(F.col("seq") > before)
-        write_batch(self._spark, self._data, STATE, rows, self._number, Watch())
+        write_batch(self._spark, self._data, STATE, rows, self._number, Watch(), self._rows)
         self._number += 1
 
 
@@ -111,22 +114,14 @@ class Batches:
 def test_a_batch_that_cannot_be_written_leaves_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("share_metrics.ingest.POSITIONS", "no/such")
-    with pytest.raises(FileNotFoundError, match="no/such"):
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("share_metrics.row_files.RowFiles._listed", fail)
+    with pytest.raises(OSError, match="No space left"):
         Batches(spark, tmp_path).add((0, update(0)))
     assert list((tmp_path / "raw" / "share_state").iterdir()) == []
-
-
-@pytest.mark.rule("PM-35")
-def test_a_batch_is_one_file_for_each_hour_however_many_tasks_made_it(spark: SparkSession, tmp_path: Path) -> None:
-    told = [(second, update(second)) for second in (0, 1, 2, 3_600, 3_601, 7_200)]
-    rows = states(spark, told).repartition(3)
-    write_batch(spark, tmp_path, STATE, rows, 0, Watch())
-    folder = tmp_path / "raw" / "share_state" / "batch=00000000" / "dt=1970-01-01"
-    files = {hour.name: [path.name for path in hour.glob("*.parquet")] for hour in folder.iterdir()}
-    assert sorted(files) == ["hour=10", "hour=11", "hour=12"]
-    assert [len(names) for names in files.values()] == [1, 1, 1]
-    assert all(name.endswith(".zstd.parquet") for names in files.values() for name in names)
+    assert visible(tmp_path, STATE) == []
 
 
 @pytest.mark.rule("PM-35")
@@ -139,7 +134,7 @@ def test_what_was_put_together_stays_for_a_report_that_has_begun(spark: SparkSes
         batches.add((number, update(number)))
         (done / str(number)).touch()
     report = stored(spark, tmp_path, STATE)
-    singles = visible(tmp_path, STATE)
+    singles = [Path(span.folder) for span in visible(tmp_path, STATE)]
     made = compact(spark, tmp_path, STATE, at_least=3)
     assert compact(spark, tmp_path, STATE, at_least=100) is None
     assert report.count() == 3
@@ -148,6 +143,14 @@ def test_what_was_put_together_stays_for_a_report_that_has_begun(spark: SparkSes
     assert not any(folder.exists() for folder in singles)
     assert visible(tmp_path, STATE) == [made]
     assert stored(spark, tmp_path, STATE).count() == 3
+
+
+def done(data: Path, *numbers: int) -> None:
+    """As Spark notes that it will not repeat these batches."""
+    commits = checkpoints(data, STATE) / "commits"
+    commits.mkdir(parents=True, exist_ok=True)
+    for number in numbers:
+        (commits / str(number)).touch()
 
 
 @pytest.mark.rule("PM-16", "PM-35")

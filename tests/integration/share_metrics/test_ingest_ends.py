@@ -15,7 +15,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from share_metrics.folders import FolderError, batch_name, in_step, raw
+from share_metrics.commits import Written, commit
+from share_metrics.folders import FolderError, in_step
 from share_metrics.ingest import Source, Step, Watch, start, stored, write_batch
 from share_metrics.reader import Kind
 from share_metrics.spark.options import read_options
@@ -109,8 +110,11 @@ def test_a_query_that_ends_leaves_what_an_unbroken_one_leaves(
             fill(logs, random)
         else:
             raise AssertionError(f"no query came to {step}")
-    (tmp_path / "raw" / "share_state" / ".unfinished.batch=00000099.x").mkdir()  # half a batch of a job killed by force
+    halves = [tmp_path / "raw" / "share_state" / name for name in ("batch=00000099.x", ".unfinished.batch=00000099.x")]
+    for half in halves:  # what a job that was killed by force has left, and one of an earlier build
+        half.mkdir()
     run(spark, world, tmp_path)
+    assert not any(half.exists() for half in halves)
     whole = spark.read.format("redis_streams").options(url=world.url, kind="share_state").load()
     assert rows(spark, tmp_path) == sorted(map(str, whole.collect()))
     once(spark, world, tmp_path, len(steps) + len(more), record_property)
@@ -163,8 +167,7 @@ def test_rows_whose_positions_are_gone_are_not_ingested_once_more(
     with pytest.raises(StreamingQueryException, match="restore those checkpoints"):
         run(spark, world, tmp_path)
     for number in (1, 2):
-        there = raw(tmp_path, Kind.SHARE_STATE)
-        shutil.copytree(there / batch_name(0), there / batch_name(number))
+        commit(tmp_path, Kind.SHARE_STATE, (number, number), Written("batch=x", []), "")
     with pytest.raises(FolderError, match="knows of 0 that are done"):
         in_step(tmp_path, Kind.SHARE_STATE)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,24 +9,22 @@ from typing import Any
 import pytest
 
 from share_metrics import compaction
-from share_metrics.folders import batch_name, checkpoints, raw, visible
+from share_metrics.commits import Span, Written, commit, visible
+from share_metrics.folders import checkpoints
 from share_metrics.reader import Kind
 
 STATE = Kind.SHARE_STATE
 MIB = 1 << 20
 
 
-def put(data: Path, *, first: int, last: int | None = None, mib: int) -> Path:
-    """A folder of batches that Spark has confirmed, with a file of that size that takes no place."""
-    folder = raw(data, STATE) / batch_name(first, last)
-    (folder / "dt=2026-11-22" / "hour=08").mkdir(parents=True)
-    name = folder / "dt=2026-11-22" / "hour=08" / "part-0.parquet"
-    name.touch()
-    os.truncate(name, mib * MIB)
+def put(data: Path, *, first: int, last: int | None = None, mib: int, hour: str = "08") -> Span:
+    """Batches that Spark has confirmed, of that size as their commit has it."""
+    numbers = first, first if last is None else last
     commits = checkpoints(data, STATE) / "commits"
     commits.mkdir(parents=True, exist_ok=True)
-    (commits / str(first if last is None else last)).touch()
-    return folder
+    (commits / str(numbers[1])).touch()
+    files = [(f"dt=2026-11-22/hour={hour}/part-0.parquet", mib * MIB)]
+    return commit(data, STATE, numbers, Written(f"batch={first}.x", files), f"to {numbers[1]}")
 
 
 class Rows:
@@ -41,28 +38,32 @@ class Rows:
 
 
 class Made:
-    """What was put together, and into how many files."""
+    """What was put together, and into how many files; nothing is removed."""
 
     def __init__(self, patched: pytest.MonkeyPatch) -> None:
-        self.read: list[str] = []
+        self.read: list[int] = []
         self.files = 0
-        patched.setattr(compaction, "read_folders", self._read)
-        patched.setattr(compaction, "write_hidden", self._write)
+        made = self
 
-    def _read(self, _spark: Any, _kind: Kind, folders: Sequence[Path]) -> Rows:
-        self.read = [folder.name for folder in folders]
+        class Files:
+            def __init__(self, *_: object) -> None: ...
+
+            def write(self, _kind: Kind, name: str, rows: Rows) -> Written:
+                made.files = rows.files
+                return Written(f"batch={name}.y", [("dt=2026-11-22/hour=08/part-0.parquet", 1)])
+
+        patched.setattr(compaction, "rows_in", self._read)
+        patched.setattr(compaction, "RowFiles", Files)
+
+    def _read(self, _spark: Any, _kind: Kind, there: Sequence[Span]) -> Rows:
+        self.read = [span.last for span in there]
         return Rows()
 
-    def _write(self, rows: Rows, target: Path, _positions: str) -> Path:
-        self.files = rows.files
-        hidden = target.with_name("hidden")
-        hidden.mkdir()
-        return hidden
 
-
-def put_together(data: Path) -> Path | None:
+def put_together(data: Path) -> tuple[int, int, str] | None:
     spark: Any = None
-    return compaction.compact(spark, data, STATE)
+    made = compaction.compact(spark, data, STATE)
+    return None if made is None else (made.first, made.last, made.positions)
 
 
 @pytest.mark.rule("PM-35")
@@ -73,7 +74,8 @@ def test_files_of_at_least_64_mib_are_made(
     made = Made(monkeypatch)
     for number, mib in enumerate(sizes):
         put(tmp_path, first=number, mib=mib)
-    assert put_together(tmp_path) == raw(tmp_path, STATE) / batch_name(0, len(sizes) - 1)
+    last = len(sizes) - 1
+    assert put_together(tmp_path) == (0, last, f"to {last}")
     assert made.files == files
     assert files == 1 or sum(sizes) / files >= 64
 
@@ -85,6 +87,6 @@ def test_what_is_large_already_stays_as_it_is(tmp_path: Path, monkeypatch: pytes
     put(tmp_path, first=9, mib=1)
     assert put_together(tmp_path) is None
     put(tmp_path, first=10, mib=1)
-    assert put_together(tmp_path) == raw(tmp_path, STATE) / batch_name(9, 10)
-    assert made.read == [batch_name(9), batch_name(10)]
+    assert put_together(tmp_path) == (9, 10, "to 10")
+    assert made.read == [9, 10]
     assert visible(tmp_path, STATE)[0] == large

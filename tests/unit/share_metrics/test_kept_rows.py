@@ -131,7 +131,7 @@ def test_only_files_from_the_last_snapshot_up_to_the_time_are_opened(
     opened = Opened(tmp_path, monkeypatch)
 
     def of(*numbers: int) -> set[str]:
-        return {f"batch={number:08d}/hour={10 + number}" for number in numbers}
+        return {f"batch={number}-{number}.0/hour={10 + number}" for number in numbers}
 
     assert opened.by(None) == (of(4, 5), of(4, 5))
     assert opened.by(at(3.5 * HOUR_S)) == (of(1, 2, 3), of(1, 2)), "that of another share-partition is not read whole"

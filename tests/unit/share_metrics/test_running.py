@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from share_metrics import ingest
 from share_metrics.ingest import Running
 from share_metrics.reader import Kind
+from share_metrics.row_files import RowFiles
 
 KIND = Kind.SHARE_STATE
 
@@ -82,6 +83,7 @@ def test_each_kind_of_record_has_a_query_of_its_own(tmp_path: Path, monkeypatch:
         begun.append(told[3])
         return Query()
 
+    monkeypatch.setattr(RowFiles, "sweep", lambda *_: None)
     monkeypatch.setattr(ingest, "_query", query)
     nothing: Any = None
     running = ingest.start(nothing, ingest.Source("redis://h:1"), tmp_path, list(Kind))
@@ -122,6 +124,7 @@ def test_a_continuous_ingest_waits_five_minutes_and_one_that_is_to_end_does_not(
 ) -> None:
     time = Time()
     told: list[float] = []
+    monkeypatch.setattr(RowFiles, "sweep", lambda *_: None)
     monkeypatch.setattr(ingest, "_query", lambda *_: Query(AWAY))
     monkeypatch.setattr(ingest, "Running", partial(Running, clock=time, pause=time.pause))
     nothing: Any = None

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from share_metrics import tables
-from share_metrics.folders import batch_name, checkpoints, raw
+from share_metrics.commits import raw
+from share_metrics.folders import checkpoints
 from share_metrics.reader import Kind
+from tests.support.kept_files import batch_name
 
 STATE = Kind.SHARE_STATE
 
@@ -27,7 +29,9 @@ class Kept:
     def ingest(self, query: str, batches: int) -> None:
         """Leave so many batches of a query, and none of another."""
         for number in range(batches):
-            (raw(self.data, STATE) / batch_name(number) / "dt=2026-11-22" / f"hour={number:02d}").mkdir(parents=True)
+            hour = raw(self.data, STATE) / batch_name(number) / "dt=2026-11-22" / f"hour={number:02d}"
+            hour.mkdir(parents=True)
+            (hour / "part-0.parquet").touch()
         checkpoints(self.data, STATE).mkdir(parents=True, exist_ok=True)
         (checkpoints(self.data, STATE) / "metadata").write_text(json.dumps({"id": query}))
 

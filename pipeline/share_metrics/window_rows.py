@@ -1,0 +1,53 @@
+"""The rows of a time, out of all that was ingested: files of other hours are left out by their folders' names (PM-32).
+
+What it gives is a superset of what `since` and `until` keep of all rows, so they keep the same of it. Of the hours
+before the time it reads those that hold the last snapshots of share-partitions and what follows them; which these are
+follows from a look at a few columns.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
+
+from share_metrics.commits import visible
+from share_metrics.metrics.common import KEY, ORDER, since
+from share_metrics.reader import Kind, schema_of
+from share_metrics.row_files import PLACED, rows_in
+
+#: What `since` looks at; state batches, most of the bytes, are not among it.
+_LIGHT: Final = ("stream", *ORDER, "ts", "record_type", *KEY, "start_offset", *PLACED)
+
+
+def states_of(spark: SparkSession, data: Path, begin: datetime, end: datetime | None = None) -> DataFrame:
+    """Rows of kind `share_state` by which everything from `begin` on, and before `end`, can be told."""
+    rows = rows_in(spark, Kind.SHARE_STATE, visible(data, Kind.SHARE_STATE), placed=True)
+    if end is not None:
+        rows = _before(rows, end)
+    old = _hour() < _text(begin)
+    needed = since(rows.select(*_LIGHT), F.lit(begin)).where(old).select(*PLACED).distinct().collect()
+    older = _hour().isin(*(f"{row['dt']}T{row['hour']}" for row in needed)) if needed else F.lit(False)
+    wanted = _hour().isNull() | (_hour() >= _text(begin)) | older
+    return rows.where(wanted).select(*schema_of(Kind.SHARE_STATE).names)
+
+
+def _before(rows: DataFrame, end: datetime) -> DataFrame:
+    """Rows in front of the first one of their stream that was appended at `end` or later (PM-7)."""
+    later = rows.where((_hour() >= _text(end)) & (F.col("ts") >= F.lit(end)))
+    ended = later.groupBy("stream").agg(F.min(F.struct(*ORDER)).alias("ended")).localCheckpoint(eager=False)
+    earlier = rows.where(_hour().isNull() | (_hour() <= _text(end))).join(F.broadcast(ended), "stream", "left")
+    kept = F.col("ts").isNull() | F.col("ended").isNull() | (F.struct(*ORDER) < F.col("ended"))
+    return earlier.where(kept).select(*rows.columns)
+
+
+def _hour() -> Column:
+    """The hour of a row's folder; null for rows without a time."""
+    return F.concat(F.col("dt"), F.lit("T"), F.col("hour"))
+
+
+def _text(at: datetime) -> Column:
+    return F.lit(f"{at.astimezone(UTC):%Y-%m-%dT%H}")
