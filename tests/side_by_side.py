@@ -1,4 +1,4 @@
-"""Which tests run beside which, where pytest has two processes: a plugin of pytest, used by `make test`.
+"""Which tests run beside which, where pytest has several processes: a plugin of pytest, used by `make test`.
 
 Tests that need the same dear thing form a row, and a row runs in one process from its first test to its last: there is
 one Spark, and no two experiments fight for the machine. Every other module is a unit by itself; a process that has
