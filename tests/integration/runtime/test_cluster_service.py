@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import ClassVar
 
 import pytest
-import pytest_asyncio
 
 from kip932 import errors
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
@@ -14,20 +12,9 @@ from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.cluster import config_admin, lookups, topic_admin
 from shard_runtime.config.kafka_configs import GROUP_DELIVERY_COUNT_LIMIT, RETENTION_MS
 from shard_runtime.rpc.bounds import Turns
-from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
-from tests.integration.runtime.cluster_wire import SERVICE, Wire
-from tests.integration.runtime.harness import Cluster
+from tests.integration.runtime.cluster_wire import Wire
 
 pytestmark = pytest.mark.asyncio
-
-
-@pytest_asyncio.fixture
-async def wire() -> AsyncIterator[Wire]:
-    async with Cluster() as cluster:
-        process = await cluster.start("a")
-        network = InMemoryNetwork()
-        network.serve("node:1", SERVICE, process.node.service())
-        yield Wire(process, network.transport())
 
 
 @pytest.mark.rule("CM-21")

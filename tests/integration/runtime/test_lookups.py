@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 
 from kip932 import errors
 from kip932.ids import NULL_TOPIC_ID
 from shard_runtime.cluster import lookups
 from shard_runtime.record_log.protocol import ShardKind
 from shard_runtime.rpc.bounds import Turns
-from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
-from tests.integration.runtime.cluster_wire import SERVICE, Wire
-from tests.integration.runtime.harness import CLUSTER_ID, Cluster, until
+from tests.integration.runtime.cluster_wire import Wire
+from tests.integration.runtime.harness import CLUSTER_ID, until
 
 pytestmark = pytest.mark.asyncio
-
-
-@pytest_asyncio.fixture
-async def wire() -> AsyncIterator[Wire]:
-    async with Cluster() as cluster:
-        process = await cluster.start("a")
-        network = InMemoryNetwork()
-        network.serve("node:1", SERVICE, process.node.service())
-        yield Wire(process, network.transport())
 
 
 @pytest.mark.rule("CM-22")
