@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +13,10 @@ import pytest
 import yaml
 
 BOUND_S: Final = 60
+_FIRING: Final = 'ALERTS{alertstate="firing"}'
+_SECONDS: Final = {"h": 3_600, "m": 60, "s": 1}
+#: Labels of what fires that say no more than that it does.
+_MARKS: Final = frozenset({("__name__", "ALERTS"), ("alertstate", "firing")})
 #: The labels that Prometheus gives to what it scrapes from the pod of the pipeline.
 SCRAPED: Final = {"namespace": "ns", "job": "ns/sharegroups-pipeline", "pod": "pipeline-0"}
 
@@ -41,7 +46,7 @@ def assert_fires(folder: Path, rules: Path, series: Series, minute: int, expecte
             {"series": _written(name, labels), "values": " ".join("_" if one is None else str(one) for one in values)}
             for (name, labels), values in series.items()
         ],
-        "promql_expr_test": [{"expr": 'ALERTS{alertstate="firing"}', "eval_time": f"{minute}m", "exp_samples": firing}],
+        "promql_expr_test": [{"expr": _FIRING, "eval_time": f"{minute}m", "exp_samples": firing}],
     }
     asked: dict[str, Any] = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [test]}
     (folder / "test.yaml").write_text(yaml.safe_dump(asked))
@@ -53,3 +58,46 @@ def assert_fires(folder: Path, rules: Path, series: Series, minute: int, expecte
 def _written(name: str, labels: Labels) -> str:
     inner = ", ".join(f'{key}="{value}"' for key, value in sorted(labels))
     return f"{name}{{{inner}}}"
+
+
+def firing(
+    folder: Path, rules: Path, series: Mapping[tuple[str, Labels], Sequence[str]], interval_s: int, count: int
+) -> dict[Labels, list[int]]:
+    """At which samples each alert of these rules fires, by its alertname and labels.
+
+    `series` has a sample each `interval_s` as promtool writes them: a number, `_` for none, `stale` for the mark that a
+    scrape that failed leaves. Raises FileNotFoundError without promtool, and RuntimeError with what it said where it
+    could not read what it was given.
+    """
+    groups = yaml.safe_load(rules.read_text(encoding="utf-8"))["spec"]["groups"]
+    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": groups}))
+    asked = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": f"{interval_s}s",
+        "tests": [
+            {
+                "interval": f"{interval_s}s",
+                "input_series": [
+                    {"series": _written(name, labels), "values": " ".join(values)}
+                    for (name, labels), values in series.items()
+                ],
+                # Nothing is expected at any of them, so that promtool says what it got.
+                "promql_expr_test": [
+                    {"expr": _FIRING, "eval_time": f"{at * interval_s}s", "exp_samples": []} for at in range(count)
+                ],
+            }
+        ],
+    }
+    (folder / "test.yaml").write_text(yaml.safe_dump(asked))
+    words = ["promtool", "test", "rules", "test.yaml"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=BOUND_S, check=False)
+    told = done.stdout + done.stderr
+    if (done.returncode == 0) == ("FAILED" in told) or ("got: " not in told and done.returncode):
+        raise RuntimeError(f"promtool could not evaluate the alerts of {rules.name}: {told[:2_000]}")
+    found: dict[Labels, list[int]] = {}
+    for when, got in re.findall(r"time: (\S+),\s+exp: nil\s+got: (.*)", told):
+        at = sum(int(number) * _SECONDS[unit] for number, unit in re.findall(r"(\d+)([hms])", when)) // interval_s
+        for inner in re.findall(r"\{(.*?)\} 1E\+00", got):
+            labels = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', inner))
+            found.setdefault(frozenset(labels.items() - _MARKS), []).append(at)
+    return found

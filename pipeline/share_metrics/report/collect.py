@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
 from share_metrics.metrics import (
@@ -31,6 +31,7 @@ from share_metrics.metrics import (
 from share_metrics.metrics.common import KEY, since, until
 from share_metrics.metrics.newest import topic_names
 from share_metrics.metrics.stalls import STALL_AFTER_S, deletions, last_known
+from share_metrics.poison import POISON_MAX, Reason
 
 from .model import ROWS_MAX, SHOWN_MAX, Counts, Pace, PartitionLine, Point, Report
 
@@ -89,7 +90,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
     here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
     stood = _lagging(_stood(filled.where(here), told_by), logs, window_s)
     stood = stood.join(paces(with_arrivals(filled, window_s, told_by).where(here)), [*KEY], "left")
-    lines = _lines(windows.where(here), _blank_after(filled.where(here), known_end), stood, names)
+    lines, failed = _lines(windows.where(here), _blank_after(filled.where(here), known_end), stood, names)
     suspects = poison_of(replay).where(F.col("last_seen") >= F.lit(begin))
     still = _judged(stalls(filled, members).where(here), known_end, told_by).localCheckpoint()
     both = quality(states).unionByName(quality(groups))
@@ -108,7 +109,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
         quality=_rows(both.orderBy("stream")),
         gaps=_rows(lost.orderBy("stream", "from_id", "to_id")),
         incomplete=replay_windows_of(replay).where("incomplete").where(here).count(),
-        counts=_counts(both, still, suspects),
+        counts=_counts(both, still, suspects, failed),
         behind_s=known.behind_s if known else 0,
         standing=[row.asDict() for row in _standing(members).collect()],
         members=_members(groups, names),
@@ -153,7 +154,7 @@ def _lagging(stood: DataFrame, logs: Logs | None, window_s: int) -> DataFrame:
     return lag_seconds(stood, logs.batches, window_s)
 
 
-def _counts(both: DataFrame, still: DataFrame, suspects: DataFrame) -> Counts:
+def _counts(both: DataFrame, still: DataFrame, suspects: DataFrame, failed: Mapping[tuple[Any, ...], int]) -> Counts:
     """The counts of all findings. A page shows only some rows, and the counts must not depend on that."""
     entries = both.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("lost", "quarantined", "unknown")))
     windows = still.agg(
@@ -161,7 +162,22 @@ def _counts(both: DataFrame, still: DataFrame, suspects: DataFrame) -> Counts:
         F.count(F.when(F.col("kind") == "stalled", 1)).alias("stalled"),
         F.count_distinct(*KEY).alias("standing"),
     )
-    return Counts(**entries.collect()[0].asDict(), **windows.collect()[0].asDict(), poison=suspects.count())
+    poison, least = _failed(suspects, failed)
+    return Counts(**entries.collect()[0].asDict(), **windows.collect()[0].asDict(), poison=poison, poison_least=least)
+
+
+def _failed(suspects: DataFrame, counted: Mapping[tuple[Any, ...], int]) -> tuple[int, bool]:
+    """How many offsets failed or have one delivery left, and whether more of the latter may be there (PM-48).
+
+    Of each share-partition at most POISON_MAX are listed. Where that many are, `counted` says how many failed.
+    """
+    near = F.count(F.when(F.col("reason") == F.lit(Reason.NEAR_LIMIT), 1))
+    listed = suspects.groupBy(*KEY).agg(F.count("*").alias("rows"), near.alias("near")).collect()
+    full = [row for row in listed if row["rows"] >= POISON_MAX]
+    found = sum(row["rows"] for row in listed if row["rows"] < POISON_MAX)
+    for row in full:
+        found += max(row["rows"], row["near"] + counted.get(_key(row), 0))
+    return found, any(row["near"] for row in full)
 
 
 def _names(groups: DataFrame) -> dict[str, str]:
@@ -190,7 +206,10 @@ def _stood(filled: DataFrame, told_by: datetime) -> DataFrame:
     ).withColumn("lag", F.when(~F.col("gone"), F.col("lag")))  # fmt: skip
 
 
-def _lines(windows: DataFrame, filled: DataFrame, stood: DataFrame, names: dict[str, str]) -> list[PartitionLine]:
+def _lines(
+    windows: DataFrame, filled: DataFrame, stood: DataFrame, names: dict[str, str]
+) -> tuple[list[PartitionLine], dict[tuple[Any, ...], int]]:
+    """The share-partitions, and how many records of each were archived: rejected, or at the limit."""
     summed = windows.groupBy(*KEY).agg(*(F.sum(name).alias(name) for name in _SUMMED), F.lit(True).alias("written"))
     # A share-partition without writes did nothing, so its counts are 0. One whose writes have no counts keeps null.
     idle = F.col("written").isNull()
@@ -199,13 +218,18 @@ def _lines(windows: DataFrame, filled: DataFrame, stood: DataFrame, names: dict[
         *KEY, "spso", "lag", "lag_least", "gone", "delayed", "lag_seconds", "arrived", "done", "seconds", *done
     )
     ordered = [row.asDict() for row in totals.orderBy(F.desc_nulls_last("lag"), *KEY).collect()]
-    worst = {tuple(row[name] for name in KEY) for row in ordered[:SHOWN_MAX]}
+    worst = {_key(row) for row in ordered[:SHOWN_MAX]}
     points: dict[tuple[Any, ...], list[Point]] = {key: [] for key in worst}
     drawn = filled.where(F.concat_ws("\0", *KEY).isin(*("\0".join(map(str, key)) for key in worst)))
     shown = drawn.select(*KEY, F.col("window").cast("long").alias("at"), "lag", "finished_count")
     for row in shown.orderBy("at").collect():
-        points[tuple(row[name] for name in KEY)].append(Point(row["at"], row["lag"], row["finished_count"]))
-    return [_line(row, names, tuple(points.get(tuple(row[name] for name in KEY), ()))) for row in ordered]
+        points[_key(row)].append(Point(row["at"], row["lag"], row["finished_count"]))
+    failed = {_key(row): (row["ack_reject"] or 0) + (row["limit_archived_count"] or 0) for row in ordered}
+    return [_line(row, names, tuple(points.get(_key(row), ()))) for row in ordered], failed
+
+
+def _key(row: Mapping[str, Any] | Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in KEY)
 
 
 def _line(row: dict[str, Any], names: dict[str, str], points: tuple[Point, ...]) -> PartitionLine:

@@ -75,7 +75,8 @@ class Counts:
     """How much was found in all; a page may show fewer rows.
 
     `stalls` counts windows in which a share-partition stalled, `stalled` those of them whose group had members, and
-    `standing` the share-partitions. `lost`, `quarantined` and `unknown` count entries, `poison` counts offsets.
+    `standing` the share-partitions. `lost`, `quarantined` and `unknown` count entries, `poison` counts offsets;
+    `poison_least`: there may be more that have one delivery left.
     """
 
     lost: int = 0
@@ -85,6 +86,7 @@ class Counts:
     poison: int = 0
     quarantined: int = 0
     unknown: int = 0
+    poison_least: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,8 @@ def _summary(report: Report) -> str:
         ("share-partitions", sums["share_partitions"]), ("standing still", report.found.standing),
         ("failed or poison", sums["poison"]), ("entries lost", sums["lost"]),
     )  # fmt: skip
-    shown = "".join(f"<div><b>{number:,}</b> {words}</div>" for words, number in tiles)
+    least = {"failed or poison"} if report.found.poison_least else ()
+    shown = "".join(f"<div><b>{'≥ ' * (words in least)}{number:,}</b> {words}</div>" for words, number in tiles)
     light = f'<p><span class="light {report.light}">{report.light}</span> {_WORDS[report.light]}</p>'
     notes = _late(report.behind_s) + _dark(sums["lag_unknown"])
     return f'{light}{notes}<div class="tiles">{shown}</div><p class="dim">{done}</p>'

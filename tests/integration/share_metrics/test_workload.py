@@ -20,7 +20,7 @@ def test_a_row_that_differs_is_marked() -> None:
 def test_page_gauges_and_replay_have_the_numbers_of_the_ledger() -> None:
     # Not pytest's directory, whose names are too long for the sockets of a store.
     with TemporaryDirectory(prefix="sharegroups-ledger-") as name:
-        rows = played(Path(name), rounds=1, records=40)
+        rows, _ = played(Path(name), rounds=1, records=40)
     print(table(rows))
     assert len(rows) > 50
     assert [row for row in rows if not row.agrees] == []

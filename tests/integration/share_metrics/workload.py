@@ -1,6 +1,7 @@
 """A workload with a ledger of its own, and every number that the pipeline tells of it beside the ledger's.
 
     python -m tests.integration.share_metrics.workload --rounds 6 --records 300
+    python -m tests.integration.share_metrics.workload --rounds 6 --alerts    # needs promtool
 
 Groups with delivery limits of 3, 5 and 10 work while roles and the ingest are killed; a group stops, another one hangs,
 a topic is deleted and created again. The value of a record says what becomes of it, so that the ledger knows how each
@@ -12,13 +13,14 @@ from __future__ import annotations
 
 import argparse
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,7 +46,9 @@ from sharegroups import (
 )
 from tests.chaos.experiment import SETTINGS
 from tests.chaos.processes import ClusterProcesses
+from tests.support.ports import free_port
 
+from .workload_alerts import Judged, Watch, misjudged, told
 from .world import SHAREGROUPS
 
 LIMITS: Final = (3, 5, 10)
@@ -120,6 +124,7 @@ class Workload:
             asked = {ConfigResource.group(f"limit-{limit}"): change}
             assert not any(self.admin.incremental_alter_configs(asked).values())
         self._ingest: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
 
     @property
     def store(self) -> str:
@@ -210,7 +215,17 @@ class Workload:
         self.end_ingest()
         command = [SHAREGROUPS, "metrics", "ingest", "--store", self.store, "--data", str(self.data)]
         with (self.folder / "ingest.log").open("ab") as log:
-            self._ingest = subprocess.Popen([*command, "--continuous", "--trigger", "2"], stdout=log, stderr=log)
+            command += ["--continuous", "--trigger", "2", "--metrics-port", str(self.port)]
+            self._ingest = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def await_scraped(self) -> None:
+        """Wait until the ingest shows its gauges."""
+        until = time.monotonic() + BOUND_S
+        while time.monotonic() < until:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            time.sleep(0.5)
+        raise AssertionError(f"the ingest did not listen within {BOUND_S:.0f} s; see {self.folder / 'ingest.log'}")
 
     def end_ingest(self) -> None:
         """SIGKILL the ingest, if it runs."""
@@ -276,8 +291,8 @@ def _scraped(text: str) -> dict[tuple[str, str, str], float]:
     }
 
 
-def played(folder: Path, rounds: int, records: int) -> list[Row]:
-    """Play it: the rows of the table."""
+def played(folder: Path, rounds: int, records: int) -> tuple[list[Row], list[str]]:
+    """Play it: the rows of the table, and nothing of alerts."""
     with ExitStack() as held:
         workload = Workload(folder, held)
         held.callback(workload.end_ingest)
@@ -288,7 +303,43 @@ def played(folder: Path, rounds: int, records: int) -> list[Row]:
         for number in range(rounds):
             workload.work(records, ROLES[number % len(ROLES)])
             workload.ingest()
-        return workload.rows()
+        return workload.rows(), []
+
+
+def watched(folder: Path, rounds: int, records: int) -> tuple[list[Row], list[str]]:
+    """Play it with the alerts evaluated over all of it: the rows of the table, and what fired wrongly or did not fire.
+
+    It goes on until what should fire has had the time to, and ends with an ingest that stays dead.
+    """
+    with ExitStack() as held:
+        workload = Workload(folder, held)
+        held.callback(workload.end_ingest)
+        workload.ingest()
+        watch = Watch(workload.port)
+        held.callback(watch.end)
+        expected = Judged(watch)
+        workload.await_scraped()
+        with expected.failing(WORKERS.items()):
+            workload.work(records)
+        with expected.failing(STILL.items()):
+            workload.stand_still()
+        with expected.failing([(AGAIN, AGAIN)]):
+            workload.create_again(records)
+        expected.standing_still()
+        for number in range(rounds):
+            with expected.failing(WORKERS.items()):
+                workload.work(records, ROLES[number % len(ROLES)])
+            workload.ingest()  # killed amid a start of Spark, or where it has shown what it read
+            if number % 2 or number == rounds - 1:
+                workload.await_scraped()
+                expected.rest(3)
+        expected.rest(22)
+        workload.end_ingest()
+        expected.dies([("stopped", STILL["stopped"])], [("hung", STILL["hung"])], 15)
+        watch.end()
+        fired = watch.fired()
+        print(*told(fired, watch.began), sep="\n")
+        return workload.rows(), misjudged(fired, expected.alerts)
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -301,14 +352,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.integration.share_metrics.workload")
     parser.add_argument("--rounds", type=int, default=6, help="rounds in which a role is killed, and then the ingest")
     parser.add_argument("--records", type=int, default=300, help="records to each topic in each round")
+    parser.add_argument(
+        "--alerts", action="store_true", help="evaluate the alerts over it, which takes some minutes more"
+    )
     options = parser.parse_args(arguments)
     Cluster("local[1]").session("ledger")  # before there are connections, which do not outlive the fork for Java
     with TemporaryDirectory(prefix="sharegroups-ledger-") as name:
-        rows = played(Path(name), options.rounds, options.records)
+        play = watched if options.alerts else played
+        rows, misfired = play(Path(name), options.rounds, options.records)
     print(table(rows))
     wrong = [row for row in rows if not row.agrees]
-    print(f"{len(rows)} numbers, {len(wrong)} of them differ")
-    return int(bool(wrong))
+    print(*misfired, f"{len(rows)} numbers, {len(wrong)} of them differ", sep="\n")
+    if options.alerts:
+        print(f"{len(misfired)} alerts fired where they should not, or did not where they should")
+    return int(bool(wrong or misfired))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,179 @@
+"""The alerts of the history over a workload: gauges as they are scraped, evaluated as Prometheus does, and judged.
+
+Time is stretched: what was scraped each three seconds is thirty seconds apart for the alerts, which wait for minutes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.promtool import SCRAPED, Labels, firing
+
+RULES: Final = Path(__file__).parents[3] / "deploy/kubernetes/components/monitoring/history-rules.yaml"
+STRETCH: Final = 10
+SCRAPE_S: Final = 3.0
+#: Samples are as far apart for the alerts.
+INTERVAL_S: Final = int(SCRAPE_S * STRETCH)
+_TIMEOUT_S: Final = 2.0
+
+#: What one scrape shows: values by name and labels.
+Scraped = Mapping[tuple[str, Labels], float]
+
+
+class Expected(NamedTuple):
+    """An alert of the rules with the labels that tell it from others, and when it may fire.
+
+    Moments are on the monotonic clock. It fires at no other time than from `since` to `until`; where `by` is given, it
+    does fire at some moment up to then.
+    """
+
+    alert: str
+    labels: Mapping[str, str]
+    since: float
+    until: float
+    by: float | None = None
+
+
+class Watch:
+    """Scrapes the ingest's gauges from now on, on a thread of its own, until it is ended."""
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}/metrics"
+        self.began, self._wall = time.monotonic(), time.time()
+        self._scraped: list[Scraped | None] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="scrapes", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Scrape no more."""
+        self._ended.set()
+        self._thread.join(_TIMEOUT_S * 5)
+
+    def after(self, minutes: float) -> float:
+        """Seconds for what are so many minutes to the alerts."""
+        return minutes * 60 / STRETCH
+
+    def fired(self) -> dict[Labels, list[float]]:
+        """At which moments, on the monotonic clock, each alert fired."""
+        series, count = written(self._scraped), len(self._scraped)
+        with TemporaryDirectory(prefix="sharegroups-alerts-") as folder:
+            found = firing(Path(folder), RULES, series, INTERVAL_S, count)
+        return {labels: [self.began + at * SCRAPE_S for at in ats] for labels, ats in found.items()}
+
+    def _watch(self) -> None:
+        while not self._ended.wait(max(0.0, self.began + len(self._scraped) * SCRAPE_S - time.monotonic())):
+            self._scraped.append(self._scrape())
+
+    def _scrape(self) -> Scraped | None:
+        try:
+            with urllib.request.urlopen(self._url, timeout=_TIMEOUT_S) as answer:
+                text = answer.read().decode()
+        except OSError:  # it is not up
+            return None
+        return {
+            (sample.name, frozenset((sample.labels | SCRAPED).items())): self._stretched(sample.name, sample.value)
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name.startswith("share_group")
+        }
+
+    def _stretched(self, name: str, value: float) -> float:
+        return (value - self._wall) * STRETCH if name.endswith("_timestamp_seconds") else value
+
+
+def written(scraped: Sequence[Scraped | None]) -> dict[tuple[str, Labels], list[str]]:
+    """A value of each series for each scrape, and whether it was up; the first scrape without a series ends it."""
+    names = {name for one in scraped if one is not None for name in one}
+    series = {("up", frozenset(SCRAPED.items())): ["0" if one is None else "1" for one in scraped]}
+    for name in names:
+        values = [None if one is None else one.get(name) for one in scraped]
+        series[name] = [
+            str(value) if value is not None else "_" if before is None else "stale"
+            for before, value in pairwise([None, *values])
+        ]
+    return series
+
+
+def misjudged(fired: Mapping[Labels, Sequence[float]], expected: Sequence[Expected]) -> list[str]:
+    """What fired where it should not, and what did not where it should: a line each, none if all is well."""
+    wrong = []
+    for labels, moments in fired.items():
+        allowed = [one for one in expected if {("alertname", one.alert), *one.labels.items()} <= labels]
+        for moment in moments:
+            if not any(one.since <= moment <= one.until + SCRAPE_S for one in allowed):
+                wrong.append(f"{_told(labels)} fired at {moment:.0f}")
+                break
+    for one in expected:
+        if one.by is None:
+            continue
+        found = [
+            moments for labels, moments in fired.items() if {("alertname", one.alert), *one.labels.items()} <= labels
+        ]
+        if not any(one.since <= moment <= one.by for moments in found for moment in moments):
+            wrong.append(f"{one.alert} {dict(one.labels)} did not fire from {one.since:.0f} to {one.by:.0f}")
+    return wrong
+
+
+def told(fired: Mapping[Labels, Sequence[float]], began: float) -> list[str]:
+    """A line for each alert that fired: its labels, and from when to when in seconds since the beginning."""
+    return sorted(f"{_told(labels):60} {min(each) - began:6.0f} s to {max(each) - began:6.0f} s, {len(each)} samples"
+                  for labels, each in fired.items())  # fmt: skip
+
+
+def _told(labels: Labels) -> str:
+    found = dict(labels)
+    return " ".join([found.pop("alertname"), *(found[name] for name in ("group", "topic", "kind") if name in found)])
+
+
+class Judged:
+    """What should fire, noted while it is done."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self.alerts: list[Expected] = []
+        self._since: float | None = None
+
+    @contextmanager
+    def failing(self, groups: Iterable[tuple[str, str]]) -> Iterator[None]:
+        """Inside, records of these groups and topics reach their limit."""
+        since = time.monotonic()
+        yield
+        ended = time.monotonic()
+        for group, topic in groups:
+            # An ingest that was killed has to come back before it can count them.
+            by, until = ended + self._watch.after(10), ended + self._watch.after(20)
+            self.alerts.append(Expected("ShareGroupPoison", {"group": group, "topic": topic}, since, until, by))
+
+    def standing_still(self) -> None:
+        """From now on there is lag for the group without members and for the one that hangs."""
+        self._since = time.monotonic()
+
+    def rest(self, minutes: float) -> None:
+        """Let time pass until all that should fire does."""
+        time.sleep(self._watch.after(minutes))
+
+    def dies(self, stopped: Sequence[tuple[str, str]], hung: Sequence[tuple[str, str]], minutes: float) -> None:
+        """The ingest has just been killed: what stood still fired until now; let time pass for its own alert."""
+        assert self._since is not None
+        now, last = time.monotonic(), 2 * SCRAPE_S
+        for alert, places, after in ("ShareGroupStalled", hung, 5), ("ShareGroupAbandoned", stopped, 15):
+            for group, topic in places:
+                labels = {"group": group} | ({"topic": topic} if alert == "ShareGroupStalled" else {})
+                self.alerts.append(Expected(alert, labels, self._since + self._watch.after(after), now))
+                self.alerts.append(Expected(alert, labels, now - last, now, now))
+                # It may grow for half an hour, or not: that is a matter of how long the workload is.
+                self.alerts.append(Expected("ShareGroupLagGrows", {"group": group, "topic": topic}, self._since, now))
+        time.sleep(self._watch.after(minutes))
+        ended = time.monotonic()
+        self.alerts.append(Expected("ShareGroupHistoryGone", {}, now + self._watch.after(9), ended, ended))
