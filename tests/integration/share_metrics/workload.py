@@ -332,7 +332,8 @@ def watched(folder: Path, rounds: int, records: int) -> tuple[list[Row], list[st
             workload.ingest()  # killed amid a start of Spark, or where it has shown what it read
             if number % 2 or number == rounds - 1:
                 workload.await_scraped()
-                expected.rest(3)
+                expected.rest(4)
+                expected.settled()
         expected.rest(22)
         workload.end_ingest()
         expected.dies([("stopped", STILL["stopped"])], [("hung", STILL["hung"])], 15)

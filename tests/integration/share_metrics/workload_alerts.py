@@ -143,17 +143,22 @@ class Judged:
         self._watch = watch
         self.alerts: list[Expected] = []
         self._since: float | None = None
+        self._failed: list[tuple[str, str, float]] = []
 
     @contextmanager
     def failing(self, groups: Iterable[tuple[str, str]]) -> Iterator[None]:
         """Inside, records of these groups and topics reach their limit."""
         since = time.monotonic()
         yield
-        ended = time.monotonic()
-        for group, topic in groups:
-            # An ingest that was killed has to come back before it can count them.
-            by, until = ended + self._watch.after(10), ended + self._watch.after(20)
-            self.alerts.append(Expected("ShareGroupPoison", {"group": group, "topic": topic}, since, until, by))
+        self._failed += [(group, topic, since) for group, topic in groups]
+
+    def settled(self) -> None:
+        """The ingest has shown all that failed until now, for some minutes: each of them has been told of."""
+        now = time.monotonic()
+        for group, topic, since in self._failed:
+            labels = {"group": group, "topic": topic}
+            self.alerts.append(Expected("ShareGroupPoison", labels, since, now + self._watch.after(12), now))
+        self._failed.clear()
 
     def standing_still(self) -> None:
         """From now on there is lag for the group without members and for the one that hangs."""
