@@ -137,4 +137,15 @@ def test_an_ingest_whose_pod_is_not_there_at_all_is_missed(tmp_path: Path) -> No
         key: [value if at < 60 else None for at, value in enumerate(values)]
         for key, values in {**ingest(), **members(1.0)}.items()
     }
-    assert_fires(tmp_path, RULES, ended, 80, [labelled(alertname="ShareGroupHistoryGone", severity="warning")])
+    assert_fires(tmp_path, RULES, ended, 80, [labelled(alertname="ShareGroupHistoryGone", **WARNED)])
+
+
+def test_an_ingest_that_something_else_scrapes_is_not_missed_and_missed_when_it_ends(tmp_path: Path) -> None:
+    """Its job has another name than that of our PodMonitor."""
+    scraped = {
+        (name, labels - {("job", SCRAPED["job"])} | {("job", "by-hand")}): values
+        for (name, labels), values in {**ingest(), **members(1.0)}.items()
+    }
+    assert_fires(tmp_path, RULES, scraped, 80, [])
+    ended = {key: [value if at < 60 else None for at, value in enumerate(values)] for key, values in scraped.items()}
+    assert_fires(tmp_path, RULES, ended, 80, [labelled(alertname="ShareGroupHistoryGone", **WARNED)])
