@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import argparse
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -218,14 +218,18 @@ class Workload:
             command += ["--continuous", "--trigger", "2", "--metrics-port", str(self.port)]
             self._ingest = subprocess.Popen(command, stdout=log, stderr=log)
 
-    def await_scraped(self) -> None:
-        """Wait until the ingest shows its gauges."""
+    def await_shown(self) -> None:
+        """Wait until the ingest shows gauges of share-partitions: it has read what there was."""
         until = time.monotonic() + BOUND_S
         while time.monotonic() < until:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                return
+            with (
+                suppress(OSError),
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=2) as answer,
+            ):
+                if b"share_group_finished_offset{" in answer.read():
+                    return
             time.sleep(0.5)
-        raise AssertionError(f"the ingest did not listen within {BOUND_S:.0f} s; see {self.folder / 'ingest.log'}")
+        raise AssertionError(f"the ingest showed nothing within {BOUND_S:.0f} s; see {self.folder / 'ingest.log'}")
 
     def end_ingest(self) -> None:
         """SIGKILL the ingest, if it runs."""
@@ -318,7 +322,6 @@ def watched(folder: Path, rounds: int, records: int) -> tuple[list[Row], list[st
         watch = Watch(workload.port)
         held.callback(watch.end)
         expected = Judged(watch)
-        workload.await_scraped()
         with expected.failing(WORKERS.items()):
             workload.work(records)
         with expected.failing(STILL.items()):
@@ -331,7 +334,7 @@ def watched(folder: Path, rounds: int, records: int) -> tuple[list[Row], list[st
                 workload.work(records, ROLES[number % len(ROLES)])
             workload.ingest()  # killed amid a start of Spark, or where it has shown what it read
             if number % 2 or number == rounds - 1:
-                workload.await_scraped()
+                workload.await_shown()
                 expected.rest(4)
                 expected.settled()
         expected.rest(22)
