@@ -123,7 +123,9 @@ _OUTPUT = click.option(
     help="How the result is printed.",
 )
 _MASTER = click.option(
-    "--master", default="local[2]", show_default=True, help="Where Spark runs, as spark://HOST:7077."
+    "--master",
+    metavar="URL",
+    help="Where Spark runs, as spark://HOST:7077; if absent where spark-submit says, else local[2].",
 )
 _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's; repeatable.")
 
@@ -178,7 +180,7 @@ _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setti
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for --metrics-port.")
 @click.option("--textfile", type=click.Path(path_type=Path, dir_okay=False), help="Write gauges here at the end.")
 def ingest(  # noqa: PLR0917 - click passes options by name
-    store: str, password_env: str, data: Path, master: str, conf: tuple[str, ...], output: str, once: bool,
+    store: str, password_env: str, data: Path, master: str | None, conf: tuple[str, ...], output: str, once: bool,
     trigger: float, log_meta: bool, read_from: str, reader_name: str | None, rows: str,
     keep_hours: float | None, fail_on_data_loss: bool,
     metrics_port: int | None, metrics_host: str, textfile: Path | None,
@@ -252,7 +254,7 @@ def query_failure(error: Exception) -> click.ClickException:
 @click.option("--tables", is_flag=True, help="Keep windows as Parquet too, in DATA/metrics; of hours with news only.")
 @click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The HTML file to write.")
 def report(  # noqa: PLR0917 - click passes options by name
-    data: Path, master: str, conf: tuple[str, ...], output: str, begin: str | None, end: str | None, window: str,
+    data: Path, master: str | None, conf: tuple[str, ...], output: str, begin: str | None, end: str | None, window: str,
     tables: bool, out: Path,
 ) -> None:  # fmt: skip
     """Write a report of what was ingested: one HTML page that needs no network."""

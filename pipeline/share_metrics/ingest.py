@@ -30,6 +30,10 @@ from share_metrics.spark import own_source, told_briefly
 #: The kinds that metrics need; `log_meta` may be ingested too, for lag in seconds.
 KINDS: Final = (Kind.SHARE_STATE, Kind.GROUP)
 TRIGGER_S: Final = 60
+#: Rows of a full trigger for each of its tasks, at least: some seconds of work beside the tenths that a trigger costs.
+_ROWS_A_TASK: Final = 75_000
+#: Rows of a full trigger on few cores.
+ROWS_A_TRIGGER: Final = 300_000
 #: How long a continuous job waits for a store that does not answer, s.
 AWAY_MAX_S: Final = 300.0
 #: Errors of Spark, of the bridge to its Java process, and of the files and connections that these use.
@@ -50,16 +54,32 @@ class Source(NamedTuple):
     url: str
     password_env: str = ""
     fail_on_data_loss: bool = False
-    max_rows_per_trigger: int = 300_000
+    max_rows_per_trigger: int = ROWS_A_TRIGGER
     read_from: str = "primary"
     #: The name under which the queries publish to owners of streams how far they have read (PM-12). Empty: they publish
     #: nothing; None: a job takes the name of its directory.
     reader_name: str | None = None
     #: The URI below which files of rows go, in any file system that Spark's Hadoop knows; empty: into the directory.
     rows: str = ""
+    #: Into how many tasks a trigger is cut; 0: two for each processor of this machine.
+    tasks: int = 0
+
+    def shared_out(self, tasks: int) -> Source:
+        """The same, cut into so many tasks, with enough rows in a full trigger that all of them have work.
+
+        A limit of rows that somebody has set stays.
+        """
+        rows = self.max_rows_per_trigger
+        if rows == ROWS_A_TRIGGER:
+            rows = max(rows, _ROWS_A_TASK * tasks)
+        return self._replace(tasks=tasks, max_rows_per_trigger=rows)
 
     def options(self, kind: Kind) -> dict[str, str]:
         """Options of the data source."""
+        shares = {}
+        if self.tasks:  # a long stream too
+            split = max(1, self.max_rows_per_trigger // self.tasks)
+            shares = {"numPartitions": str(self.tasks), "splitEntries": str(split)}
         return {
             "url": self.url,
             "kind": kind,
@@ -68,6 +88,7 @@ class Source(NamedTuple):
             "maxRowsPerTrigger": str(self.max_rows_per_trigger),
             "readFrom": self.read_from,
             "readerName": self.reader_name or "",
+            **shares,
         }
 
 

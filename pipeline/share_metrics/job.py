@@ -30,7 +30,7 @@ from share_metrics.reader_name import reader_name
 from share_metrics.report import Known, Logs, Report, collect
 from share_metrics.report.collect import READ_BACK
 from share_metrics.scrape_port import scrape_port
-from share_metrics.spark import build_session
+from share_metrics.spark import build_session, tasks_wanted
 from share_metrics.stopping import Stop
 from share_metrics.tables import write_tables
 from share_metrics.topic_names import note_topics
@@ -58,10 +58,11 @@ class ExpositionError(Exception):
 class Cluster(NamedTuple):
     """Where Spark runs: on this machine, or on workers that reach the store and share `data` with the driver (PM-71).
 
-    `settings` are Spark's own.
+    Without a `master`: where spark-submit says, if it has started this program, else on this machine. `settings` are
+    Spark's own.
     """
 
-    master: str = "local[2]"
+    master: str | None = None
     settings: tuple[tuple[str, str], ...] = ()
 
     def session(self, name: str) -> SparkSession:
@@ -129,6 +130,7 @@ def run(job: Job, exposition: Exposition, cluster: Cluster, tell: Tell, stop: St
         with _served((gauges, fresh), exposition, tell):
             tell("Starting Spark …")
             spark = cluster.session("sharegroups metrics ingest")
+            job = job._replace(source=job.source.shared_out(tasks_wanted(spark)))
             with stop.heeding():
                 _ingest(spark, job, (gauges, fresh) if exposition.wanted else None, tell, stop)
         return _ingested(spark, job)

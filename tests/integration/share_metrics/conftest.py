@@ -44,13 +44,13 @@ def world(server: World) -> World:
     return server
 
 
-def small_session(name: str, master: str = "local[1]", settings: Mapping[str, str] | None = None) -> SparkSession:
+def small_session(name: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
     """`build_session` that leaves the session as small as it is.
 
     A command that finds a session takes it, and sets in it what the command would begin one with: for all tests behind
     it too.
     """
-    return build_session(name, master, {**(settings or {}), **SMALL})
+    return build_session(name, master or "local[1]", {**(settings or {}), **SMALL})
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,106 +3,84 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import urllib.request
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
-from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
+from kip932.ids import topic_id_text
 from share_metrics.ingest import stored
-from share_metrics.java import java_home
 from share_metrics.reader import Kind
-from tests.support.pipeline_entries import snapshot, update
-from tests.support.ports import free_port
+from tests.support.pipeline_entries import TOPIC, snapshot, update
 
-from .conftest import SHORT_LIVED
+from .kills import PART, STREAMS, Ledger, ends, kill_amid
+from .standalone import HERE, SETTINGS, Standalone, environment, standalone
 from .world import SHAREGROUPS, Log, World
 
-STREAMS = [f"{{sgs:{number}}}:log" for number in range(4)]
-BOUND_S = 400
 
-
-def environment() -> dict[str, str]:
-    home = java_home()
-    own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED}
-    return os.environ | own | ({"JAVA_HOME": home} if home else {})
-
-
-@contextmanager
-def daemon(name: str, folder: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of Spark's own, ended afterwards."""
-    command = [str(Path(_find_spark_home()) / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *words]
-    with (folder / f"{name}.{words[3]}.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment(), cwd=folder)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait(BOUND_S)
-
-
-def told(port: int) -> dict[str, Any]:
-    """What the master's page says about its workers and applications; nothing while it is not up.
-
-    Its web server answers before it knows this page, with another one.
-    """
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/", timeout=5) as page:
-            found: dict[str, Any] = json.load(page)
-            return found
-    except (OSError, json.JSONDecodeError):
-        return {}
-
-
-@pytest.fixture
-def master(tmp_path: Path) -> Iterator[str]:
-    """The URL of a master with two workers of one core each."""
-    port, page = free_port(), free_port()
-    with ExitStack() as stack:
-        words = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page))
-        stack.enter_context(daemon("master.Master", tmp_path, *words))
-        url = f"spark://127.0.0.1:{port}"
-        for number in range(2):
-            own = ("--host", "127.0.0.1", "--port", str(free_port()), "--webui-port", "0")
-            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / f"work{number}"))
-            stack.enter_context(daemon("worker.Worker", tmp_path, *own, *size, url))
-        pause = Event()
-        for _ in range(BOUND_S * 5):
-            if told(page).get("aliveworkers") == 2:
-                break
-            pause.wait(0.2)
-        assert told(page).get("aliveworkers") == 2, [path.read_text()[-800:] for path in tmp_path.glob("*.log")]
-        yield url
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with standalone(tmp_path_factory.mktemp("standalone")) as made:
+        yield made
 
 
 @pytest.mark.rule("PM-71")
-def test_a_standalone_cluster_runs_the_same_job(spark: SparkSession, world: World, master: str, tmp_path: Path) -> None:
+def test_a_standalone_cluster_runs_the_same_job(
+    spark: SparkSession, world: World, cluster: Standalone, tmp_path: Path
+) -> None:
     world.make_cluster(state_shards=len(STREAMS))
     for stream in STREAMS:
         Log(world, stream).state(snapshot(0), *(update(number) for number in range(1, 30)))
     data = tmp_path / "data"
     command = [SHAREGROUPS, "metrics", "ingest", "--store", world.url, "--data", str(data)]
-    settings = (
-        "spark.executor.memory=512m",
-        f"spark.executor.extraJavaOptions={SHORT_LIVED}",
-        "spark.driver.host=127.0.0.1",
-        "spark.scheduler.minRegisteredResourcesRatio=1",
-    )
-    command += ["--master", master, "--output", "json", *(word for one in settings for word in ("--conf", one))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S, env=environment(), check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads(done.stdout)["rows"] == {"share_state": 31 * len(STREAMS), "group": 0}
+    command += ["--master", cluster.url, "--output", "json", *SETTINGS, *HERE]
+    before = [cluster.executors_of(number) for number in range(2)]
+    assert json.loads(ends(command, env=environment())[0])["rows"] == {"share_state": 31 * len(STREAMS), "group": 0}
     found = stored(spark, data, Kind.SHARE_STATE).select("stream", "entry_id").collect()
     expected = sorted((stream, key.decode()) for stream in STREAMS for key, _ in world.redis.xrange(stream))
     assert sorted((row.stream, row.entry_id) for row in found) == expected
-    assert [len(list((tmp_path / f"work{number}").glob("app-*/*"))) for number in range(2)] == [
-        1,
-        1,
-    ]  # an executor each
+    assert [cluster.executors_of(number) for number in range(2)] == [before[0] + 1, before[1] + 1]
+
+
+@pytest.mark.rule("PM-36", "PM-71")
+def test_by_spark_submit_with_executors_killed_amid_it_every_row_is_there_once(
+    spark: SparkSession, world: World, cluster: Standalone, tmp_path: Path
+) -> None:
+    world.make_cluster(state_shards=len(STREAMS))
+    ledger, data = Ledger(world), tmp_path / "data"
+    words = ("ingest", "--store", world.url, "--data", str(data), "--output", "json")
+    sent, package = cluster.sent(tmp_path, *words)
+    # What plans a stream runs beside the driver, and Spark does not tell it of --py-files.
+    jobs = [(cluster.submitted(*words), environment()), (sent, environment() | {"PYTHONPATH": str(package)})]
+    for part, (job, env) in enumerate(jobs, start=1):
+        ledger.write()
+        told, said = ends(job, lambda job: kill_amid(job, world, cluster.busy_executor), env)
+        assert "ExecutorLostFailure" in said, said[-4000:]  # a task was lost, and tried again
+        rows = len(STREAMS) * (2 + part * PART)
+        assert json.loads(told.splitlines()[-1]) == {
+            "data": str(data), "rows": {"share_state": rows, "group": 0}, "lost": 0
+        }  # fmt: skip
+    entries, accepted, released = ledger.totals()
+    table = stored(spark, data, Kind.SHARE_STATE)
+    assert Counter((row.stream, row.entry_id) for row in table.select("stream", "entry_id").collect()) == entries
+    sums: Any = table.agg({"n_accept": "sum", "n_release": "sum"}).collect()[0].asDict()
+    assert sums == {"sum(n_accept)": accepted, "sum(n_release)": released}
+    assert accepted == len(STREAMS) * ledger.finished
+
+    page = tmp_path / "page.html"
+    told, _ = ends(
+        cluster.submitted("report", "--data", str(data), "--out", str(page), "--output", "json"), env=environment()
+    )
+    found = json.loads(told.splitlines()[-1])
+    assert {name: found[name] for name in ("share_partitions", "finished", "accepted", "released", "lost")} == {
+        "share_partitions": len(STREAMS), "finished": accepted, "accepted": accepted, "released": released, "lost": 0
+    }  # fmt: skip
+    assert page.read_text().startswith("<!doctype html>")
+
+    asked = ("--group", "G1", "--topic", topic_id_text(TOPIC), "--partition", "2")
+    told, _ = ends(cluster.submitted("replay", "--data", str(data), *asked), env=environment())
+    state = json.loads(told[told.index("{") :])
+    assert (state["start_offset"], state["source"]) == (ledger.finished, "data")

@@ -16,7 +16,8 @@ PROGRAM = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever whoever runs the tests has set
 from share_metrics.spark import build_session
-print(build_session("look").range(3).count())
+session = build_session("look")
+print(session.sparkContext.master, session.range(3).count())
 """
 
 
@@ -51,6 +52,6 @@ def test_ctrl_c_amid_the_start_leaves_no_java_behind() -> None:
 @pytest.mark.rule("PM-39")
 def test_spark_says_nothing_of_its_own() -> None:
     told, said = started().communicate(timeout=BOUND_S)
-    assert told == "3\n"
+    assert told == "local[2] 3\n"
     # Java itself warns of modules that Spark's launcher always asks for, each runtime of others.
     assert [line for line in said.splitlines() if not line.startswith("WARNING: ")] == []

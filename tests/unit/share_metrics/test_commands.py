@@ -19,6 +19,7 @@ from share_metrics.java import SparkStartError
 from share_metrics.job import Cluster, Ingested, Job
 from share_metrics.reader import EntryId
 from share_metrics.report import Report
+from share_metrics.spark.session import LOCAL
 from share_metrics.stopping import Stop
 from tests.support.ports import free_port
 
@@ -132,11 +133,12 @@ def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.Mon
 
 @pytest.mark.rule("PM-3", "PM-35")
 def test_a_job_runs_on_two_cores_of_this_machine_once_a_minute() -> None:
-    assert Cluster().master == "local[2]"
+    """Unless spark-submit, which has started it, says otherwise."""
+    assert (Cluster().master, LOCAL) == (None, "local[2]")
     assert Job(Source("redis://h:1"), Path("data")).trigger_s == TRIGGER_S == 60
     given = ingest.make_context("ingest", ["--data", "d", "--store", "redis://h:1"]).params
-    assert (given["master"], given["trigger"]) == ("local[2]", 60)
-    assert report.make_context("report", ["--data", "d", "--out", "o"]).params["master"] == "local[2]"
+    assert (given["master"], given["trigger"]) == (None, 60)
+    assert report.make_context("report", ["--data", "d", "--out", "o"]).params["master"] is None
 
 
 @pytest.mark.rule("PM-37")

@@ -60,6 +60,7 @@ class Ending:
             patched.setattr(job, name, nothing)
         patched.setattr(job, "Store", lambda *_: nullcontext())
         patched.setattr(job, "Reader", Streams)
+        patched.setattr(job, "tasks_wanted", lambda _: 4)
         patched.setattr(job, "Sampler", lambda *_: nothing)
         patched.setattr(job, "cluster_id", lambda _: "c")
         patched.setattr(job, "start", self._start)

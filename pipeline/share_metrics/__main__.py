@@ -1,0 +1,33 @@
+"""`python -m share_metrics ingest …`, and the file for `spark-submit …/share_metrics/__main__.py ingest …` (PM-71)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+_INTERRUPTED: Final = 130
+
+if __name__ == "__main__":
+    # A program's folder comes first in its path: here `java` or `tables` would mean modules of this package.
+    _here = Path(__file__).resolve().parent
+    sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != _here]
+
+
+def main() -> None:
+    """Run `sharegroups metrics`; ends the process with its exit status (PM-39)."""
+    import click  # noqa: PLC0415 - behind the change of the path
+
+    from share_metrics.commands import metrics  # noqa: PLC0415
+
+    try:
+        metrics(prog_name="share_metrics", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""A Spark cluster on this machine: a master and two workers of one core each, processes of their own; jobs on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+import venv
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any, Final
+from zipfile import ZipFile
+
+import pyspark
+from pyspark.find_spark_home import _find_spark_home
+
+import kip932
+import share_metrics
+from share_metrics import __main__ as program
+from share_metrics.java import java_home
+from tests.chaos.processes import descendants
+from tests.support.ports import free_port
+
+from .conftest import SHORT_LIVED
+from .kills import BOUND_S, reads
+
+#: What every job is given: executors that fit, and both of them before its first task begins.
+_GIVEN: Final = (
+    "spark.executor.memory=512m",
+    f"spark.executor.extraJavaOptions={SHORT_LIVED}",
+    "spark.driver.host=127.0.0.1",
+    "spark.cores.max=2",
+    "spark.scheduler.minRegisteredResourcesRatio=1",
+)
+SETTINGS: Final = tuple(word for one in _GIVEN for word in ("--conf", one))
+#: The workers know nothing of this project: where it lies is said by each job to which it is not sent along.
+HERE: Final = ("--conf", f"spark.executorEnv.PYTHONPATH={os.environ.get('PYTHONPATH', '')}")
+_EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
+
+def environment(*, foreign: bool = False) -> dict[str, str]:
+    """For processes of Spark; `foreign`: which do not find this project by PYTHONPATH."""
+    home = java_home()
+    own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED}
+    own["PYSPARK_PYTHON"] = sys.executable  # spark-submit takes it for the driver, and this package for executors
+    found = os.environ | own | ({"JAVA_HOME": home} if home else {})
+    return {name: value for name, value in found.items() if not (foreign and name == "PYTHONPATH")}
+
+
+@contextmanager
+def daemon(name: str, folder: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of Spark's own, ended afterwards."""
+    command = [str(Path(_find_spark_home()) / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *words]
+    with (folder / f"{name}.{words[3]}.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment(foreign=True), cwd=folder)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(BOUND_S)
+
+
+def told(port: int) -> dict[str, Any]:
+    """What the master's page says about its workers and applications; nothing while it is not up.
+
+    Its web server answers before it knows this page, with another one.
+    """
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/", timeout=5) as page:
+            found: dict[str, Any] = json.load(page)
+            return found
+    except (OSError, json.JSONDecodeError):
+        return {}
+
+
+class Standalone:
+    """A running cluster."""
+
+    def __init__(self, url: str, folder: Path, workers: Sequence[subprocess.Popen[bytes]]) -> None:
+        self.url = url
+        self._folder = folder
+        self._workers = workers
+
+    def executors_of(self, number: int) -> int:
+        """How many executors a worker has had, of all jobs."""
+        return len(list((self._folder / f"work{number}").glob("app-*/*")))
+
+    def busy_executor(self) -> int | None:
+        """The pid of an executor with a Python worker, which reads."""
+        for worker in self._workers:
+            for pid, command in descendants(worker.pid).items():
+                if _EXECUTOR in command and reads(pid):
+                    return pid
+        return None
+
+    def submitted(self, *words: str) -> list[str]:
+        """The command by which spark-submit runs a command of `sharegroups metrics` here."""
+        assert program.__file__ is not None
+        return [*self._submit(), *HERE, program.__file__, *words]
+
+    def sent(self, folder: Path, *words: str) -> tuple[list[str], Path]:
+        """The same for a Python without this project, to which it is sent along as a zip of its modules; and that."""
+        package, modules = folder / "package.zip", [Path(kip932.__file__).parent, Path(share_metrics.__file__).parent]
+        with ZipFile(package, "w") as zipped:
+            for module in modules:
+                for path in module.rglob("*.py"):
+                    zipped.write(path, path.relative_to(module.parent))
+        file = folder / "metrics.py"
+        file.write_text("from share_metrics.__main__ import main\n\nmain()\n")
+        foreign = f"spark.pyspark.python={_foreign_python(folder / 'python')}"
+        return [*self._submit(), "--conf", foreign, "--py-files", str(package), str(file), *words], package
+
+    def _submit(self) -> list[str]:
+        return [str(Path(_find_spark_home()) / "bin" / "spark-submit"), "--master", self.url, *SETTINGS]
+
+
+def _foreign_python(folder: Path) -> str:
+    """A Python with everything that is installed here but this project."""
+    venv.create(folder, with_pip=False)
+    python = str(folder / "bin" / "python")
+    asked = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True, env={}).stdout.strip()
+    # Entries of a folder that is named here are found, but what that folder names (this project) is not.
+    (Path(site) / "others.pth").write_text(f"{Path(pyspark.__file__).parent.parent}\n")
+    alone = [python, "-c", "import pyspark, pyarrow, redis, click"]
+    subprocess.run(alone, check=True, env={})
+    lacking = subprocess.run([python, "-c", "import share_metrics"], capture_output=True, check=False, env={})
+    assert lacking.returncode != 0, "it has this project"
+    return python
+
+
+@contextmanager
+def standalone(folder: Path) -> Iterator[Standalone]:
+    """A cluster for a while. Raises AssertionError if it does not come up."""
+    port, page = free_port(), free_port()
+    with ExitStack() as stack:
+        words = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page))
+        stack.enter_context(daemon("master.Master", folder, *words))
+        url = f"spark://127.0.0.1:{port}"
+        workers = []
+        for number in range(2):
+            own = ("--host", "127.0.0.1", "--port", str(free_port()), "--webui-port", "0")
+            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work{number}"))
+            workers.append(stack.enter_context(daemon("worker.Worker", folder, *own, *size, url)))
+        pause = Event()
+        for _ in range(BOUND_S * 5):
+            if told(page).get("aliveworkers") == 2:
+                break
+            pause.wait(0.2)
+        assert told(page).get("aliveworkers") == 2, [path.read_text()[-800:] for path in folder.glob("*.log")]
+        yield Standalone(url, folder, workers)
