@@ -334,10 +334,11 @@ def _newest(states: DataFrame, groups: DataFrame, data: Path) -> datetime:
     Where records wait that no write of a share-partition has told of, since it stands still: when they were last seen.
     """
     gone = F.max_by(F.col("record_type") == "tombstone", F.struct(*ORDER))
-    keys = states.groupBy(*KEY).agg(F.max("hwm").alias("hwm"), gone.alias("gone")).where("topic_id is not null")
-    told = {tuple(row[name] for name in KEY): row["hwm"] for row in keys.where("not gone").collect()}
-    entries = states.select("ts").union(groups.select("ts"))
-    newest = entries.agg(F.max("ts").cast("double")).collect()[0][0]
+    at_s = F.max("ts").cast("double").alias("at_s")
+    keys = states.groupBy(*KEY).agg(F.max("hwm").alias("hwm"), gone.alias("gone"), at_s)
+    found = keys.unionByName(groups.agg(at_s), allowMissingColumns=True).collect()
+    told = {tuple(row[name] for name in KEY): row["hwm"] for row in found if row["topic_id"] and row["gone"] is False}
+    newest = max((row["at_s"] for row in found if row["at_s"] is not None), default=None)
     at = datetime.now(UTC) if newest is None else datetime.fromtimestamp(newest, UTC)
     read = read_up_to(data, datetime.now(UTC))
     seen = newest_sample(data, read) if read is not None else None

@@ -25,9 +25,13 @@ _LIGHT: Final = ("stream", *ORDER, "ts", "record_type", *KEY, "start_offset", *P
 
 def states_of(spark: SparkSession, data: Path, begin: datetime, end: datetime | None = None) -> DataFrame:
     """Rows of kind `share_state` by which everything from `begin` on, and before `end`, can be told."""
-    rows = rows_in(spark, Kind.SHARE_STATE, visible(data, Kind.SHARE_STATE), placed=True)
-    if end is not None:
+    there = visible(data, Kind.SHARE_STATE)
+    hours = {hour for span in there for hour in span.hours}
+    rows = rows_in(spark, Kind.SHARE_STATE, there, placed=True)
+    if end is not None and any(hour >= _hour_of(end) for hour in hours):
         rows = _before(rows, end)
+    if not any(hour < _hour_of(begin) for hour in hours):  # their names show that no look is needed
+        return rows.select(*schema_of(Kind.SHARE_STATE).names)
     old = _hour() < _text(begin)
     needed = since(rows.select(*_LIGHT), F.lit(begin)).where(old).select(*PLACED).distinct().collect()
     older = _hour().isin(*(f"{row['dt']}T{row['hour']}" for row in needed)) if needed else F.lit(False)
@@ -50,4 +54,8 @@ def _hour() -> Column:
 
 
 def _text(at: datetime) -> Column:
-    return F.lit(f"{at.astimezone(UTC):%Y-%m-%dT%H}")
+    return F.lit(_hour_of(at))
+
+
+def _hour_of(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H}"

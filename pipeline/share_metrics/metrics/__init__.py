@@ -9,7 +9,7 @@ from .lag import lag_seconds, with_log_ends
 from .membership import memberships
 from .pace import paces, with_arrivals
 from .progress import latest_state, progress
-from .quality import gaps, quality, shard_skew
+from .quality import gaps, quality, shard_skew, stream_loads
 from .replaying import poison, poison_of, replay_windows, replay_windows_of, replayed
 from .stalls import episodes, fill_windows, stalls, with_delayed
 
@@ -33,6 +33,7 @@ __all__ = [
     "shard_skew",
     "share_partition_counts",
     "stalls",
+    "stream_loads",
     "with_arrivals",
     "with_delayed",
     "with_log_ends",

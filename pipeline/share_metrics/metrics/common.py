@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -41,12 +42,15 @@ def timed(rows: DataFrame) -> DataFrame:
     `losses` counts the gaps of the stream before the row. Where it changes between two rows of a key, records of that
     key may be missing between them (PM-11).
     """
-    once = rows.withColumn("place", place()).dropDuplicates(["stream", "entry_id", "record_type", "place"])
     lost = F.when(F.col("record_type") == GAP, 1).otherwise(0)
-    order = Window.partitionBy("stream").orderBy(*ORDER, "place")
+    row = F.struct("entry_id", "record_type", "place")
+    # Repeated rows are neighbours in this order: one sort shows them, and what came before.
+    order = Window.partitionBy("stream").orderBy(*ORDER, "place", "entry_id", "record_type")
     seen = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    told = once.withColumn("event_time", F.max("ts").over(seen)).withColumn("losses", F.sum(lost).over(seen))
-    return told.drop("place")
+    marked = rows.withColumn("place", place()).select(
+        "*", F.max("ts").over(seen).alias("event_time"), F.lag(row).over(order).eqNullSafe(row).alias("again")
+    )
+    return marked.where(~F.col("again")).withColumn("losses", F.sum(lost).over(seen)).drop("place", "again")
 
 
 def place() -> Column:
@@ -82,7 +86,11 @@ def since(rows: DataFrame, begin: Column) -> DataFrame:
     which is enough to tell what was finished since (PM-41). Rows without a time, such as gaps, are always included.
     Time is event time (PM-7): if a new owner's clock is slow, its records count at their stream's latest time so far.
     """
-    marked = _reached(rows, begin)
+    return standing(_reached(rows, begin), rows.columns)
+
+
+def standing(marked: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Rows that are `reached`, those without a time, and of the others those that give the state then."""
     late = F.col("ts").isNull() | F.col("reached")
     old = marked.where(~late)
     states = old.where(F.col("record_type").isin("snapshot", "update")).groupBy(*KEY)
@@ -90,8 +98,8 @@ def since(rows: DataFrame, begin: Column) -> DataFrame:
     stood = states.agg(
         F.coalesce(F.max(F.when(F.col("record_type") == "snapshot", F.struct(*ORDER))), last).alias("stood")
     )
-    kept = old.join(stood, [*KEY]).where(F.struct(*ORDER) >= F.col("stood")).select(*rows.columns)
-    return marked.where(late).select(*rows.columns).unionByName(kept)
+    kept = old.join(stood, [*KEY]).where(F.struct(*ORDER) >= F.col("stood")).select(*columns)
+    return marked.where(late).select(*columns).unionByName(kept)
 
 
 def until(rows: DataFrame, end: Column) -> DataFrame:

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 from .common import ORDER
 
 _MEMBER = ("group_id", "member_id")
+_GIVEN = ("member_epoch", "assigned")
 
 
 def memberships(rows: DataFrame) -> DataFrame:
@@ -16,9 +17,12 @@ def memberships(rows: DataFrame) -> DataFrame:
     `client_id`, `client_host`; `member_epoch` and `assigned`, the partitions that it was given, null for one that was
     given none yet.
     """
-    newest = {}
-    for kind, columns in (("member", ("client_id", "client_host")), ("current", ("member_epoch", "assigned"))):
-        told = F.max_by(F.struct("tombstone", *columns), F.struct(*ORDER)).alias("told")
-        found = rows.where(F.col("record_type") == kind).groupBy(*_MEMBER).agg(told)
-        newest[kind] = found.where("not told.tombstone").select(*_MEMBER, *(f"told.{name}" for name in columns))
-    return newest["member"].join(newest["current"], [*_MEMBER], "left")
+    told = []
+    for kind, columns in (("member", ("client_id", "client_host")), ("current", _GIVEN)):
+        of_kind = F.when(F.col("record_type") == kind, F.struct(*ORDER))
+        told.append(F.max_by(F.struct("tombstone", *columns), of_kind).alias(kind))
+    newest = rows.where(F.col("record_type").isin("member", "current")).groupBy(*_MEMBER).agg(*told)
+    given = F.when(~F.col("current.tombstone"), F.col("current"))
+    return newest.where("not member.tombstone").select(
+        *_MEMBER, "member.client_id", "member.client_host", *(given[name].alias(name) for name in _GIVEN)
+    )

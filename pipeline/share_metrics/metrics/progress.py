@@ -17,7 +17,6 @@ from .common import (
     in_order,
     is_cold,
     is_repeated,
-    newest,
     ratio,
     so_far,
     timed,
@@ -64,25 +63,44 @@ def progress(rows: DataFrame, window_s: int = 60) -> DataFrame:
     ).drop("falls")
 
 
+_OF_A_WRITE = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "max_dc", "sum_dc")
+#: What is computed from; the batches of states, most of the bytes, are only counted.
+_NEEDED = (
+    "stream", "entry_id", *ORDER, "ts", "record_type", "bytes", "error", *KEY, "state_epoch", "leader_epoch",
+    "generation", "write_id", "start_offset", "delivery_complete_count", "create_ts", "write_ts", "cause", "hwm",
+    "speo", *_OF_A_WRITE,
+)  # fmt: skip
+
+
 def _states(rows: DataFrame) -> DataFrame:
     """Share-state records, with an absent state epoch and start offset filled in from earlier records of their era.
 
     The counters of a write that is stored again are null (PM-34).
     """
-    records = timed(rows).where(F.col("record_type").isin("snapshot", "update", "tombstone"))
-    ended = F.sum(F.when(F.col("record_type") == "tombstone", 1).otherwise(0)).over(before(*KEY))
-    lives = records.withColumn("life", F.coalesce(ended, F.lit(0)))
-    eras = lives.withColumn("state_epoch", F.last("state_epoch", ignorenulls=True).over(so_far(*KEY, "life")))
-    start = F.last("start_offset", ignorenulls=True).over(so_far(*KEY, "life", "state_epoch"))
+    slim = rows.select(*_NEEDED, F.coalesce(F.size("state_batches"), F.lit(0)).alias("batches"))
+    records = timed(slim).where(F.col("record_type").isin("snapshot", "update", "tombstone"))
     live = F.col("record_type") != "tombstone"
-    complete = F.greatest(F.coalesce("delivery_complete_count", F.lit(0)), F.lit(0))
-    marked = (
-        eras.withColumn("spso", F.when(live, start))
-        .withColumn("done", F.col("spso") + complete)
-        .withColumn("cold", is_cold() & live)
-        .withColumn("repeated", is_repeated(*KEY, "life"))
+    ended = F.sum(F.when(~live, 1).otherwise(0)).over(before(*KEY))
+    numbered = records.select(
+        "*", F.row_number().over(in_order(*KEY)).alias("number"), F.coalesce(ended, F.lit(0)).alias("life")
     )
-    return marked.withColumns({name: F.when(~F.col("repeated"), F.col(name)) for name in _OF_A_WRITE})
+    lives = numbered.withColumns(
+        {
+            "state_epoch": F.last("state_epoch", ignorenulls=True).over(so_far(*KEY, "life")),
+            "repeated": is_repeated(*KEY, "life"),
+            "cold": is_cold() & live,
+        }
+    )
+    of_era = so_far(*KEY, "life", "state_epoch")
+    eras = lives.withColumns(
+        {
+            "spso": F.when(live, F.last("start_offset", ignorenulls=True).over(of_era)),
+            "era": F.first("number").over(of_era),
+            **{name: F.when(~F.col("repeated"), F.col(name)) for name in _OF_A_WRITE},
+        }
+    )
+    complete = F.greatest(F.coalesce("delivery_complete_count", F.lit(0)), F.lit(0))
+    return eras.withColumn("done", F.col("spso") + complete)
 
 
 def _steps(states: DataFrame) -> DataFrame:
@@ -90,16 +108,21 @@ def _steps(states: DataFrame) -> DataFrame:
     era = in_order(*KEY, "life", "state_epoch")
     life = in_order(*KEY, "life")
     led = F.last("leader_epoch", ignorenulls=True).over(before(*KEY, "life"))
-    reset = F.lag("state_epoch").over(life) != F.col("state_epoch")
-    return (
-        states.withColumn("spso_step", F.col("spso") - F.lag("spso").over(era))
-        .withColumn("done_step", F.col("done") - F.lag("done").over(era))
-        .withColumn("reset", reset)
-        .withColumn("jump", F.when(reset, F.col("spso") - F.lag("spso").over(life)))
-        .withColumn("led_anew", F.col("leader_epoch") > led)
-        .withColumn("finished_here", _finished_here())
-        .withColumn("redelivered_here", _redelivered_here())
+    stepped = states.withColumns(
+        {
+            "spso_step": F.col("spso") - F.lag("spso").over(era),
+            "done_step": F.col("done") - F.lag("done").over(era),
+            "finished_here": _finished_here(),
+            "redelivered_here": _redelivered_here(),
+        }
     )
+    reset = stepped.withColumns(
+        {
+            "reset": F.lag("state_epoch").over(life) != F.col("state_epoch"),
+            "led_anew": F.col("leader_epoch") > led,
+        }
+    )
+    return reset.withColumn("jump", F.when(F.col("reset"), F.col("spso") - F.lag("spso").over(life)))
 
 
 def _finished_here() -> Column:
@@ -130,7 +153,7 @@ def _counts() -> list[Column]:
         return F.sum(F.when(condition, 1).otherwise(0)).alias(name)
 
     told = [F.sum(F.when(~cold, F.col(source))).alias(name) for source, name in _TOLD]
-    batches = F.coalesce(F.size("state_batches"), F.lit(0))
+    batches = F.col("batches")
     return [
         F.coalesce(F.sum("spso_step"), F.lit(0)).alias("spso_delta"),
         F.coalesce(F.sum("done_step"), F.lit(0)).alias("finished_count"),
@@ -153,7 +176,6 @@ def _counts() -> list[Column]:
     ]
 
 
-_OF_A_WRITE = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "max_dc", "sum_dc")
 _TOLD = (
     ("n_accept", "ack_accept"),
     ("n_release", "ack_release"),
@@ -165,19 +187,14 @@ _TOLD = (
 
 def _newest() -> list[Column]:
     """The newest values of the newest state; values of an earlier life or state epoch do not count."""
-    era = F.struct("life", "state_epoch")
-    now = F.max_by(era, F.when(F.col("record_type") != "tombstone", F.struct(*ORDER)))
+    # Numbers instead of structs: with buffers of a fixed size Spark aggregates in a hash map, else it sorts.
+    now = F.max_by("era", F.when(F.col("record_type") != "tombstone", F.col("number")))
 
-    def of_now(name: str) -> Column:
-        told = F.max_by(era, F.when(F.col(name).isNotNull(), F.struct(*ORDER)))
-        return F.when(told.eqNullSafe(now), newest(name)).alias(name)
-
-    def time_of(name: str) -> Column:
-        told = F.struct(era.alias("era"), "event_time")
-        at = F.max_by(told, F.when(F.col(name).isNotNull(), F.struct(*ORDER)))
-        return F.when(at["era"].eqNullSafe(now), at["event_time"]).alias(f"{name}_at")
+    def of_now(value: str, name: str, told: str) -> Column:
+        at = F.when(F.col(told).isNotNull(), F.col("number"))
+        return F.when(F.max_by("era", at).eqNullSafe(now), F.max_by(value, at)).alias(name)
 
     return [
-        *(of_now(name) for name in ("spso", "done", "hwm", "speo", "state_epoch")),
-        *(time_of(name) for name in ("done", "hwm")),
+        *(of_now(name, name, name) for name in ("spso", "done", "hwm", "speo", "state_epoch")),
+        *(of_now("event_time", f"{name}_at", name) for name in ("done", "hwm")),
     ]

@@ -22,12 +22,28 @@ def gaps(rows: DataFrame) -> DataFrame:
 
 def quality(rows: DataFrame) -> DataFrame:
     """One row for each stream: entries, and how many of them were no records. Without faults `lost` is 0 (PM-64)."""
+    return rows.groupBy("stream").agg(*_quality())
+
+
+def stream_loads(rows: DataFrame) -> DataFrame:
+    """Share-state streams: what `quality` has, and `records`, `bytes`, `keys` of their records; `tombstones`."""
+    record = ~F.col("record_type").isin(*NOT_RECORDS)
+    return rows.groupBy("stream").agg(
+        *_quality(),
+        F.count(F.when(record, 1)).alias("records"),
+        F.sum(F.when(record, F.col("bytes"))).alias("bytes"),
+        F.collect_set(F.when(record, F.struct(*KEY))).alias("keys"),
+        F.count(F.when(F.col("record_type") == "tombstone", 1)).alias("tombstones"),
+    )
+
+
+def _quality() -> list[Column]:
     lost = F.from_json("error", _GAP)["lost"]
 
     def of_type(name: str) -> Column:
         return F.sum(F.when(F.col("record_type") == name, 1).otherwise(0))
 
-    return rows.groupBy("stream").agg(
+    return [
         F.sum(F.when(F.col("record_type") != GAP, 1).otherwise(0)).alias("entries"),
         of_type(CLAIM).alias("claims"),
         of_type(NOOP).alias("noops"),
@@ -36,7 +52,7 @@ def quality(rows: DataFrame) -> DataFrame:
         of_type(GAP).alias("gaps"),
         F.sum(F.when(F.col("record_type") == GAP, lost).otherwise(0)).alias("lost"),
         F.max("ts").alias("newest_ts"),
-    )
+    ]
 
 
 def shard_skew(rows: DataFrame) -> DataFrame:

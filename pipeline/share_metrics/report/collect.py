@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
 from share_metrics.metrics import (
@@ -16,24 +16,25 @@ from share_metrics.metrics import (
     group_windows,
     lag_seconds,
     memberships,
-    paces,
     poison_of,
     progress,
     quality,
     replay_windows_of,
     replayed,
-    shard_skew,
     stalls,
+    stream_loads,
     with_arrivals,
     with_delayed,
     with_log_ends,
 )
-from share_metrics.metrics.common import KEY, since, until
+from share_metrics.metrics.common import KEY
 from share_metrics.metrics.newest import topic_names
-from share_metrics.metrics.stalls import STALL_AFTER_S, deletions, last_known
+from share_metrics.metrics.stalls import COUNTS, GAUGES, STALL_AFTER_S, deletions, last_known
 from share_metrics.poison import POISON_MAX, Reason
 
+from .between import Between
 from .model import ROWS_MAX, SHOWN_MAX, Counts, Pace, PartitionLine, Point, Report
+from .streams import skewed
 
 #: All rows from this long before the report's begin are read; of older rows, those that give the state then (PM-32).
 READ_BACK: Final = timedelta(hours=1)
@@ -41,6 +42,13 @@ _SUMMED: Final = (
     "finished_count", "ack_accept", "ack_release", "ack_reject", "timeout_count", "limit_archived_count",
     "redelivered_lb", "finished_known", "state_epoch_resets", "anomalies",
 )  # fmt: skip
+
+_CHANGES: Final = ("joins", "leaves", "rebalances", "epoch_bumps", "flapping")
+_PACE: Final = {"arrived": "arrived", "finished_count": "done", "seconds": "seconds"}
+#: What a page needs of `progress`.
+_OF_WINDOWS: Final = tuple(
+    dict.fromkeys((*KEY, "window", *_SUMMED, *COUNTS, *GAUGES, "done_at", "hwm_at", "lag", "tombstones"))
+)
 
 
 class Logs(NamedTuple):
@@ -77,42 +85,49 @@ def collect(  # noqa: PLR0917 - what a report is made of
     known_end = end if known is None else min(end, _known_end(known.until, window_s))
     told_by = end if known is None else min(end, known.until)
     # Computed once: everything below uses these rows.
-    states = since(until(states, F.lit(end)), F.lit(begin - READ_BACK)).localCheckpoint()
-    groups = until(groups, F.lit(end)).localCheckpoint()
-    names = _names(groups)
+    between = Between((states, groups), begin - READ_BACK, end)
+    states = between.both(states).localCheckpoint()
+    groups = between.until(groups).localCheckpoint()
+    streams = _streams(states, groups)
+    names, there = _names_and_members(groups)
     ends = None if logs is None else _usable(logs.ends, end, known)
-    windows = with_log_ends(progress(states, window_s), ends, window_s).localCheckpoint()
-    filled = fill_windows(windows, window_s, begin, end, _deletions(states, window_s), ends)
+    windows = with_log_ends(progress(states, window_s).select(*_OF_WINDOWS), ends, window_s).localCheckpoint()
+    deleted = deletions(states if any(row["tombstones"] for row in streams) else states.limit(0), window_s)
+    filled = fill_windows(windows, window_s, begin, end, deleted, ends)
     replay = replayed(states, window_s).localCheckpoint()
     filled = with_delayed(filled, replay_windows_of(replay), window_s)
     filled = filled.withColumn("last_spso", last_known("spso")).localCheckpoint()
     members = group_windows(groups, window_s).localCheckpoint()
     here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
-    stood = _lagging(_stood(filled.where(here), told_by), logs, window_s)
-    stood = stood.join(paces(with_arrivals(filled, window_s, told_by).where(here)), [*KEY], "left")
+    stood = _lagging(_stood(with_arrivals(filled, window_s, told_by).where(here), told_by), logs, window_s)
     lines, failed = _lines(windows.where(here), _blank_after(filled.where(here), known_end), stood, names)
-    suspects = poison_of(replay).where(F.col("last_seen") >= F.lit(begin))
     still = _judged(stalls(filled, members).where(here), known_end, told_by).localCheckpoint()
-    both = quality(states).unionByName(quality(groups))
-    lost = gaps(states).unionByName(gaps(groups))
+    incomplete, doubtful, least = _replay_counts(replay, begin, here, failed)
+    counts = Counts(**_counts(streams, still), poison=doubtful, poison_least=least)
+    suspects = poison_of(replay).where(F.col("last_seen") >= F.lit(begin))
+    poison = suspects.orderBy(F.desc("last_seen"), *KEY, "offset")
+    runs = episodes(still, window_s).orderBy(F.desc("kind"), F.desc("until"), *KEY, "since")
+    lost = gaps(states).unionByName(gaps(groups)).orderBy("stream", "from_id", "to_id")
+    shown, standing = _groups(members, here)
     form = "%Y-%m-%d %H:%M" if window_s % 60 == 0 else "%Y-%m-%d %H:%M:%S"
     return Report(
         begin.strftime(form),
         end.strftime(form),
         window_s,
         lines,
-        poison=_rows(suspects.orderBy(F.desc("last_seen"), *KEY, "offset"), names),
-        stalls=_rows(still.orderBy(F.desc("kind"), F.desc("window"), *KEY), names),
-        episodes=_rows(episodes(still, window_s).orderBy(F.desc("kind"), F.desc("until"), *KEY, "since"), names),
-        groups=_rows(_group_totals(members.where(here)).orderBy("group_id")),
-        skew=_rows(shard_skew(states).orderBy(F.desc("entries"), "stream")),
-        quality=_rows(both.orderBy("stream")),
-        gaps=_rows(lost.orderBy("stream", "from_id", "to_id")),
-        incomplete=replay_windows_of(replay).where("incomplete").where(here).count(),
-        counts=_counts(both, still, suspects, failed),
+        # What is not there needs no look at it.
+        poison=_rows(poison, names) if counts.poison else [],
+        stalls=_rows(still.orderBy(F.desc("kind"), F.desc("window"), *KEY), names) if counts.stalls else [],
+        episodes=_rows(runs, names) if counts.stalls else [],
+        groups=shown[:ROWS_MAX],
+        skew=skewed(row for row in streams if row["keys"] is not None)[:ROWS_MAX],
+        quality=streams[:ROWS_MAX],
+        gaps=_rows(lost) if any(row["gaps"] for row in streams) else [],
+        incomplete=incomplete,
+        counts=counts,
         behind_s=known.behind_s if known else 0,
-        standing=[row.asDict() for row in _standing(members).collect()],
-        members=_members(groups, names),
+        standing=standing,
+        members=there,
     )
 
 
@@ -131,8 +146,7 @@ def _blank_after(filled: DataFrame, known_end: datetime) -> DataFrame:
 def _usable(ends: DataFrame, end: datetime, known: Known | None) -> DataFrame:
     """The samples of the page's time that are not later than what was read: records were finished meanwhile."""
     taken = ends.where(F.col("sampled_at") < F.lit(end))
-    usable = taken if known is None else taken.where(F.col("sampled_at") <= F.lit(known.until))
-    return usable.localCheckpoint()
+    return taken if known is None else taken.where(F.col("sampled_at") <= F.lit(known.until))
 
 
 def _whole_windows(begin: datetime, end: datetime, window_s: int) -> tuple[datetime, datetime]:
@@ -141,47 +155,59 @@ def _whole_windows(begin: datetime, end: datetime, window_s: int) -> tuple[datet
     return datetime.fromtimestamp(first * window_s, UTC), datetime.fromtimestamp(last * window_s, UTC)
 
 
-def _deletions(states: DataFrame, window_s: int) -> DataFrame:
-    """Deletions, without a pass over all rows if nothing was deleted."""
-    if states.where("record_type = 'tombstone'").isEmpty():
-        states = states.limit(0)
-    return deletions(states, window_s)
-
-
 def _lagging(stood: DataFrame, logs: Logs | None, window_s: int) -> DataFrame:
     if logs is None or logs.batches is None:
         return stood.withColumn("lag_seconds", F.lit(None).cast("double"))
     return lag_seconds(stood, logs.batches, window_s)
 
 
-def _counts(both: DataFrame, still: DataFrame, suspects: DataFrame, failed: Mapping[tuple[Any, ...], int]) -> Counts:
+def _streams(states: DataFrame, groups: DataFrame) -> list[dict[str, Any]]:
+    """What each stream holds, by its name; `keys` is null for streams of groups."""
+    both = stream_loads(states).unionByName(quality(groups), allowMissingColumns=True).drop("newest_ts")
+    return sorted((row.asDict() for row in both.collect()), key=lambda row: row["stream"])
+
+
+def _counts(streams: list[dict[str, Any]], still: DataFrame) -> dict[str, int]:
     """The counts of all findings. A page shows only some rows, and the counts must not depend on that."""
-    entries = both.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("lost", "quarantined", "unknown")))
+    entries = {name: sum(row[name] or 0 for row in streams) for name in ("lost", "quarantined", "unknown")}
     windows = still.agg(
         F.count("*").alias("stalls"),
         F.count(F.when(F.col("kind") == "stalled", 1)).alias("stalled"),
         F.count_distinct(*KEY).alias("standing"),
     )
-    poison, least = _failed(suspects, failed)
-    return Counts(**entries.collect()[0].asDict(), **windows.collect()[0].asDict(), poison=poison, poison_least=least)
+    return entries | windows.collect()[0].asDict()
 
 
-def _failed(suspects: DataFrame, counted: Mapping[tuple[Any, ...], int]) -> tuple[int, bool]:
-    """How many offsets failed or have one delivery left, and whether more of the latter may be there (PM-48).
+def _replay_counts(
+    replay: DataFrame, begin: datetime, here: Column, failed: Mapping[tuple[Any, ...], int]
+) -> tuple[int, int, bool]:
+    """How many windows are incomplete; how many offsets failed or have one delivery left, and whether more of the
+    latter may be there (PM-48).
 
-    Of each share-partition at most POISON_MAX are listed. Where that many are, `counted` says how many failed.
+    Of each share-partition at most POISON_MAX are listed. Where that many are, `failed` says how many failed.
     """
-    near = F.count(F.when(F.col("reason") == F.lit(Reason.NEAR_LIMIT), 1))
-    listed = suspects.groupBy(*KEY).agg(F.count("*").alias("rows"), near.alias("near")).collect()
-    full = [row for row in listed if row["rows"] >= POISON_MAX]
-    found = sum(row["rows"] for row in listed if row["rows"] < POISON_MAX)
-    for row in full:
-        found += max(row["rows"], row["near"] + counted.get(_key(row), 0))
-    return found, any(row["near"] for row in full)
+    plain = replay.select(*KEY, "tally.window", "tally.incomplete", "suspect.last_seen", "suspect.reason")
+    listed = F.col("last_seen") >= F.lit(begin)
+    found = plain.groupBy(*KEY).agg(
+        F.count(F.when(here & F.col("incomplete"), 1)).alias("incomplete"),
+        F.count(F.when(listed, 1)).alias("listed"),
+        F.count(F.when(listed & (F.col("reason") == F.lit(Reason.NEAR_LIMIT)), 1)).alias("near"),
+    ).collect()  # fmt: skip
+    full = [row for row in found if row["listed"] >= POISON_MAX]
+    doubtful = sum(row["listed"] for row in found if row["listed"] < POISON_MAX)
+    doubtful += sum(max(row["listed"], row["near"] + failed.get(_key(row), 0)) for row in full)
+    return sum(row["incomplete"] for row in found), doubtful, any(row["near"] for row in full)
 
 
-def _names(groups: DataFrame) -> dict[str, str]:
-    return {row["topic_id"]: row["topic_name"] for row in topic_names(groups).collect()}
+def _names_and_members(groups: DataFrame) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """Names by ids of topics; and members at the end, at most ROWS_MAX, with `has`: what each was given, by topic."""
+    topics = topic_names(groups).select(F.struct("topic_id", "topic_name").alias("topic"))
+    first = memberships(groups).orderBy("group_id", "client_id", "member_id").limit(ROWS_MAX)
+    found = topics.unionByName(first.select(F.struct("*").alias("member")), allowMissingColumns=True).collect()
+    names = {row["topic"]["topic_id"]: row["topic"]["topic_name"] for row in found if row["topic"]}
+    rows = [row["member"].asDict() for row in found if row["member"]]
+    rows.sort(key=lambda row: (row["group_id"], row["client_id"] or "", row["member_id"]))
+    return names, [row | {"has": _has(row["assigned"] or (), names)} for row in rows]
 
 
 def _judged(still: DataFrame, known_end: datetime, told_by: datetime) -> DataFrame:
@@ -203,6 +229,7 @@ def _stood(filled: DataFrame, told_by: datetime) -> DataFrame:
         F.max_by("lag_least", judged).alias("lag_least"),
         F.max_by("delayed", "window").alias("delayed"),
         F.max_by("window", judged).alias("window"),
+        *(F.sum(F.when(F.col("arrived").isNotNull(), F.col(name))).alias(told) for name, told in _PACE.items()),
     ).withColumn("lag", F.when(~F.col("gone"), F.col("lag")))  # fmt: skip
 
 
@@ -217,12 +244,13 @@ def _lines(
     totals = stood.join(summed, [*KEY], "left").select(
         *KEY, "spso", "lag", "lag_least", "gone", "delayed", "lag_seconds", "arrived", "done", "seconds", *done
     )
-    ordered = [row.asDict() for row in totals.orderBy(F.desc_nulls_last("lag"), *KEY).collect()]
+    ordered = [row.asDict() for row in totals.collect()]  # sorted here: Spark would run the plan twice to sort it
+    ordered.sort(key=lambda row: (row["lag"] is None, -(row["lag"] or 0), *(row[name] for name in KEY)))
     worst = {_key(row) for row in ordered[:SHOWN_MAX]}
     points: dict[tuple[Any, ...], list[Point]] = {key: [] for key in worst}
     drawn = filled.where(F.concat_ws("\0", *KEY).isin(*("\0".join(map(str, key)) for key in worst)))
     shown = drawn.select(*KEY, F.col("window").cast("long").alias("at"), "lag", "finished_count")
-    for row in shown.orderBy("at").collect():
+    for row in sorted(shown.collect(), key=lambda row: row["at"]):
         points[_key(row)].append(Point(row["at"], row["lag"], row["finished_count"]))
     failed = {_key(row): (row["ack_reject"] or 0) + (row["limit_archived_count"] or 0) for row in ordered}
     return [_line(row, names, tuple(points.get(_key(row), ()))) for row in ordered], failed
@@ -262,21 +290,13 @@ def _name(row: dict[str, Any], names: dict[str, str]) -> str:
     return f"{row['group_id']} · {names.get(row['topic_id'], row['topic_id'])}-{row['partition']}"
 
 
-def _group_totals(members: DataFrame) -> DataFrame:
-    summed = (F.sum(name).alias(name) for name in ("joins", "leaves", "rebalances", "epoch_bumps", "flapping"))
+def _groups(members: DataFrame, here: Column) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Groups that changed, with the sums of their changes; and all groups as they are at the end, however long so."""
+    sums = (F.sum(F.when(here, F.col(name))).alias(name) for name in _CHANGES)
     last = (F.max_by(name, "window").alias(name) for name in ("state", "members"))
-    return members.groupBy("group_id").agg(*summed, *last)
-
-
-def _standing(members: DataFrame) -> DataFrame:
-    """The state and the number of members of each group at the end, however long ago that began."""
-    return members.groupBy("group_id").agg(*(F.max_by(name, "window").alias(name) for name in ("state", "members")))
-
-
-def _members(groups: DataFrame, names: dict[str, str]) -> list[dict[str, Any]]:
-    """Members at the end, at most ROWS_MAX, with `has`: the partitions that each was given, by topic."""
-    rows = _rows(memberships(groups).orderBy("group_id", "client_id", "member_id"))
-    return [row | {"has": _has(row["assigned"] or (), names)} for row in rows]
+    found = members.groupBy("group_id").agg(*sums, *last, F.count(F.when(here, 1)).alias("changed"))
+    rows = sorted((row.asDict() for row in found.collect()), key=lambda row: row["group_id"])
+    return [row for row in rows if row["changed"]], rows
 
 
 def _has(assigned: Iterable[Any], names: dict[str, str]) -> str:

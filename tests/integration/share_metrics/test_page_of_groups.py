@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from math import inf
+from typing import Final
 
 import pytest
 from pyspark.sql import SparkSession
@@ -22,10 +23,32 @@ def story() -> Story:
     return Story()
 
 
+#: Jobs of Spark that a page with every finding takes, in a session without adaptive plans.
+JOBS_MAX: Final = 24
+
+
 @pytest.fixture(scope="module")
-def report(spark: SparkSession, story: Story) -> Report:
+def jobs() -> list[int]:
+    """How many jobs the page took."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def report(spark: SparkSession, story: Story, jobs: list[int]) -> Report:
+    told = story.states(spark), groups(spark, TOLD)
     logs = Logs(story.log_ends(spark))
-    return collect(story.states(spark), groups(spark, TOLD), at_time(0), at_time(END), logs=logs)
+    spark.sparkContext.setJobGroup("page", "a page")
+    found = collect(*told, at_time(0), at_time(END), logs=logs)
+    jobs.append(len(spark.sparkContext.statusTracker().getJobIdsForGroup("page")))
+    spark.sparkContext.setJobGroup("other", "what is behind it")
+    return found
+
+
+def test_a_page_takes_few_jobs(report: Report, jobs: list[int]) -> None:
+    """Each costs a plan and a start of tasks, on a page of few rows most of its time."""
+    for found in (report.stalls, report.poison, report.gaps):
+        assert found, "a page without findings takes fewer"
+    assert 10 < jobs[0] <= JOBS_MAX, jobs
 
 
 @pytest.mark.rule("PM-90")

@@ -1,0 +1,57 @@
+"""The rows that a page is made from: one look finds where each stream reaches its begin and its end (PM-7, PM-32)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
+
+from share_metrics.metrics.common import ORDER, standing
+
+_EDGES: Final = pa.schema(
+    [
+        ("stream", pa.string()),
+        *((name, pa.int64()) for name in ("begun_epoch", "begun_seq", "ended_epoch", "ended_seq")),
+    ]
+)
+
+
+class Between:
+    """`since` and `until` for rows of several kinds, by one look at where each stream reaches both times.
+
+    What the look finds, a row for each stream, comes to the driver: so the plans behind it are short.
+    """
+
+    def __init__(self, rows: Sequence[DataFrame], begin: datetime, end: datetime) -> None:
+        first, *others = (one.select("stream", "ts", *ORDER) for one in rows)
+        for other in others:
+            first = first.unionByName(other)
+        at = {"begun": F.col("ts") >= F.lit(begin), "ended": F.col("ts") >= F.lit(end), "any": F.col("ts").isNotNull()}
+        found = first.groupBy("stream").agg(
+            *(F.min(F.when(when, F.struct(*ORDER))).alias(name) for name, when in at.items())
+        ).collect()  # fmt: skip
+        self._older = {row["stream"] for row in found if row["any"] and (not row["begun"] or row["any"] < row["begun"])}
+        told = [(row["stream"], *(row["begun"] or (None, None)), *(row["ended"] or (None, None))) for row in found]
+        self._edges = pa.table([list(column) for column in zip(*told, strict=True)] or [[]] * 5, schema=_EDGES)
+
+    def until(self, rows: DataFrame) -> DataFrame:
+        """Rows before the end, and those without a time."""
+        return self._before(rows).select(*rows.columns)
+
+    def both(self, rows: DataFrame) -> DataFrame:
+        """Share-state rows before the end that `since` has of the begin."""
+        marked = self._before(rows)
+        if not self._older:  # of nothing it must be found what stood before
+            return marked.select(*rows.columns)
+        reached = F.struct(*ORDER) >= F.struct("begun_epoch", "begun_seq")
+        known = F.col("begun_epoch").isNotNull()
+        return standing(marked.withColumn("reached", F.coalesce(known & reached, F.lit(False))), rows.columns)
+
+    def _before(self, rows: DataFrame) -> DataFrame:
+        joined = rows.join(F.broadcast(rows.sparkSession.createDataFrame(self._edges)), "stream", "left")
+        never = F.col("ts").isNull() | F.col("ended_epoch").isNull()
+        return joined.where(never | (F.struct(*ORDER) < F.struct("ended_epoch", "ended_seq")))
