@@ -14,8 +14,13 @@ STORE: Final = (UNREACHABLE, "StoreReplyError", "NoClusterError")
 #: The error for files that cannot be used.
 FOLDER: Final = "FolderError"
 #: Spark's texts for failures after which a query may be begun again at once. A Python worker started too late. Or a job
-#: was killed, and its Java process outlived its lock for a moment and noted the end of one more batch.
-PASSING: Final = ("Python worker failed to connect back", "CONCURRENT_STREAM_LOG_UPDATE")
+#: was killed, and its Java process outlived its lock for a moment and noted the end of one more batch. Or an executor
+#: died while it committed a task's files, which Spark does not try again: the next attempt has a folder of its own.
+PASSING: Final = (
+    "Python worker failed to connect back",
+    "CONCURRENT_STREAM_LOG_UPDATE",
+    "Authorized committer",
+)
 #: Longer texts are shortened to about so many characters, see `without_frames`.
 SHORT_MAX: Final = 2000
 

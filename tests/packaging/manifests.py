@@ -144,7 +144,7 @@ def _schema_faults(document: str, release: str) -> tuple[str, ...]:
 def environment_of(container: Doc, pod: Doc, docs: list[Doc]) -> dict[str, str]:
     """The variables that the container's process sees. Raises KeyError for a name that nothing stands for."""
     maps = {doc["metadata"]["name"]: doc["data"] for doc in of_kind(docs, "ConfigMap")}
-    fields = {"metadata.name": "pod-0", "metadata.namespace": pod["namespace"]}
+    fields = {"metadata.name": "pod-0", "metadata.namespace": pod["namespace"], "status.podIP": "10.0.0.1"}
     seen: dict[str, str] = {}
     for source in container.get("envFrom", []):
         seen.update(maps[source["configMapRef"]["name"]])

@@ -1,0 +1,128 @@
+"""`python -m benchmarks.pipeline_executors`: an ingest with one executor, and with two, of one core each.
+
+Executors are processes of their own, as on a cluster (Spark's `local-cluster`). The two take turns within a round, each
+in a process of its own, whose first ingest warms it up. Prints one JSON line: rows a second of both, their ratio, rows
+by CPU second of executors with their Python workers, the driver's CPU, and how much of the machine others used, which
+flags a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from benchmarks.machine import arguments, busy_seconds, process_tree, tree_cpu_seconds
+from benchmarks.pipeline_ratios import fill, server
+from share_metrics.ingest import Source, start
+from share_metrics.reader import Kind
+from share_metrics.spark import build_session, tasks_wanted
+
+_EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+_BOUND_S: Final = 900
+_EXECUTORS: Final = (1, 2)
+_FOREIGN_MAX: Final = 0.1
+
+
+def executors_cpu_s() -> float:
+    """CPU seconds of all executors below this process so far, with their Python workers."""
+    mine = [pid for pid in process_tree(os.getpid()).values() if _EXECUTOR in arguments(pid)]
+    return sum(tree_cpu_seconds(pid) for pid in mine)
+
+
+def ingest(source: Source, folder: Path) -> None:
+    """Ingest everything that is there into a new folder. Raises TimeoutError."""
+    spark = build_session("executors")
+    job = start(spark, source, folder, [Kind.SHARE_STATE])
+    until = time.monotonic() + _BOUND_S
+    try:
+        while not job.wait(1):
+            if time.monotonic() > until:
+                raise TimeoutError(f"the ingest did not end within {_BOUND_S} s")
+    finally:
+        job.stop()
+
+
+def one(url: str, executors: int, entries: int) -> dict[str, float]:
+    """Warm up, and measure one ingest with so many executors in this process."""
+    settings = {"spark.executor.memory": "1024m", "spark.driver.host": "127.0.0.1"}
+    spark = build_session("executors", f"local-cluster[{executors},1,1024]", settings)
+    until = time.monotonic() + _BOUND_S
+    while spark.sparkContext.defaultParallelism < executors and time.monotonic() < until:
+        time.sleep(0.1)
+    source = Source(url, reader_name="").shared_out(tasks_wanted(spark))
+    with tempfile.TemporaryDirectory(prefix="sg-bench-") as folder:
+        ingest(source, Path(folder) / "warm")
+        cpu_s, all_s, busy_s, begin = executors_cpu_s(), tree_cpu_seconds(os.getpid()), busy_seconds(), time.monotonic()
+        ingest(source, Path(folder) / "data")
+        wall_s = time.monotonic() - begin
+        cpu_s, all_s = executors_cpu_s() - cpu_s, tree_cpu_seconds(os.getpid()) - all_s
+        foreign_s = busy_seconds() - busy_s - all_s
+    spark.stop()
+    return {
+        "rows_per_s": entries / wall_s,
+        "rows_per_cpu_s": entries / cpu_s,
+        "driver_cpu_s": all_s - cpu_s,
+        "foreign_share": max(0.0, foreign_s) / wall_s / (os.cpu_count() or 1),
+    }
+
+
+def _turn(url: str, executors: int, entries: int) -> dict[str, float]:
+    words = [sys.executable, "-m", "benchmarks.pipeline_executors", "--one", url]
+    words += ["--executors", str(executors), "--entries", str(entries)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=3 * _BOUND_S)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def summary(runs: dict[int, list[dict[str, float]]]) -> dict[str, object]:
+    """Medians by number of executors, their ratio, and whether others used more than a tenth of the machine."""
+    names = runs[_EXECUTORS[0]][0]
+    medians = {
+        number: {name: round(statistics.median(run[name] for run in found), 3) for name in names}
+        for number, found in runs.items()
+    }
+    ratio = medians[2]["rows_per_s"] / medians[1]["rows_per_s"]
+    foreign = max(run["foreign_share"] for found in runs.values() for run in found)
+    return {
+        "benchmark": "pipeline executors",
+        "ratio": round(ratio, 3),
+        "executors": medians,
+        "runs": runs,
+        "flagged": foreign > _FOREIGN_MAX,
+    }
+
+
+def main() -> int:
+    """Measure and print. Returns 0 whatever the ratio is, since figures of a busy machine say little."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline_executors", description=__doc__)
+    parser.add_argument("--entries", type=int, default=600_000, help="entries in all streams")
+    parser.add_argument("--streams", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--one", metavar="URL", help=argparse.SUPPRESS)
+    parser.add_argument("--executors", type=int, default=1, help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    if told.one:
+        print(json.dumps(one(told.one, told.executors, told.entries)))
+        return 0
+    runs: dict[int, list[dict[str, float]]] = {number: [] for number in _EXECUTORS}
+    with server() as (url, client):
+        fill(client, told.entries, told.streams)
+        for _ in range(told.rounds):
+            for number in _EXECUTORS:
+                runs[number].append(_turn(url, number, told.entries))
+                print(number, "executors:", runs[number][-1], file=sys.stderr)
+    how = {name: getattr(told, name) for name in ("entries", "streams", "rounds")}
+    print(json.dumps(summary(runs) | how))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
