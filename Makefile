@@ -107,8 +107,8 @@ report: setup ## Write a page about the demo that runs or ran last; or about a S
 	@$(PY) -m tools.report --out '$(or $(OUT),report.html)' \
 	  $(if $(STORE),--store '$(STORE)' --data '$(or $(DATA),metrics-data)',$(if $(DATA),--data '$(DATA)',--demo '$(KEEP)'))
 
-screenshot: setup ## Photograph that page for the docs, in light and dark; needs Chromium. OUT=report.html
-	@$(PY) -m tools.screenshot --page '$(or $(OUT),report.html)'
+screenshot: setup ## Photograph the docs' page, or another one, in light and dark; needs Chromium. OUT=report.html
+	@$(PY) -m tools.screenshot --page '$(or $(OUT),docs/images/page.html)'
 
 ingest-kills: setup ## Kill ingest jobs twenty times, end their queries as often, and count what is in Parquet. KILLS=20
 	@$(PY) -m tests.integration.share_metrics --kills $(or $(KILLS),20)
@@ -116,6 +116,7 @@ ingest-kills: setup ## Kill ingest jobs twenty times, end their queries as often
 docs: setup ## Write the generated pages of docs/ anew.
 	$(PY) -m tools.conformance --write
 	$(PY) -m tools.reference --write
+	$(PY) -m tools.pictures --write
 
 image-base: ## Make a base image from Debian's packages, where the official one cannot be pulled; needs root.
 	deploy/docker/base.sh

@@ -80,19 +80,22 @@ def server() -> Iterator[tuple[str, Any]]:
             process.wait(_START_S)
 
 
-def fill(client: Any, entries: int, streams: int) -> None:
-    """Write share-state records into `streams` streams, as share coordinators do: updates, and snapshots at times."""
+def fill(client: Any, entries: int, streams: int, step_ms: int = 1) -> None:
+    """Write share-state records into `streams` streams, as share coordinators do: updates, and snapshots at times.
+
+    Those of one stream are `step_ms` apart.
+    """
     client.set("sgs:config", streams)
     for stream in range(streams):
         pipe = client.pipeline(transaction=False)
-        for entry in written(stream, entries // streams):
+        for entry in written(stream, entries // streams, step_ms):
             pipe.xadd(entry.stream, {"t": entry.letter, "r": entry.record}, id=str(entry.id))
             if entry.id.seq % _PIPE == 0:
                 pipe.execute()
         pipe.execute()
 
 
-def written(stream: int, entries: int) -> Iterator[RawEntry]:
+def written(stream: int, entries: int, step_ms: int = 1) -> Iterator[RawEntry]:
     """The first entries of one stream."""
     codec = ShareStateCodec()
     keys = [SharePartitionKey(f"group-{stream}", bytes(15) + bytes([stream % 251]), number) for number in range(_KEYS)]
@@ -103,7 +106,7 @@ def written(stream: int, entries: int) -> Iterator[RawEntry]:
         record: ShareSnapshot | ShareUpdate = ShareUpdate(key, 1, 1, 0, start, 0, batches, stats)
         if seq <= _KEYS or seq % _SNAPSHOT_EVERY == 0:
             record = ShareSnapshot(key, 1, 1, 1, 0, start, 0, 1_000, 1_000, batches, 1, 0, 1, stats)
-        letter, data = codec.encode(record, 1_000_000 + seq)
+        letter, data = codec.encode(record, 1_000_000 + seq * step_ms)
         yield RawEntry(f"{{sgs:{stream}}}:log", EntryId(1, seq), letter, data)
 
 

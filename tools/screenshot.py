@@ -1,6 +1,6 @@
-"""`make screenshot`: takes screenshots of the page that `make report` wrote, for the docs: one light, one dark.
+"""`make screenshot`: takes screenshots of a page of the pipeline, for the docs: one light, one dark.
 
-python -m tools.screenshot --page report.html --out docs/images       # report-light.png and report-dark.png
+python -m tools.screenshot --page docs/images/page.html --out docs/images     # report-light.png and report-dark.png
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-#: Width and height, pixels: down to the bars of acknowledgements for a demo with two share-partitions.
-SIZE: Final = (1100, 1130)
+#: Width and height, pixels: down to the first charts of the page that the docs show.
+SIZE: Final = (1100, 1620)
 BYTES_MAX: Final = 300_000
 _BOUND_S: Final = 120
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from kip932.ids import STATE_ACKNOWLEDGED, STATE_AVAILABLE, TERMINAL_STATES
 from kip932.state_batches import ArchivedRange, StateBatch, clip, combine, merge_into
+from share_metrics.append_times import AppendTimes, Spans
 from share_metrics.poison import Poison, Suspects
 
 #: How many delivery counts the histogram distinguishes; the last one includes all higher counts.
@@ -35,6 +36,7 @@ class Event(NamedTuple):
     told: bool = False
     delivery_limit: int | None = None
     archived: tuple[ArchivedRange, ...] = ()
+    hwm: int | None = None
 
 
 class Change(NamedTuple):
@@ -64,6 +66,7 @@ class Tally:
     waits: tuple[tuple[int, int], ...] | None = None
     histogram: list[int] = field(default_factory=lambda: [0] * HISTOGRAM_MAX)
     latencies_ms: list[tuple[int, int]] = field(default_factory=list)
+    ends: Spans = field(default_factory=Spans)
 
     def percentile_ms(self, share: float) -> int | None:
         """Milliseconds from first release to a terminal state that a share of `share` of the offsets did not exceed."""
@@ -100,6 +103,7 @@ class Replay:
         self._start = 0
         self._batches: list[StateBatch] = []
         self._waiting: list[Waiting] = []
+        self._appended = AppendTimes()
         self._suspects = Suspects(delivery_limit)
         self._window: int | None = None
         self._tally = Tally()
@@ -125,6 +129,7 @@ class Replay:
             self._losses = event.losses
         if event.record_type != "tombstone":
             self._suspects.heed(event.told, event.delivery_limit, event.archived, event.time_us)
+        self._appended.seen(event.hwm, event.time_us)
         if event.record_type == "tombstone":
             self._suspects.forget()
             self._forget()
@@ -176,6 +181,7 @@ class Replay:
 
     def _take(self, start: int, after: list[StateBatch], news: Sequence[StateBatch], now_us: int) -> None:
         if start >= self._start:
+            self._pass(start, now_us)
             for change in changes(self._batches, news):
                 self._count(change, now_us, self._tally)
         else:  # a reset: released offsets are no longer followed
@@ -186,6 +192,21 @@ class Replay:
         self._start, self._batches = start, after
         self._tally.in_flight_batches = len(after)
         self._tally.in_flight_width_lb = after[-1].last_offset + 1 - start if after else 0
+
+    def _pass(self, start: int, now_us: int) -> None:
+        """What the start offset passes ends now, unless it had ended above it."""
+        if self._known and start > self._start:
+            at = self._start
+            for first, last, state, _, _ in self._batches:
+                if first >= start:
+                    break
+                if state in TERMINAL_STATES:
+                    if at < first:
+                        self._appended.took(at, first - 1, now_us, self._tally.ends)
+                    at = max(at, last + 1)
+            if at < start:
+                self._appended.took(at, start - 1, now_us, self._tally.ends)
+        self._appended.passed(start)
 
     def _count(self, change: Change, now_us: int, tally: Tally) -> None:
         offsets = change.last - change.first + 1
@@ -201,6 +222,8 @@ class Replay:
                 tally.archived_lb += offsets
             tally.histogram[min(max(change.delivery_count, 1), HISTOGRAM_MAX) - 1] += offsets
             self._finish(change.first, change.last, now_us, tally)
+            if change.old is None or change.old[0] not in TERMINAL_STATES:
+                self._appended.took(change.first, change.last, now_us, tally.ends)
         self._suspects.change(*change[:2], *change[3:], now_us)
 
     def _wait(self, first: int, last: int, now_us: int) -> None:

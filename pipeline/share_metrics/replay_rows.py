@@ -23,7 +23,7 @@ _KEY: Final = ("group_id", "topic_id", "partition")
 #: The columns that a replay needs.
 NEEDED: Final = (
     "stream", "record_type", "ts", *_KEY, "state_epoch", "start_offset", "write_id", "delivery_limit", "archived",
-    "state_batches",
+    "hwm", "state_batches",
 )  # fmt: skip
 _RECORDS: Final = frozenset({"snapshot", "update", "tombstone"})
 
@@ -68,6 +68,7 @@ class _Stream:
         write_id: int | None,
         delivery_limit: int | None,
         archived: list[dict[str, int]] | None,
+        hwm: int | None,
         batches: tuple[StateBatch, ...] | None,
     ) -> None:
         """Take the next row. A row repeated at once changes nothing, since combining is idempotent (PM-34, SC-111)."""
@@ -83,7 +84,7 @@ class _Stream:
         if replay is None:
             replay = self.replays[key] = Replay(*self._made)
         ranges = tuple(ArchivedRange(**found) for found in archived or ())
-        told = (state_epoch, write_id is not None, delivery_limit, ranges)
+        told = (state_epoch, write_id is not None, delivery_limit, ranges, hwm)
         replay.apply(Event(record_type, self._time_us or 0, self._losses, start_offset, batches or (), *told))
 
 

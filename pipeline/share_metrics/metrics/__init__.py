@@ -10,11 +10,12 @@ from .membership import memberships
 from .pace import paces, with_arrivals
 from .progress import latest_state, progress
 from .quality import gaps, quality, shard_skew, stream_loads
-from .replaying import poison, poison_of, replay_windows, replay_windows_of, replayed
+from .replaying import ends_of, poison, poison_of, replay_windows, replay_windows_of, replayed
 from .stalls import episodes, fill_windows, stalls, with_delayed
 
 __all__ = [
     "convergence",
+    "ends_of",
     "episodes",
     "fill_windows",
     "gaps",

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from share_metrics.replay import Replay
@@ -29,6 +30,7 @@ _TALLY: Final = pa.struct(
         ("release_to_final_p99_ms", pa.int64()),
         ("delivery_counts_lb", pa.list_(pa.int64())),
         ("incomplete", pa.bool_()),
+        ("ends", pa.list_(pa.struct([("bound", pa.string()), ("ms", pa.int64()), ("records", pa.int64())]))),
     ]
 )
 _SUSPECT: Final = pa.struct(
@@ -62,7 +64,16 @@ def replayed(rows: DataFrame, window_s: int = 60, delivery_limit: int = 5) -> Da
 
 def replay_windows_of(found: DataFrame) -> DataFrame:
     """The counts of a replay for each share-partition and window; lower bounds (PM-47, PM-49…PM-51, PM-63)."""
-    return found.where("tally is not null").select(*KEY, "tally.*")
+    return found.where("tally is not null").select(*KEY, "tally.*").drop("ends")
+
+
+def ends_of(found: DataFrame) -> DataFrame:
+    """For each group and window: how many `records` took at least or at most (`bound`) so many `ms` to end (PM-91).
+
+    Those with the bound `unknown` ended, and it is not known when they were appended.
+    """
+    each = found.where("tally is not null").select("group_id", "tally.window", F.inline("tally.ends"))
+    return each.groupBy("group_id", "window", "bound", "ms").agg(F.sum("records").alias("records"))
 
 
 def poison_of(found: DataFrame) -> DataFrame:
@@ -111,6 +122,7 @@ def _rows(key: Key, replay: Replay) -> Iterator[dict[str, Any]]:
             "release_to_final_p99_ms": tally.percentile_ms(0.99),
             "delivery_counts_lb": tally.histogram,
             "incomplete": tally.incomplete,
+            "ends": tally.ends.rows,
         }
         yield named | {"tally": counts}
     for one in replay.poison():

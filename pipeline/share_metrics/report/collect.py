@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
 from share_metrics.metrics import (
+    ends_of,
     episodes,
     fill_windows,
     gaps,
@@ -33,21 +34,19 @@ from share_metrics.metrics.stalls import COUNTS, GAUGES, STALL_AFTER_S, deletion
 from share_metrics.poison import POISON_MAX, Reason
 
 from .between import Between
-from .model import ROWS_MAX, SHOWN_MAX, Counts, Pace, PartitionLine, Point, Report
+from .ends import ends_by_group
+from .lines import SUMMED, archived, before_page, claims, key_of, lines_of, name_of, points_of, stood_at, totals
+from .model import ROWS_MAX, SHOWN_MAX, Counts, Report
 from .streams import skewed
 
 #: All rows from this long before the report's begin are read; of older rows, those that give the state then (PM-32).
 READ_BACK: Final = timedelta(hours=1)
-_SUMMED: Final = (
-    "finished_count", "ack_accept", "ack_release", "ack_reject", "timeout_count", "limit_archived_count",
-    "redelivered_lb", "finished_known", "state_epoch_resets", "anomalies",
-)  # fmt: skip
-
 _CHANGES: Final = ("joins", "leaves", "rebalances", "epoch_bumps", "flapping")
-_PACE: Final = {"arrived": "arrived", "finished_count": "done", "seconds": "seconds"}
 #: What a page needs of `progress`.
 _OF_WINDOWS: Final = tuple(
-    dict.fromkeys((*KEY, "window", *_SUMMED, *COUNTS, *GAUGES, "done_at", "hwm_at", "lag", "tombstones"))
+    dict.fromkeys(
+        (*KEY, "window", *SUMMED, *COUNTS, *GAUGES, "done_at", "hwm_at", "tombstones", "leader_epoch_changes")
+    )
 )
 
 
@@ -93,16 +92,19 @@ def collect(  # noqa: PLR0917 - what a report is made of
     ends = None if logs is None else _usable(logs.ends, end, known)
     windows = with_log_ends(progress(states, window_s).select(*_OF_WINDOWS), ends, window_s).localCheckpoint()
     deleted = deletions(states if any(row["tombstones"] for row in streams) else states.limit(0), window_s)
-    filled = fill_windows(windows, window_s, begin, end, deleted, ends)
+    # From one window before the page on: the lag at its end is the one at the page's begin.
+    filled = fill_windows(windows, window_s, begin - timedelta(seconds=window_s), end, deleted, ends)
     replay = replayed(states, window_s).localCheckpoint()
     filled = with_delayed(filled, replay_windows_of(replay), window_s)
     filled = filled.withColumn("last_spso", last_known("spso")).localCheckpoint()
     members = group_windows(groups, window_s).localCheckpoint()
     here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
-    stood = _lagging(_stood(with_arrivals(filled, window_s, told_by).where(here), told_by), logs, window_s)
-    lines, failed = _lines(windows.where(here), _blank_after(filled.where(here), known_end), stood, names)
+    span = min(end - begin, READ_BACK)
+    stood = _lagging(stood_at(with_arrivals(filled, window_s, told_by), begin, end, told_by), logs, window_s)
+    found = totals(windows.where(F.col("window") < F.lit(end)), stood, begin, begin - span)
+    points = points_of(_blank_after(filled.where(here), known_end), found[:SHOWN_MAX])
     still = _judged(stalls(filled, members).where(here), known_end, told_by).localCheckpoint()
-    incomplete, doubtful, least = _replay_counts(replay, begin, here, failed)
+    incomplete, doubtful, least = _replay_counts(replay, begin, here, archived(found))
     counts = Counts(**_counts(streams, still), poison=doubtful, poison_least=least)
     suspects = poison_of(replay).where(F.col("last_seen") >= F.lit(begin))
     poison = suspects.orderBy(F.desc("last_seen"), *KEY, "offset")
@@ -114,7 +116,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
         begin.strftime(form),
         end.strftime(form),
         window_s,
-        lines,
+        lines_of(found, names, points, claims(streams, begin)),
         # What is not there needs no look at it.
         poison=_rows(poison, names) if counts.poison else [],
         stalls=_rows(still.orderBy(F.desc("kind"), F.desc("window"), *KEY), names) if counts.stalls else [],
@@ -128,6 +130,9 @@ def collect(  # noqa: PLR0917 - what a report is made of
         behind_s=known.behind_s if known else 0,
         standing=standing,
         members=there,
+        before=before_page(found, span),
+        ends=ends_by_group(_ends(replay, here)),
+        read_s=max(0, int((told_by - begin).total_seconds())),
     )
 
 
@@ -195,7 +200,7 @@ def _replay_counts(
     ).collect()  # fmt: skip
     full = [row for row in found if row["listed"] >= POISON_MAX]
     doubtful = sum(row["listed"] for row in found if row["listed"] < POISON_MAX)
-    doubtful += sum(max(row["listed"], row["near"] + failed.get(_key(row), 0)) for row in full)
+    doubtful += sum(max(row["listed"], row["near"] + failed.get(key_of(row), 0)) for row in full)
     return sum(row["incomplete"] for row in found), doubtful, any(row["near"] for row in full)
 
 
@@ -216,78 +221,9 @@ def _judged(still: DataFrame, known_end: datetime, told_by: datetime) -> DataFra
     return still.where((F.col("window") < F.lit(known_end)) | lonely)
 
 
-def _stood(filled: DataFrame, told_by: datetime) -> DataFrame:
-    """The last known start offset of each share-partition, its lag, and the window at whose end it had this lag.
-
-    That is the last window of which something is known, or the last one if there is none. What was deleted has no lag.
-    """
-    judged = F.struct((F.col("window") < F.lit(told_by)) | (F.col("entries") > 0), "window")
-    return filled.groupBy(*KEY).agg(
-        F.max_by("last_spso", "window").alias("spso"),
-        F.max_by("gone", "window").alias("gone"),
-        F.max_by("last_lag", judged).alias("lag"),
-        F.max_by("lag_least", judged).alias("lag_least"),
-        F.max_by("delayed", "window").alias("delayed"),
-        F.max_by("window", judged).alias("window"),
-        *(F.sum(F.when(F.col("arrived").isNotNull(), F.col(name))).alias(told) for name, told in _PACE.items()),
-    ).withColumn("lag", F.when(~F.col("gone"), F.col("lag")))  # fmt: skip
-
-
-def _lines(
-    windows: DataFrame, filled: DataFrame, stood: DataFrame, names: dict[str, str]
-) -> tuple[list[PartitionLine], dict[tuple[Any, ...], int]]:
-    """The share-partitions, and how many records of each were archived: rejected, or at the limit."""
-    summed = windows.groupBy(*KEY).agg(*(F.sum(name).alias(name) for name in _SUMMED), F.lit(True).alias("written"))
-    # A share-partition without writes did nothing, so its counts are 0. One whose writes have no counts keeps null.
-    idle = F.col("written").isNull()
-    done = [F.when(idle, F.lit(0)).otherwise(F.col(name)).alias(name) for name in _SUMMED]
-    totals = stood.join(summed, [*KEY], "left").select(
-        *KEY, "spso", "lag", "lag_least", "gone", "delayed", "lag_seconds", "arrived", "done", "seconds", *done
-    )
-    ordered = [row.asDict() for row in totals.collect()]  # sorted here: Spark would run the plan twice to sort it
-    ordered.sort(key=lambda row: (row["lag"] is None, -(row["lag"] or 0), *(row[name] for name in KEY)))
-    worst = {_key(row) for row in ordered[:SHOWN_MAX]}
-    points: dict[tuple[Any, ...], list[Point]] = {key: [] for key in worst}
-    drawn = filled.where(F.concat_ws("\0", *KEY).isin(*("\0".join(map(str, key)) for key in worst)))
-    shown = drawn.select(*KEY, F.col("window").cast("long").alias("at"), "lag", "finished_count")
-    for row in sorted(shown.collect(), key=lambda row: row["at"]):
-        points[_key(row)].append(Point(row["at"], row["lag"], row["finished_count"]))
-    failed = {_key(row): (row["ack_reject"] or 0) + (row["limit_archived_count"] or 0) for row in ordered}
-    return [_line(row, names, tuple(points.get(_key(row), ()))) for row in ordered], failed
-
-
-def _key(row: Mapping[str, Any] | Row) -> tuple[Any, ...]:
-    return tuple(row[name] for name in KEY)
-
-
-def _line(row: dict[str, Any], names: dict[str, str], points: tuple[Point, ...]) -> PartitionLine:
-    known = row["finished_known"]
-    return PartitionLine(
-        _name(row, names),
-        row["spso"],
-        row["lag"],
-        row["finished_count"],
-        row["ack_accept"],
-        row["ack_release"],
-        row["ack_reject"],
-        row["timeout_count"],
-        row["limit_archived_count"],
-        row["redelivered_lb"],
-        (row["redelivered_lb"] or 0) / known if known else None,
-        row["state_epoch_resets"],
-        row["anomalies"],
-        points,
-        row["lag_seconds"],
-        row["delayed"],
-        row["lag_least"],
-        row["gone"],
-        row["group_id"],
-        None if row["seconds"] is None else Pace(row["arrived"], row["done"], row["seconds"]),
-    )
-
-
-def _name(row: dict[str, Any], names: dict[str, str]) -> str:
-    return f"{row['group_id']} · {names.get(row['topic_id'], row['topic_id'])}-{row['partition']}"
+def _ends(replay: DataFrame, here: Column) -> list[dict[str, Any]]:
+    counted = ends_of(replay).where(here).groupBy("group_id", "bound", "ms")
+    return [row.asDict() for row in counted.agg(F.sum("records").alias("records")).collect()]
 
 
 def _groups(members: DataFrame, here: Column) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -312,4 +248,4 @@ def _rows(found: DataFrame, names: dict[str, str] | None = None) -> list[dict[st
         for name, kind in found.dtypes
     ]
     rows = [row.asDict() for row in found.limit(ROWS_MAX).select(*texts).collect()]
-    return [row | {"name": _name(row, names)} for row in rows] if names is not None else rows
+    return [row | {"name": name_of(row, names)} for row in rows] if names is not None else rows

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 #: How many share-partitions have charts; the others are in a folded table.
 SHOWN_MAX: Final = 20
 #: How many rows a table has; how many more were found is told.
 ROWS_MAX: Final = 200
+#: How many marks a share-partition's charts have, the newest ones.
+MARKS_MAX: Final = 50
 #: If the ingest has not read the last so many seconds of a page's time, that is a finding; as STALL_AFTER_S.
 BEHIND_S: Final = 300
 
@@ -24,6 +27,55 @@ class Point(NamedTuple):
     time_s: int
     lag: float | None
     finished: float | None
+
+
+class Event(StrEnum):
+    """What happened to a share-partition's services, as its rows show it (PM-92)."""
+
+    LEADER = "new leader"
+    RESET = "state begun anew"
+    OWNER = "new owner of its state"
+
+
+class Mark(NamedTuple):
+    """When it happened, s since 1970; of leaders and resets, the window in which it did."""
+
+    time_s: int
+    event: Event
+
+
+class Before(NamedTuple):
+    """The figures of the time before a page, over all share-partitions (PM-93).
+
+    `lag` is that at the page's begin, `lag_unknown` of how many share-partitions it is not known. Others are counts;
+    unknown ones count as 0, as on the page.
+    """
+
+    seconds: int
+    lag: int
+    lag_unknown: int
+    finished: int
+    accepted: int
+    released: int
+    rejected: int
+    timed_out: int
+    limited: int
+    redelivered_lb: int
+
+
+class Ends(NamedTuple):
+    """Of the records of a group that ended in the page's time: how long from append to end, ms (PM-91).
+
+    Each percentile lies between two bounds; None without records of which that is known. `unknown`: of so many more
+    records it is not known.
+    """
+
+    group_id: str
+    records: int
+    unknown: int
+    p50_ms: tuple[int, int] | None
+    p95_ms: tuple[int, int] | None
+    p99_ms: tuple[int, int] | None
 
 
 class Pace(NamedTuple):
@@ -63,6 +115,7 @@ class PartitionLine:
     gone: bool = False
     group_id: str = ""
     pace: Pace | None = None
+    marks: tuple[Mark, ...] = ()
 
     @property
     def lag_unknown(self) -> bool:
@@ -96,6 +149,7 @@ class Report:
     `counts` are given if rows were left out; otherwise the rows are counted. `behind_s`: how many seconds before the
     end are not completely read yet. `standing`: state and number of members of every group at the end; `members`: each
     member then, with `has`, the partitions that it was given. `stalls` are windows, `episodes` unbroken runs of them.
+    `read_s`: of how many seconds of its time everything was read.
     """
 
     begin: str
@@ -114,6 +168,9 @@ class Report:
     standing: Sequence[Row] = field(default_factory=tuple)
     members: Sequence[Row] = field(default_factory=tuple)
     episodes: Sequence[Row] = field(default_factory=tuple)
+    before: Before | None = None
+    ends: Sequence[Ends] = field(default_factory=tuple)
+    read_s: int = 0
 
     @property
     def found(self) -> Counts:

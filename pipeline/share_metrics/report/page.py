@@ -7,7 +7,7 @@ from html import escape
 from typing import Any, Final
 
 from .groups import GroupLine, group_lines
-from .model import BEHIND_S, ROWS_MAX, SHOWN_MAX, PartitionLine, Report, totals
+from .model import BEHIND_S, ROWS_MAX, SHOWN_MAX, Ends, Event, PartitionLine, Report, totals
 from .svg import bar, chart
 
 _STYLE: Final = """
@@ -34,6 +34,8 @@ svg .area{fill:var(--mark);opacity:.14}
 .key{display:inline-block;width:.8rem;height:.8rem;margin:0 .3rem 0 .6rem;border-radius:.2rem}
 .key:first-child{margin-left:0}
 .k0{fill:#2da44e;background:#2da44e}.k1{fill:#1f6feb;background:#1f6feb}.k2{fill:#cf222e;background:#cf222e}
+svg .m0,svg .m1,svg .m2{stroke-width:1.5;stroke-dasharray:3 2}
+.m0{stroke:#8250df;background:#8250df}.m1{stroke:#cf222e;background:#cf222e}.m2{stroke:#9a6700;background:#9a6700}
 .k3{fill:#d4a72c;background:#d4a72c}.k4{fill:#8250df;background:#8250df}
 """
 _WORDS: Final = {
@@ -53,6 +55,15 @@ _GROUPS_TELL: Final = (
     "<p class='dim'>Arrived and finished are records a second over this page, of the windows at both of whose ends the "
     "lag is known; drained in: how long the lag takes at this pace.</p>"
 )
+_ENDS_TELL: Final = (
+    "<p class='dim'>Of records that were finished or given up on this page: how long from their append until then. A "
+    "record was appended after the last write of its share-partition that did not have it yet, and no later than the "
+    "first one that had it; so each figure lies between two. Not known: appended before anything that was read.</p>"
+)
+_RATES: Final = (
+    ("finished", "finished"), ("accepted", "accepted"), ("released", "released"), ("rejected", "rejected"),
+    ("timed out", "timed_out"), ("over limit", "limited"), (_REDELIVERED, "redelivered_lb"),
+)  # fmt: skip
 _QUALITY: Final = ("stream", "entries", "claims", "noops", "quarantined", "unknown", "gaps", "lost")
 
 
@@ -66,6 +77,11 @@ def render(report: Report) -> str:
         "<h2>Groups</h2>",
         _GROUPS_TELL,
         _groups(report),
+        "<h2>Beside the time before</h2>",
+        _beside(report),
+        "<h2>From append to end</h2>",
+        _ENDS_TELL,
+        _ends(report.ends),
         "<h2>Share-partitions</h2>",
         "<p class='dim'>Largest lag first. Lag is high watermark less finished records at the end of this page, by "
         "what leaders wrote and by where the ingest saw the logs end; of them, delayed ones wait until their delay "
@@ -75,9 +91,10 @@ def render(report: Report) -> str:
         _partitions(shown),
         _fold(f"{len(folded)} more share-partitions", _partitions(folded)) if folded else "",
         "<h2>Lag and progress</h2>",
-        *(_charts(line, report.window_s) for line in shown),
+        _mark_key(shown),
+        *(charts(line, report.window_s) for line in shown),
         "<h2>Acknowledgements</h2>",
-        _mix(shown),
+        mix(shown),
         "<h2>Failed records and poison candidates</h2>",
         "<p class='dim'>Rejected ones, those at the group's delivery limit, and released ones with one delivery left: "
         "the newest 100 of each share-partition.</p>",
@@ -151,6 +168,59 @@ def _group_lag(line: GroupLine) -> str | int:
     return f"≥\N{NO-BREAK SPACE}{line.lag:,}" if line.lag_least else line.lag
 
 
+def _beside(report: Report) -> str:
+    """What the page sums, and the same of the time before it (PM-93)."""
+    before, sums = report.before, totals(report)
+    if before is None:
+        return '<p class="none">Nothing was looked at.</p>'
+    now = [_fine(sums[name] / report.read_s) if report.read_s else None for _, name in _RATES]
+    then = [_fine(getattr(before, name) / before.seconds) for _, name in _RATES]
+    told = f"Lag at the end of each, and records a second; before: {_drained(before.seconds)} up to the page's begin."
+    rows = (
+        ("this page", _at_least(sums["lag"], sums["lag_unknown"]), *now),
+        ("before", _at_least(before.lag, before.lag_unknown), *then),
+    )
+    return f"<p class='dim'>{told}</p>" + _table(("", "lag", *(words for words, _ in _RATES)), rows)
+
+
+def _fine(per_s: float) -> str:
+    return f"{per_s:,.1f}" if per_s >= 10 or not per_s else f"{per_s:.3f}"
+
+
+def _at_least(lag: int, unknown: int) -> str:
+    return f"≥\N{NO-BREAK SPACE}{lag:,}" if unknown else f"{lag:,}"
+
+
+def _ends(ends: Sequence[Ends]) -> str:
+    shown = ends[:ROWS_MAX]
+    return _of_more(shown, len(ends)) + _table(
+        ("group", "half took", "95 of 100", "99 of 100", "records", "not known"),
+        ((one.group_id, *map(_range, (one.p50_ms, one.p95_ms, one.p99_ms)), one.records, one.unknown) for one in shown),
+    )
+
+
+def _range(bounds: tuple[int, int] | None) -> str | None:
+    """Two bounds in words; one if they look the same."""
+    if bounds is None:
+        return None
+    low, high = map(_took, bounds)
+    return low if low == high else f"{low} – {high}"
+
+
+def _took(ms: int) -> str:
+    if ms < 1_000:
+        return f"{ms} ms"
+    return f"{ms / 1_000:.1f} s" if ms < 60_000 else str(_drained(ms / 1_000))
+
+
+def _mark_key(lines: Sequence[PartitionLine]) -> str:
+    """What the upright lines of the charts mean (PM-92)."""
+    if not any(line.marks for line in lines):
+        return ""
+    words = "".join(f'<span class="key m{number}"></span>{event.value} ' for number, event in enumerate(Event))
+    return f'<p class="dim">Upright lines: {words}</p>'
+
+
 def _rate(per_s: float | None) -> str | None:
     return None if per_s is None else f"{per_s:,.1f}"
 
@@ -207,10 +277,13 @@ def _lag(line: PartitionLine) -> str | int | None:
     return f"≥\N{NO-BREAK SPACE}{line.lag:,}" if line.lag_least else line.lag
 
 
-def _charts(line: PartitionLine, window_s: int) -> str:
-    lag = chart("lag", [(point.time_s, point.lag) for point in line.points]) if line.points else ""
+def charts(line: PartitionLine, window_s: int) -> str:
+    """Lag and progress of a share-partition over the page's time, with its marks."""
+    events = list(Event)
+    marks = [(mark.time_s, events.index(mark.event), mark.event.value) for mark in line.marks]
+    lag = chart("lag", [(point.time_s, point.lag) for point in line.points], marks) if line.points else ""
     each = f"finished in each {_WINDOWS.get(window_s, f'{window_s} s')}"
-    done = chart(each, [(point.time_s, point.finished) for point in line.points]) if line.points else ""
+    done = chart(each, [(point.time_s, point.finished) for point in line.points], marks) if line.points else ""
     return f'<h3>{escape(line.name)}</h3><div class="charts">{lag}{done}</div>'
 
 
@@ -229,7 +302,7 @@ def _stalls(report: Report) -> str:
     return runs + _fold("Window by window", _of_more(report.stalls, report.found.stalls) + windows)
 
 
-def _mix(lines: Sequence[PartitionLine]) -> str:
+def mix(lines: Sequence[PartitionLine]) -> str:
     """A bar for each share-partition, and the key to its colours."""
     kinds = ("accepted", "released", "rejected", "timed out", "over limit")
     key = "".join(f'<span class="key k{number}"></span>{kind} ' for number, kind in enumerate(kinds))

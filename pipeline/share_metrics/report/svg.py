@@ -15,8 +15,11 @@ _BASE: Final = 68
 _POINTS_MAX: Final = 720
 
 
-def chart(label: str, points: Sequence[tuple[int, float | None]]) -> str:
-    """A line over time (seconds since 1970), broken where a value is None, labelled with its maximum and its times."""
+def chart(label: str, points: Sequence[tuple[int, float | None]], marks: Sequence[tuple[int, int, str]] = ()) -> str:
+    """A line over time (seconds since 1970), broken where a value is None, labelled with its maximum and its times.
+
+    `marks` are upright lines: the time, the number n of the class `m<n>`, and words that a pointer on it shows.
+    """
     known = [value for _, value in points if value is not None]
     if not known:
         return f'<p class="none">{escape(label)}: nothing known</p>'
@@ -31,11 +34,22 @@ def chart(label: str, points: Sequence[tuple[int, float | None]]) -> str:
     return (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(words)}">'
         f'<line class="axis" x1="0" y1="{_TOP}" x2="{_WIDTH}" y2="{_TOP}"/>{areas}'
-        f'<line class="axis" x1="0" y1="{_BASE}" x2="{_WIDTH}" y2="{_BASE}"/>{paths}'
+        f'<line class="axis" x1="0" y1="{_BASE}" x2="{_WIDTH}" y2="{_BASE}"/>{paths}{_upright(marks, points)}'
         f'<text x="0" y="{_TOP - 6}">{escape(shown)}</text>'
         f'<text x="0" y="{_HEIGHT - 4}">{begin}</text>'
         f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">{end}</text></svg>'
     )
+
+
+def _upright(marks: Sequence[tuple[int, int, str]], points: Sequence[tuple[int, float | None]]) -> str:
+    begin, span = points[0][0], max(points[-1][0] - points[0][0], 1)
+    drawn = []
+    for time_s, number, words in marks:
+        x = min(max(time_s - begin, 0), span) * _WIDTH / span
+        told = escape(f"{datetime.fromtimestamp(time_s, UTC):%H:%M:%S} {words}")
+        at = f'x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{_BASE}"'
+        drawn.append(f'<line class="m{number}" {at}><title>{told}</title></line>')
+    return "".join(drawn)
 
 
 def bar(counts: Sequence[int]) -> str:

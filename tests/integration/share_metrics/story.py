@@ -49,6 +49,9 @@ class Ledger:
         self.failed: set[tuple[int, str, int]] = set()
         self.waited_ms: dict[int, list[int]] = {}
         self._released_at: dict[int, int] = {}
+        self._appended_at: list[int] = []
+        #: Of each record that has ended: when, s, and how long after its append, ms.
+        self.ended: list[tuple[int, int]] = []
         self.written.append((0, snapshot(0, key=self.key, stats=self._stats())))
 
     @property
@@ -58,6 +61,7 @@ class Ledger:
     def produce(self, at: int, count: int) -> None:
         self.produced += count
         self.arrived_in[at // MINUTE] += count
+        self._appended_at += [at] * count
 
     def release(self, at: int, offset: int, *, timed_out: bool = False) -> None:
         """It was delivered once more, and nobody finished it."""
@@ -89,6 +93,7 @@ class Ledger:
         for offset in taken:
             self.deliveries[offset] += 1
             self.redelivered += self.deliveries[offset] > 1
+            self.ended.append((at, (at - self._appended_at[offset]) * 1000))
             if offset in self._released_at:
                 self.waited_ms.setdefault(at // MINUTE, []).append((at - self._released_at.pop(offset)) * 1000)
         self.finished += count

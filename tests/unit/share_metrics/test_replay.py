@@ -125,6 +125,8 @@ def test_of_offsets_released_together_each_waits_since_its_own_first_release() -
 def test_a_table_has_the_percentiles_and_the_histogram_of_a_window() -> None:
     tally = Tally(released_lb=1, accepted_lb=2, archived_lb=3, in_flight_batches=4, in_flight_width_lb=5)
     tally.latencies_ms, tally.waits = [(at, 1) for at in range(1, 201)], ((7, 8),)
+    tally.ends.add(0, 1000, 3)
+    tally.ends.unknown = 2
     replay = Replay(MINUTE)
     replay.windows[MINUTE] = tally
     (row,) = _rows(("g", "t", 7), replay)
@@ -134,7 +136,10 @@ def test_a_table_has_the_percentiles_and_the_histogram_of_a_window() -> None:
             "window": MINUTE, "released_lb": 1, "accepted_lb": 2, "archived_lb": 3, "in_flight_batches": 4,
             "in_flight_width_lb": 5, "waits": [{"until": 7, "records": 8}], "release_to_final_p50_ms": 100,
             "release_to_final_p95_ms": 190, "release_to_final_p99_ms": 198, "delivery_counts_lb": [0] * 10,
-            "incomplete": False,
+            "incomplete": False, "ends": [
+                {"bound": "least", "ms": 0, "records": 3}, {"bound": "most", "ms": 1, "records": 3},
+                {"bound": "unknown", "ms": None, "records": 2},
+            ],
         },
     }  # fmt: skip
 
@@ -184,12 +189,14 @@ _WRITES = st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.lists(_BATCH, 
 
 def oracle(found: Sequence[StateBatch], writes: Sequence[tuple[bool, int, list[StateBatch]]]) -> Tally:
     """The tally of writes a second apart, from a dictionary of every offset: the highest (count, state, instant)
-    wins."""
+    wins. No write tells when records were appended."""
     known = {offset: one.rank for one in found for offset in range(one.first_offset, one.last_offset + 1)}
     waiting: dict[int, int] = {}
     tally = Tally()
     start = 0
     for second, (whole, step, batches) in enumerate(writes):
+        passed = range(start, start + step)
+        tally.ends.unknown += sum(offset not in known or known[offset][1] not in {2, 4} for offset in passed)
         start += step
         stated: dict[int, tuple[int, int, int]] = {} if whole else dict(known)
         for batch in batches:
@@ -209,6 +216,7 @@ def oracle(found: Sequence[StateBatch], writes: Sequence[tuple[bool, int, list[S
                 tally.accepted_lb += state == 2
                 tally.archived_lb += state == 4
                 tally.histogram[min(max(count, 1), 10) - 1] += 1
+                tally.ends.unknown += before is None or before[1] not in {2, 4}
                 final += [offset] if offset in waiting else []
         tally.latencies_ms += [((second - waiting.pop(offset)) * 1000, 1) for offset in final]
         known = stated

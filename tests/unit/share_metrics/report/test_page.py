@@ -66,8 +66,9 @@ def test_fifty_share_partitions_fit_and_most_are_folded() -> None:
 def test_the_page_has_its_sections_and_says_what_is_a_lower_bound() -> None:
     page = render(report(poison=[POISON], stalls=[STALL], groups=[GROUP], skew=[SKEW], quality=[QUALITY], gaps=[GAP]))
     assert re.findall(r"<h2>([^<]+)</h2>", page) == [
-        "Groups", "Share-partitions", "Lag and progress", "Acknowledgements", "Failed records and poison candidates",
-        "Stalls", "Members", "Rebalances", "Shard skew", "Data quality",
+        "Groups", "Beside the time before", "From append to end", "Share-partitions", "Lag and progress",
+        "Acknowledgements", "Failed records and poison candidates", "Stalls", "Members", "Rebalances", "Shard skew",
+        "Data quality",
     ]  # fmt: skip
     assert page.index('class="light red"') < page.index("<h2>")
     heads = re.findall(r"<th>([^<]+)</th>", page)

@@ -1,0 +1,166 @@
+"""The share-partitions of a page: where they stood, what they did, and what happened to their services (PM-37)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
+
+from share_metrics.metrics.common import KEY
+
+from .model import MARKS_MAX, Before, Event, Mark, Pace, PartitionLine, Point
+
+SUMMED: Final = (
+    "finished_count", "ack_accept", "ack_release", "ack_reject", "timeout_count", "limit_archived_count",
+    "redelivered_lb", "finished_known", "state_epoch_resets", "anomalies",
+)  # fmt: skip
+
+#: What is told of the time before a page.
+_BEFORE: Final = {
+    "finished": "finished_count", "accepted": "ack_accept", "released": "ack_release", "rejected": "ack_reject",
+    "timed_out": "timeout_count", "limited": "limit_archived_count", "redelivered_lb": "redelivered_lb",
+}  # fmt: skip
+_PACE: Final = {"arrived": "arrived", "finished_count": "done", "seconds": "seconds"}
+
+
+def stood_at(filled: DataFrame, begin: datetime, end: datetime, told_by: datetime) -> DataFrame:
+    """The last known start offset of each share-partition, its lag, and the window at whose end it had this lag.
+
+    That is the last window of which something is known, or the last one if there is none. What was deleted has no lag.
+    `lag_before` is the lag at the page's begin. `filled` has `arrived`, which counts from there on.
+    """
+    judged = F.struct((F.col("window") < F.lit(told_by)) | (F.col("entries") > 0), "window")
+    here = F.col("window") >= F.lit(begin)
+    last_before = F.max(F.when(~here, F.col("window")))
+    return filled.where(F.col("window") < F.lit(end)).groupBy(*KEY).agg(
+        F.max_by("last_spso", "window").alias("spso"),
+        F.max_by("gone", "window").alias("gone"),
+        F.max_by("last_lag", judged).alias("lag"),
+        F.max_by("lag_least", judged).alias("lag_least"),
+        F.max_by("delayed", "window").alias("delayed"),
+        F.max_by("window", judged).alias("window"),
+        *(F.sum(F.when(here & F.col("arrived").isNotNull(), F.col(name))).alias(told) for name, told in _PACE.items()),
+        F.max_by("last_lag", F.when(~here, F.col("window"))).alias("lag_before"),
+        (F.max_by("gone", F.when(~here, F.col("window"))) | last_before.isNull()).alias("not_before"),
+        F.max(here).alias("here"),
+    ).where("here").withColumn("lag", F.when(~F.col("gone"), F.col("lag")))  # fmt: skip
+
+
+def totals(windows: DataFrame, stood: DataFrame, begin: datetime, before: datetime) -> list[dict[str, Any]]:
+    """The share-partitions, those with the largest lag first, with sums of the page, and as `before_…` of the time from
+    `before` until its begin; `events` are windows with new leaders or resets.
+    """
+    here = F.col("window") >= F.lit(begin)
+    earlier = ~here & (F.col("window") >= F.lit(before))
+    told = F.struct(F.col("window").cast("long").alias("at"), "leader_epoch_changes", "state_epoch_resets")
+    event = here & (F.col("leader_epoch_changes") + F.col("state_epoch_resets") > 0)
+    summed = windows.groupBy(*KEY).agg(
+        *(F.sum(F.when(here, F.col(name))).alias(name) for name in SUMMED),
+        *(F.sum(F.when(earlier, F.col(name))).alias(f"before_{name}") for name in _BEFORE.values()),
+        F.slice(F.sort_array(F.collect_list(F.when(event, told)), asc=False), 1, MARKS_MAX).alias("events"),
+        F.max(F.when(here, F.lit(True))).alias("written"),
+    )
+    # A share-partition without writes did nothing, so its counts are 0. One whose writes have no counts keeps null.
+    idle = F.col("written").isNull()
+    done = [F.when(idle, F.lit(0)).otherwise(F.col(name)).alias(name) for name in SUMMED]
+    found = stood.join(summed, [*KEY], "left").select(
+        *KEY, "spso", "lag", "lag_least", "gone", "delayed", "lag_seconds", "arrived", "done", "seconds", "lag_before",
+        "not_before", "events", *(f"before_{name}" for name in _BEFORE.values()), *done,
+    )  # fmt: skip
+    rows = [row.asDict() for row in found.collect()]  # sorted here: Spark would run the plan twice to sort it
+    return sorted(rows, key=lambda row: (row["lag"] is None, -(row["lag"] or 0), *key_of(row)))
+
+
+def points_of(filled: DataFrame, worst: list[dict[str, Any]]) -> dict[tuple[Any, ...], tuple[Point, ...]]:
+    """The charts of some share-partitions."""
+    points: dict[tuple[Any, ...], list[Point]] = {key_of(row): [] for row in worst}
+    drawn = filled.where(F.concat_ws("\0", *KEY).isin(*("\0".join(map(str, key)) for key in points)))
+    shown = drawn.select(*KEY, F.col("window").cast("long").alias("at"), "lag", "finished_count")
+    for row in sorted(shown.collect(), key=lambda row: row["at"]):
+        points[key_of(row)].append(Point(row["at"], row["lag"], row["finished_count"]))
+    return {key: tuple(found) for key, found in points.items()}
+
+
+def before_page(totals: list[dict[str, Any]], span: timedelta) -> Before:
+    """The figures of the time before the page, from the rows of `totals`."""
+    sums = {name: sum(row[f"before_{source}"] or 0 for row in totals) for name, source in _BEFORE.items()}
+    there = [row["lag_before"] for row in totals if not row["not_before"]]
+    unknown = sum(lag is None for lag in there)
+    return Before(int(span.total_seconds()), sum(lag or 0 for lag in there), unknown, **sums)
+
+
+def claims(streams: list[dict[str, Any]], begin: datetime) -> dict[tuple[Any, ...], list[Mark]]:
+    """When the state of each share-partition got a new owner, from the page's begin on."""
+    found: dict[tuple[Any, ...], list[Mark]] = {}
+    for row in streams:
+        marks = [Mark(int(at), Event.OWNER) for at in row["claimed_at"] or () if at >= begin.timestamp()]
+        for key in row["keys"] or () if marks else ():
+            found[key_of(key)] = marks
+    return found
+
+
+def marks_of(row: dict[str, Any], owners: Mapping[tuple[Any, ...], list[Mark]]) -> tuple[Mark, ...]:
+    """What happened to the services of one share-partition, the newest MARKS_MAX, in order."""
+    marks = list(owners.get(key_of(row), ()))
+    for event in row["events"] or ():
+        for name, kind in (("leader_epoch_changes", Event.LEADER), ("state_epoch_resets", Event.RESET)):
+            marks += [Mark(event["at"], kind)] if event[name] else []
+    return tuple(sorted(marks)[-MARKS_MAX:])
+
+
+def lines_of(
+    totals: list[dict[str, Any]],
+    names: dict[str, str],
+    points: Mapping[tuple[Any, ...], tuple[Point, ...]],
+    owners: Mapping[tuple[Any, ...], list[Mark]],
+) -> list[PartitionLine]:
+    """The share-partitions of a page, in the order of `totals`; some with points for their charts."""
+    return [_line(row, names, points.get(key_of(row), ()), marks_of(row, owners)) for row in totals]
+
+
+def archived(totals: list[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
+    """How many records of each share-partition were archived: rejected, or at the limit."""
+    return {key_of(row): (row["ack_reject"] or 0) + (row["limit_archived_count"] or 0) for row in totals}
+
+
+def _line(
+    row: dict[str, Any], names: dict[str, str], points: tuple[Point, ...], marks: tuple[Mark, ...]
+) -> PartitionLine:
+    """One share-partition, from its row of `totals`."""
+    known = row["finished_known"]
+    return PartitionLine(
+        name_of(row, names),
+        row["spso"],
+        row["lag"],
+        row["finished_count"],
+        row["ack_accept"],
+        row["ack_release"],
+        row["ack_reject"],
+        row["timeout_count"],
+        row["limit_archived_count"],
+        row["redelivered_lb"],
+        (row["redelivered_lb"] or 0) / known if known else None,
+        row["state_epoch_resets"],
+        row["anomalies"],
+        points,
+        row["lag_seconds"],
+        row["delayed"],
+        row["lag_least"],
+        row["gone"],
+        row["group_id"],
+        None if row["seconds"] is None else Pace(row["arrived"], row["done"], row["seconds"]),
+        marks,
+    )
+
+
+def name_of(row: dict[str, Any], names: dict[str, str]) -> str:
+    """What a page calls a share-partition."""
+    return f"{row['group_id']} · {names.get(row['topic_id'], row['topic_id'])}-{row['partition']}"
+
+
+def key_of(row: Mapping[str, Any] | Row) -> tuple[Any, ...]:
+    """The key of a row of a share-partition."""
+    return tuple(row[name] for name in KEY)
