@@ -1,8 +1,9 @@
 """Which tests run beside which, where pytest has several processes: a plugin of pytest, used by `make test`.
 
-Tests that need the same dear thing form a row, and a row runs in one process from its first test to its last: there is
-one Spark, and no two experiments fight for the machine. Every other module is a unit by itself; a process that has
-ended its row takes the next one. So no module's cluster is started twice.
+Tests that need the same dear thing form a row, and a row runs in one process from its first test to its last: no two
+experiments fight for the machine, and few tests start a Spark. Spark's tests are two rows: those that start it in
+processes of their own, as jobs, clusters and commands do, and those that ask one session. Every other module is a unit
+by itself; a process that has ended its row takes the next one. So no module's cluster is started twice.
 """
 
 from __future__ import annotations
@@ -13,11 +14,19 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 ROOT: Final = "tests/"
-#: By row, the folders below tests/.
+_PIPELINE: Final = "integration/share_metrics/"
+#: By row, the folders below tests/, or the beginnings of names; the first row that has a module takes it.
 ROWS: Final = {
     "waiting": ("attack/", "chaos/", "integration/scenarios/", "upgrade/"),
-    "spark": ("integration/share_metrics/",),
-}
+    "jobs of Spark": tuple(
+        f"{_PIPELINE}test_{name}."
+        for name in (
+            "checked_history", "cluster", "demo_report", "executor_pods", "ingest", "ingest_ends", "ingest_kills",
+            "kept_history", "standalone", "starting", "stopping", "store_away", "workload",
+        )
+    ),
+    "spark": (_PIPELINE,),
+}  # fmt: skip
 #: Folders whose modules take longest: they come right after the rows, so that no process is left with one at the end.
 LONG: Final = ("integration/share_node/", "simulation/")
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from tests.packaging.test_tidy import ROOT
+from tests.side_by_side import ROWS
 
 #: More tests than a process is given ahead of time, so that a test that is in no row would be seen to wander.
 TESTS = "def test_a(): pass\ndef test_b(): pass\ndef test_c(): pass\ndef test_d(): pass\n"
@@ -17,6 +18,8 @@ MODULES = (
     "tests/integration/scenarios/test_three.py",
     "tests/integration/share_metrics/test_four.py",
     "tests/integration/share_metrics/test_five.py",
+    "tests/integration/share_metrics/test_cluster.py",
+    "tests/integration/share_metrics/test_standalone.py",
     "tests/integration/share_node/test_six.py",
     "tests/unit/test_seven.py",
     "tests/unit/test_eight.py",
@@ -32,7 +35,7 @@ def processes_of(folder: Path) -> dict[str, set[str]]:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.side_by_side"),
-            *("--rootdir", str(folder), "-c", os.devnull, "-v", "--numprocesses", "2", "--dist", "loadgroup", "tests"),
+            *("--rootdir", str(folder), "-c", os.devnull, "-v", "--numprocesses", "3", "--dist", "loadgroup", "tests"),
         ],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -56,6 +59,12 @@ def test_a_row_runs_in_one_process_and_so_does_each_module(tmp_path: Path) -> No
     waiting = {name for name in MODULES if name.startswith(("tests/attack", "tests/chaos", "tests/upgrade"))}
     waiting.add("tests/integration/scenarios/test_three.py")
     assert len({process for name in waiting for process in found[name]}) == 1
-    spark = {process for name in MODULES if "share_metrics" in name for process in found[name]}
-    assert len(spark) == 1
-    assert spark != found["tests/chaos/test_two.py"], "the rows begin side by side"
+    for names in ("test_four", "test_five"), ("test_cluster", "test_standalone"):
+        spark = {process for name in MODULES if Path(name).stem in names for process in found[name]}
+        assert len(spark) == 1
+        assert spark != found["tests/chaos/test_two.py"], "the rows begin side by side"
+
+
+def test_each_module_that_a_row_names_is_there() -> None:
+    for beginning in ROWS["jobs of Spark"]:
+        assert (ROOT / "tests" / f"{beginning}py").is_file(), beginning
