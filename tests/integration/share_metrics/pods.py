@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -188,5 +189,6 @@ def granted(role: Mapping[str, Any]) -> set[Right]:
 
 
 def inherited() -> dict[str, str]:
-    """The variables that a pod's image would bring."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    """The variables that a pod's image would bring: its `python` is that of these tests, active or not."""
+    found = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    return found | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
