@@ -80,7 +80,7 @@ def look_at(made: list[dict[str, Any]], one: Mapping[str, Any], template: str) -
 def test_with_no_more_rights_than_the_role_gives_executors_are_pods_and_each_row_is_there_once(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
-    """Of PM-71 and PM-72, what an API server and executors in pods see."""
+    """What an API server and executors in pods see of the job."""
     docs = render_folder(EXAMPLE)
     (role,) = (doc for doc in of_kind(docs, "Role") if doc["metadata"]["name"] == "pipeline-executors")
     maps = {doc["metadata"]["name"]: doc["data"] for doc in of_kind(docs, "ConfigMap")}
