@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -226,11 +227,25 @@ async def all_of(session: Session, count: int) -> Acquired:
     return joined
 
 
-async def keep(session: Session, first: int, last: int) -> None:
-    """Renew the locks of a range until cancelled."""
-    while True:
-        assert part(await session.acknowledge((first, last, [RENEW]), renew=True)).error_code == 0
-        await asyncio.sleep(0.2)
+class Keeping:
+    """Renews the locks of a range of records from now until `end`."""
+
+    def __init__(self, session: Session, first: int, last: int) -> None:
+        self._session = session
+        self._range = (first, last, [RENEW])
+        self._over = asyncio.Event()
+        self._renewals = asyncio.create_task(self._renew())
+
+    async def end(self) -> None:
+        """No renewal is under way after this, so the session's next epoch is the leader's too; raises what one met."""
+        self._over.set()
+        await self._renewals
+
+    async def _renew(self) -> None:
+        while not self._over.is_set():
+            assert part(await self._session.acknowledge(self._range, renew=True)).error_code == 0
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), 0.2)
 
 
 def _fill(partition: Any, batches: Any) -> None:

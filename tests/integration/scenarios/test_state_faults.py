@@ -14,13 +14,13 @@ from kip932.ids import STATE_ACKNOWLEDGED, STATE_ARCHIVED, STATE_AVAILABLE
 from tests.integration.scenarios.sessions import (
     ACCEPT,
     RELEASE,
+    Keeping,
     Session,
     acquired,
     all_of,
     another,
     fx_rpc,
     holding,
-    keep,
     part,
 )
 from tests.integration.scenarios.state_edge import StateEdge, cluster_with_an_edge
@@ -180,13 +180,13 @@ async def test_a_lock_that_expires_while_an_accept_is_persisted_that_then_fails(
     m3 = await _beside(m1, topic)
     assert await m3.acquire() == [(2, 3, 1)]
     assert await m2.acquire() == [(2, 3, 2)]
-    keeping = asyncio.create_task(keep(m2, 2, 3))
+    keeping = Keeping(m2, 2, 3)
     assert not accepting.done()
     held.let_go()
     assert await accepting == NOT_AVAILABLE
     m4 = await _beside(m1, topic)
     assert await m4.acquire() == [(0, 1, 2)]
-    keeping.cancel()
+    await keeping.end()
     edge.repair(m1.group)
     assert await m4.ack(0, 1, ACCEPT) == NONE
 
@@ -200,7 +200,7 @@ async def test_a_pending_accept_that_fails_after_the_lock_expired_at_the_limit_a
     That the locks' time has passed shows in 12-16: they were acquired later, and are free.
     """
     m1, topic = await holding(wire, 0, 1, {**SHORT, "share.delivery.count.limit": "2"})
-    keeping = [asyncio.create_task(keep(m1, 0, 1))]
+    keeping = [Keeping(m1, 0, 1)]
     m2, m3, m4 = [await _beside(m1, topic) for _ in range(3)]
     for _ in range(2):
         await wire.produce(m1.topic_id, 5)
@@ -215,7 +215,7 @@ async def test_a_pending_accept_that_fails_after_the_lock_expired_at_the_limit_a
     await wire.produce(m1.topic_id, 5)
     assert await m3.acquire() == [(12, 16, 1)]
     assert await m4.acquire() == [(12, 16, 2)], "2 and 4-6 are not Available"
-    keeping.append(asyncio.create_task(keep(m4, 12, 16)))
+    keeping.append(Keeping(m4, 12, 16))
     for later, lost in enumerate(((2, 2, [ACCEPT]), (4, 6, [ACCEPT])), 2):
         assert part(await m2.acknowledge(lost, epoch=epoch + later)).error_code == STATE, "nor held"
     assert not any(one.done() for one in accepting)
@@ -224,13 +224,13 @@ async def test_a_pending_accept_that_fails_after_the_lock_expired_at_the_limit_a
         assert part(answer).error_code == NOT_AVAILABLE
     assert acquired(await m3.fetch(wait_ms=300)) == []
     edge.repair(m1.group)
-    keeping.pop().cancel()
+    await keeping.pop().end()
     await _accepted(m4, 12, 16)
     archived = [(2, 11, STATE_ARCHIVED, 2), (12, 16, STATE_ACKNOWLEDGED, 2)]
     await wire.until_state(m1.group, m1.topic_id, 0, archived)
     await wire.produce(m1.topic_id, 1)
     assert await m3.acquire() == [(17, 17, 1)]
-    keeping.pop().cancel()
+    await keeping.pop().end()
     assert await m1.ack(0, 1, ACCEPT) == NONE
     assert (await wire.state(m1.group, m1.topic_id)).start == 17
 

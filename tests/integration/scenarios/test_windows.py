@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -15,12 +14,12 @@ from tests.integration.scenarios.sessions import (
     REJECT,
     RELEASE,
     Acquired,
+    Keeping,
     Session,
     acquired,
     all_of,
     another,
     fx_rpc,
-    keep,
     part,
 )
 from tests.integration.scenarios.wire import Batches, Wire, attempts
@@ -125,12 +124,12 @@ async def test_a_lock_that_runs_out_at_the_limit_archives_in_the_middle(wire: Wi
     await wire.produce(session.topic_id, 10)
     await wire.produce(session.topic_id, 10)
     assert await all_of(session, 20) == [(0, 19, 1)]
-    renewing = asyncio.create_task(keep(session, 0, 9))
+    renewing = Keeping(session, 0, 9)
     other = await another(session, topic)
     await other.fetch(epoch=0, wait_ms=0, max_records=0)
     assert await all_of(other, 10) == [(10, 19, 2)]
     await wire.until_state(session.group, session.topic_id, 0, [(10, 19, STATE_ARCHIVED, 2)])
-    renewing.cancel()
+    await renewing.end()
     assert await session.ack(0, 9, ACCEPT) == NONE, "the first member still holds them"
     assert await wire.lag(session.group, topic) == (20, 0)
 
