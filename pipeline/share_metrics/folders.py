@@ -5,6 +5,7 @@ raw/<kind>/batch=….<token>/dt=…/hour=…           the rows of one or more m
 checkpoints/<kind>                               Spark's positions
 read-up-to                                       the time up to which everything is there, see `read_up_to`
 topics.json                                      the topics that were, see `topic_names`
+counters.json                                    what the counters for Prometheus have counted, see `counters`
 metrics/<table>/window=1m|1h/dt=…/hour=…         windows
 """
 

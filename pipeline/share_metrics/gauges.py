@@ -1,6 +1,7 @@
 """Gauges and counters for Prometheus, updated with every batch (PM-38, PM-65).
 
-Counters begin at 0 with the process, as Prometheus expects. The history by windows is in Parquet.
+Counters go on where the process before ended, if there is one of the same directory: see `counters`. The history by
+windows is in Parquet.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from pyspark.sql import DataFrame
 
+from share_metrics.counters import Counters, Key
 from share_metrics.metrics.newest import newest_members, newest_states, rebalances, stream_news, topic_names
 from share_metrics.reader import Kind
 from share_metrics.reader.log_ends import LogEnd
@@ -52,7 +54,6 @@ _TROUBLE: Final = {
     "unknown": "Entries of types that this build does not know.",
 }
 
-Key = tuple[str, str, int]
 _Log = tuple[str, int]
 #: Samples that wait until everything up to their time was read; the oldest goes when there are more.
 _WAITING_MAX: Final = 60
@@ -71,7 +72,6 @@ class _Partition:
     """What is known of one share-partition."""
 
     values: dict[str, int] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
     last_write: Any = None
     hwm_s: float = 0.0
 
@@ -82,7 +82,7 @@ class _Partition:
             found.subtract(_counts(first))
         return found
 
-    def take(self, row: Mapping[str, Any], counts: Counter[str]) -> None:
+    def take(self, row: Mapping[str, Any]) -> None:
         """Take newest values: they replace known ones. An absent value changes nothing, unless the state is new."""
         epoch = row["state_epoch"]
         reset = epoch is not None and self.values.get("state_epoch", epoch) != epoch
@@ -96,7 +96,6 @@ class _Partition:
             self.hwm_s = max(self.hwm_s, row["hwm_s"] or 0.0)
         if epoch is not None:
             self.values["state_epoch"] = epoch
-        self.counts.update(counts)
         self.last_write = row["last_write"] or self.last_write
 
     def gauge(self, name: str) -> int | None:
@@ -130,10 +129,18 @@ class _Partition:
 
 
 class Gauges(Collector):
-    """The collector for a Prometheus registry. The ingest job calls `take` for every batch, from any thread."""
+    """The collector for a Prometheus registry. The ingest job calls `take` for every batch, from any thread.
+
+    `counters` are what was counted before. `keep` is called with what has been counted, before a scrape shows it.
+    """
 
     def __init__(
-        self, series_max: int = SERIES_MAX, now: Callable[[], float] = time.time, fresh_s: float = FRESH_S
+        self,
+        series_max: int = SERIES_MAX,
+        now: Callable[[], float] = time.time,
+        fresh_s: float = FRESH_S,
+        counters: Counters | None = None,
+        keep: Callable[[Counters], None] = lambda counters: None,
     ) -> None:
         self._series_max = series_max
         self._now = now
@@ -141,23 +148,24 @@ class Gauges(Collector):
         self._lock = threading.Lock()
         self._partitions: dict[Key, _Partition] = {}
         self._rolled_up: dict[Key, _Partition] = {}
-        self._others: dict[tuple[str, str], Counter[str]] = {}  # all that was ever rolled up, since counters never fall
         self._names: dict[str, str] = {}
         self._members: dict[str, set[str]] = {}
         self._of_groups_known = False
-        self._rebalances: Counter[str] = Counter()
         self._newest: dict[str, float] = {}
         self._behind: dict[str, int] = {}
-        self._trouble: Counter[tuple[str, str]] = Counter()
+        self._counters = counters or Counters()
+        self._keep = keep
         self._sampled: deque[tuple[float, dict[_Log, _Seen | None]]] = deque(maxlen=_WAITING_MAX)
         self._logs: dict[_Log, _Seen] = {}
         self._as_of_s: float | None = None
 
-    def take(self, kind: Kind, rows: DataFrame, *, kept: bool = False) -> None:
+    def take(self, kind: Kind, rows: DataFrame, number: int | None = None, *, kept: bool = False) -> None:
         """Take the rows of one batch. Spark aggregates them, so that one row for each key comes to the driver.
 
-        `kept`: they are what earlier runs have kept. Nothing of them is counted, for counters begin with the process.
+        A batch with a `number` counts once, also when it comes again. `kept`: the rows are what earlier runs have
+        counted, or had no gauges to count for; nothing of them is counted. Raises OSError of `keep`.
         """
+        kept = kept or self._counters.has(kind, number)
         uncounted: dict[str, Any] = dict(_NOTHING) if kept else {}
         news = stream_news(rows).collect()
         states = newest_states(rows).collect() if kind is Kind.SHARE_STATE else []
@@ -173,10 +181,18 @@ class Gauges(Collector):
                 there = self._members.setdefault(row["group_id"], set())
                 (there.add if row["there"] else there.discard)(row["member_id"])
             for row in computed:
-                self._rebalances[row["group_id"]] += 0 if kept else row["rebalances"]
+                self._counters.rebalances[row["group_id"]] += 0 if kept else row["rebalances"]
             self._names.update({row["topic_id"]: row["topic_name"] for row in names})
             for row in news:
                 self._take_news(row.asDict() | (dict.fromkeys(_TROUBLE, 0) if kept else {}))
+            if number is not None and not kept:
+                self._counters.only(self._partitions)
+                self._counters.batches[kind] = number
+                self._keep(self._counters)
+
+    def counted(self, kind: Kind) -> int:
+        """The number of the last batch that is counted; −1 if none is."""
+        return self._counters.batches.get(kind, -1)
 
     def positions(self, at: Mapping[str, int], ends: Mapping[str, int]) -> None:
         """Take how many entries were ever added to each stream, up to the position read and up to its end (PM-65)."""
@@ -215,17 +231,17 @@ class Gauges(Collector):
 
     def _take_state(self, key: Key, row: Mapping[str, Any]) -> None:
         """Take one share-partition's values. As long as it exists it keeps its own series, or stays rolled up."""
-        known = self._partitions
-        if key in self._rolled_up or (key not in known and len(known) >= self._series_max):
-            known = self._rolled_up
+        own = self._counters.partitions
+        rolled_up = key in self._rolled_up or (key not in own and len(own) >= self._series_max)
+        known = self._rolled_up if rolled_up else self._partitions
         partition = known.get(key, _Partition())
-        counts = partition.news(row)
-        if known is self._rolled_up:
-            self._others.setdefault(key[:2], Counter()).update(counts)
+        counts = self._counters.others.setdefault(key[:2], Counter()) if rolled_up else own.setdefault(key, Counter())
+        counts.update(partition.news(row))
         if row["gone"]:
             known.pop(key, None)
+            own.pop(key, None)
         else:
-            partition.take(row, counts)
+            partition.take(row)
             known[key] = partition
 
     def _take_news(self, row: Mapping[str, Any]) -> None:
@@ -233,7 +249,7 @@ class Gauges(Collector):
         if row["newest_s"] is not None:
             self._newest[stream] = max(row["newest_s"], self._newest.get(stream, 0.0))
         for name in _TROUBLE:
-            self._trouble[stream, name] += row[name] or 0
+            self._counters.trouble[stream, name] += row[name] or 0
 
     def _of_partitions(self) -> list[Metric]:
         gauges = {name: GaugeMetricFamily(f"share_group_{name}", words, labels=_PARTITION)
@@ -271,11 +287,11 @@ class Gauges(Collector):
     def _series(self) -> list[tuple[list[str], list[tuple[Key, _Partition]], Counter[str]]]:
         """Labels, share-partitions and counts of each series: one share-partition, or all others of a topic."""
         shown = [
-            ([key[0], self._names.get(key[1], key[1]), str(key[2])], [(key, partition)], partition.counts)
+            ([key[0], self._names.get(key[1], key[1]), str(key[2])], [(key, partition)], self._counters.partitions[key])
             for key, partition in sorted(self._partitions.items())
         ]
         others: dict[tuple[str, str], tuple[list[tuple[Key, _Partition]], Counter[str]]] = {}
-        for (group, topic_id), counts in self._others.items():
+        for (group, topic_id), counts in self._counters.others.items():
             others.setdefault((group, self._names.get(topic_id, topic_id)), ([], Counter()))[1].update(counts)
         for key, partition in self._rolled_up.items():
             others[key[0], self._names.get(key[1], key[1])][0].append((key, partition))
@@ -288,7 +304,7 @@ class Gauges(Collector):
         groups = {key[0] for key in (*self._partitions, *self._rolled_up)} if self._of_groups_known else set()
         for group in sorted(groups | set(self._members)):
             members.add_metric([group], len(self._members.get(group, ())))
-        for group, count in sorted(self._rebalances.items()):
+        for group, count in sorted(self._counters.rebalances.items()):
             computed.add_metric([group], count)
         return [members, computed]
 
@@ -307,7 +323,7 @@ class Gauges(Collector):
 
     def _of_trouble(self, name: str, words: str) -> Metric:
         family = CounterMetricFamily(f"share_group_ingest_{name}_entries", words, labels=["stream"])
-        for (stream, kind), count in sorted(self._trouble.items()):
+        for (stream, kind), count in sorted(self._counters.trouble.items()):
             if kind == name:
                 family.add_metric([stream], count)
         return family

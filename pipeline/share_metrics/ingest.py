@@ -95,12 +95,12 @@ class Source(NamedTuple):
 class Watch(NamedTuple):
     """Callbacks about the progress of a job.
 
-    `step` is called after every step of a batch, `rows` with the rows of a written batch, and `again` when a query will
-    be begun again: with the pause in seconds and the reason.
+    `step` is called after every step of a batch, `rows` with the rows of a written batch and its number, also when it
+    comes again, and `again` when a query will be begun again: with the pause in seconds and the reason.
     """
 
     step: Callable[[Kind, int, Step], None] = lambda kind, number, step: None
-    rows: Callable[[Kind, DataFrame], None] = lambda kind, rows: None
+    rows: Callable[[Kind, DataFrame, int], None] = lambda kind, rows, number: None
     again: Callable[[Kind, float, str], None] = lambda kind, pause_s, why: None
 
 
@@ -208,9 +208,10 @@ class Running:
         self._again(kind, pause_s, ended.said if ended else cause(words))
 
 
-def stored(spark: SparkSession, data: Path, kind: Kind) -> DataFrame:
-    """All rows of a kind that were ingested into `data`; no rows if nothing was yet."""
-    return rows_in(spark, kind, visible(data, kind))
+def stored(spark: SparkSession, data: Path, kind: Kind, last: int | None = None) -> DataFrame:
+    """All rows of a kind that were ingested into `data`, of batches up to the number `last`; none if there are none."""
+    there = visible(data, kind)
+    return rows_in(spark, kind, there if last is None else [span for span in there if span.last <= last])
 
 
 def write_batch(  # noqa: PLR0917 - what a batch is
@@ -230,7 +231,7 @@ def write_batch(  # noqa: PLR0917 - what a batch is
         span = commit(data, kind, (number, number), found, noted(data, kind, number))
     watch.step(kind, number, Step.SHOWN)
     # Read what was written: evaluating `batch` again would read from the store again (PM-77).
-    watch.rows(kind, rows_in(spark, kind, [span]))
+    watch.rows(kind, rows_in(spark, kind, [span]), number)
 
 
 def _query(  # noqa: PLR0917 - the parts of one query

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 
 from share_metrics.commits import visible
 from share_metrics.compaction import compact, trim, trim_samples
+from share_metrics.counters import CountersFile
 from share_metrics.folders import FolderError, confirmed, in_step, owned, writable, writing
 from share_metrics.freshness import Freshness
 from share_metrics.gauges import FRESH_S, Gauges
@@ -125,7 +126,9 @@ def run(job: Job, exposition: Exposition, cluster: Cluster, tell: Tell, stop: St
             in_step(job.data, kind)
         if job.source.reader_name is None:
             job = job._replace(source=job.source._replace(reader_name=reader_name(job.data)))
-        gauges = Gauges(fresh_s=max(FRESH_S, 0 if job.once else 3 * job.trigger_s))
+        counted = CountersFile(job.data)
+        fresh_s = max(FRESH_S, 0 if job.once else 3 * job.trigger_s)
+        gauges = Gauges(fresh_s=fresh_s, counters=counted.load(), keep=counted.save)
         fresh = Freshness()
         with _served((gauges, fresh), exposition, tell):
             tell("Starting Spark …")
@@ -149,9 +152,9 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
         if step is Step.SHOWN:
             tell(f"{kind}: batch {number} is written")
 
-    def take(kind: Kind, rows: DataFrame) -> None:
+    def take(kind: Kind, rows: DataFrame, number: int) -> None:
         if gauges is not None:
-            gauges.take(kind, rows)
+            gauges.take(kind, rows, number)
 
     def again(kind: Kind, pause_s: float, why: str) -> None:
         when = f"goes on in {pause_s:g} s" if pause_s else "begun again"
@@ -166,8 +169,7 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
     if any(confirmed(job.data, kind) < 0 for kind in KINDS):
         note.move(None)  # the rows that it is about were removed, to ingest anew
     if gauges is not None:
-        for kind in (one for one in KINDS if visible(job.data, one)):
-            gauges.take(kind, stored(spark, job.data, kind), kept=True)
+        _resume(spark, job.data, gauges)
     if shown is not None:
         shown[1].begin(job.kinds)
     try:
@@ -189,6 +191,13 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
         for failed in running.stop():
             tell(failed)
     upkeep.end()
+
+
+def _resume(spark: SparkSession, data: Path, gauges: Gauges) -> None:
+    """Take what earlier runs have kept. A batch that comes again and was not counted is left to its second time."""
+    for kind in (one for one in KINDS if visible(data, one)):
+        last = max(confirmed(data, kind), gauges.counted(kind))
+        gauges.take(kind, stored(spark, data, kind, last), kept=True)
 
 
 def _count(gauges: Gauges | None, note: Note | None, *, last: bool = False) -> None:

@@ -148,7 +148,7 @@ def test_a_batch_that_comes_again_keeps_what_the_store_has_trimmed_since(
         run(spark, world, tmp_path, Watch(step=Fault(Step.SHOWN, 0)))
     world.redis.xtrim(S0, maxlen=1, approximate=False)
     again: list[int] = []
-    run(spark, world, tmp_path, Watch(rows=lambda _, batch: again.append(batch.count())))
+    run(spark, world, tmp_path, Watch(rows=lambda _kind, batch, _number: again.append(batch.count())))
     assert ids(spark, tmp_path) == before
     assert again == [len(before)]  # who looks at the rows of a batch, the gauges, sees it all once more
 

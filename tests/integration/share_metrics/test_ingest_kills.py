@@ -16,12 +16,12 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import SparkSession
 
-from share_metrics.ingest import Source, start
-from share_metrics.reader import Kind
+from share_metrics.ingest import Source
+from share_metrics.job import Cluster, Exposition, Job, run
 from tests.support.pipeline_entries import update
 
 from .account import PROPERTY, account
-from .world import SHAREGROUPS, Log, World, finish
+from .world import SHAREGROUPS, Log, World
 
 STREAMS: Final = ("{sgs:0}:log", "{sgs:1}:log")
 #: Processes killed, which cost a start of Spark each; `make ingest-kills` kills twenty.
@@ -39,9 +39,8 @@ class Process:
     def __init__(self, world: World, data: Path, log: Any) -> None:
         self.data = data
         command = [SHAREGROUPS, "metrics", "ingest", "--store", world.url, "--data", str(data)]
-        self.process = subprocess.Popen(
-            [*command, "--continuous", "--trigger", "0.05"], stderr=subprocess.PIPE, stdout=log, text=True
-        )
+        command += ["--continuous", "--trigger", "0.05", "--metrics-port", "0"]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=log, text=True)
 
     def live_for(self, batches: int) -> bool:
         """Until it has told of so many batches; for none, until it starts Spark. False if it gave up before.
@@ -71,32 +70,50 @@ class Process:
         self.process.stderr.close()
 
 
-@contextmanager
-def writing(world: World, random: Random) -> Iterator[Callable[[float], bool]]:
-    """A writer that goes on meanwhile; what waits for some seconds, as long as it does."""
-    logs = [Log(world, stream) for stream in STREAMS]
-    over = threading.Event()
+class Writer:
+    """Writes states until it is ended, and counts them."""
 
-    def work() -> None:
-        while not over.wait(0.02):
-            random.choice(logs).state(*(update(number) for number in range(1, 4)))
+    def __init__(self, world: World, random: Random) -> None:
+        self._logs = [Log(world, stream) for stream in STREAMS]
+        self._random = random
+        self._over = threading.Event()
+        self.written = 0
 
-    writer = threading.Thread(target=work)
-    writer.start()
-    try:
-        yield over.wait
-    finally:
-        over.set()
-        writer.join(BOUND_S)
+    def wait(self, seconds: float) -> None:
+        """As long as it writes."""
+        self._over.wait(seconds)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Inside, it goes on meanwhile."""
+        thread = threading.Thread(target=self._work)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join(BOUND_S)
+
+    def _work(self) -> None:
+        while not self._over.wait(0.02):
+            updates = [update(number) for number in range(1, 4)]
+            self._random.choice(self._logs).state(*updates)
+            self.written += len(updates)
+
+
+def counted(shown: str) -> float:
+    """How many writes of states the counters of a text file tell of."""
+    return sum(float(line.split()[-1]) for line in shown.splitlines() if line.startswith("share_group_writes_total{"))
 
 
 @pytest.mark.rule("PM-36", "PM-68", "PM-71")
-def test_a_killed_process_leaves_every_entry_once(
+def test_a_killed_process_leaves_every_entry_once_and_counted_once(
     spark: SparkSession, world: World, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     world.make_cluster(state_shards=len(STREAMS))
     data = tmp_path / "data"
-    with writing(world, Random(36)) as wait, (tmp_path / "out").open("w") as out:
+    writer = Writer(world, Random(36))
+    with writer.working(), (tmp_path / "out").open("w") as out:
         left, given_up = KILLS, 0
         while left:
             random = Random(left)
@@ -106,7 +123,7 @@ def test_a_killed_process_leaves_every_entry_once(
                 struck = job.live_for(batches)
                 # A moment by chance, within the next batch or the start: this is when the fault strikes, nothing waits
                 # for it.
-                wait(random.random() * (1 if batches else STARTING_S) if struck else 0)
+                writer.wait(random.random() * (1 if batches else STARTING_S) if struck else 0)
             finally:
                 job.kill()
             left -= struck
@@ -114,8 +131,10 @@ def test_a_killed_process_leaves_every_entry_once(
             assert given_up <= GIVEN_UP_MAX
             print(f"{left} kills left; the last one behind {batches} batches" if struck else "the job gave up")
     # All that has been written since in one batch: it may be a lot.
-    finish(start(spark, Source(world.url), data, [Kind.SHARE_STATE]))
+    shown = tmp_path / "gauges"
+    run(Job(Source(world.url), data), Exposition(textfile=shown), Cluster("local[1]"), print)
     found = account(spark, world, data, kills=KILLS)
     record_property(PROPERTY, list(found))
     assert (found.lost, found.doubled) == (0, 0), found
     assert found.rows == found.entries > 0
+    assert counted(shown.read_text()) == writer.written, "no killed process has kept to itself what it had counted"

@@ -75,8 +75,20 @@ class Case(NamedTuple):
     fires: tuple[Labels, ...] = ()
 
 
-def poison(values: Values) -> Series:
-    return made("poison_sightings_total", values, group="g", topic="t", partition="0")
+def poison(values: Values, **scraped: str) -> Series:
+    series = made("poison_sightings_total", values, group="g", topic="t", partition="0")
+    return {(name, labelled(**dict(labels) | scraped)): each for (name, labels), each in series.items()}
+
+
+def away(before: float, after: float) -> Values:
+    """A counter of an ingest that was away for an hour."""
+    return lambda at: before if at < 24 else after if at >= 84 else None
+
+
+def of_two_pods(before: float, after: float) -> Series:
+    """A counter that another pod goes on with."""
+    later = poison(lambda at: after if at >= 84 else None, pod="pipeline-1")
+    return {**poison(lambda at: before if at < 84 else None), **later}
 
 
 def from_minute(minute: int, before: float, after: float) -> Values:
@@ -113,10 +125,20 @@ CASES: Final = {
         {**WELL, **partition(0.0, moving), **poison(lambda at: 1.0 if at >= 85 else None)}, 90, (POISON,)
     ),
     "one did an hour ago": Case({**WELL, **partition(0.0, moving), **poison(from_minute(20, 3, 4))}, 90),
+    "nothing failed while the ingest was away": Case({**WELL, **partition(0.0, moving), **poison(away(4, 4))}, 90),
+    "one did while it was away": Case({**WELL, **partition(0.0, moving), **poison(away(4, 5))}, 90, (POISON,)),
+    "another pod goes on": Case({**WELL, **partition(0.0, moving), **of_two_pods(4, 4)}, 90),
+    "one failed before it did": Case({**WELL, **partition(0.0, moving), **of_two_pods(4, 5)}, 90, (POISON,)),
+    "a counter begins anew": Case({**WELL, **partition(0.0, moving), **poison(from_minute(85, 4, 0))}, 90),
+    "it begins anew, and one failed": Case(
+        {**WELL, **partition(0.0, moving), **poison(lambda at: 4.0 if at < 84 else float(at >= 86))}, 90, (POISON,)
+    ),
     "entries were lost": Case({**members(2.0), **ingest(lost=from_minute(80, 0, 7))}, 90, (LOST,)),
     "they were lost before the first scrape": Case(
         {**members(2.0), **ingest(lost=lambda at: 7.0 if at >= 80 else None)}, 90, (LOST,)
     ),
+    "they were lost yesterday, and the ingest was away": Case({**members(2.0), **ingest(lost=away(7, 7))}, 90),
+    "they were lost while it was away": Case({**members(2.0), **ingest(lost=away(7, 9))}, 90, (LOST,)),
     "the ingest is behind": Case({**members(2.0), **ingest(behind=200_000.0)}, 90, (BEHIND,)),
     "it hangs": Case({**members(2.0), **ingest(trigger=lambda at: 60.0 * min(at, 70))}, 90, (STALE,)),
     "it hung, and goes on": Case({**members(2.0), **ingest(trigger=lambda at: 60.0 * (at if at > 85 else 9))}, 90),

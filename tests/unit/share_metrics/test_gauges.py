@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from share_metrics.gauges import ROLLED_UP, Gauges, Key
+from share_metrics.counters import Key
+from share_metrics.gauges import ROLLED_UP, Gauges
 from share_metrics.reader.log_ends import LogEnd
 
 TOPIC = "t"

@@ -1,0 +1,164 @@
+"""What the counters have counted goes on where a killed process ended, and no batch counts twice (PM-38)."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import pytest
+from pyspark.sql import Row
+
+from share_metrics import gauges as module
+from share_metrics.counters import Counters, CountersFile
+from share_metrics.folders import checkpoints
+from share_metrics.gauges import ROLLED_UP, Gauges
+from share_metrics.reader import Kind
+
+STATE: Final = Kind.SHARE_STATE
+TOPIC: Final = "t"
+COUNTS: Final = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "poison_sightings")
+
+
+class KilledError(Exception):
+    """The process ends here."""
+
+
+class Told(list[Any]):
+    """Rows that Spark would have aggregated."""
+
+    def collect(self) -> list[Any]:
+        return list(self)
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is what its states are aggregated to."""
+    monkeypatch.setattr(module, "newest_states", lambda rows: rows)
+    for name in ("stream_news", "newest_members", "rebalances", "topic_names"):
+        monkeypatch.setattr(module, name, lambda rows: Told())
+
+
+def query(data: Path, kind: Kind, number: str) -> None:
+    folder = checkpoints(data, kind)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "metadata").write_text(json.dumps({"id": number}))
+
+
+def batch(*partitions: tuple[int, int]) -> Told:
+    """Partitions with the writes of each."""
+    values = {"start_offset": 1, "delivery_complete_count": 0, "hwm": 1, "speo": 1, "state_epoch": 0}
+    rest = {"gone": False, "anew": False, "early": {}, "first_write": None, "last_write": None, "hwm_s": 1.0}
+    return Told(
+        Row(group_id="g", topic_id=TOPIC, partition=partition, writes=writes, **dict.fromkeys(COUNTS, 0), **values,
+            **rest)
+        for partition, writes in partitions
+    )  # fmt: skip
+
+
+def shown(gauges: Gauges) -> Counter[str]:
+    return Counter(
+        {
+            sample.labels["partition"]: int(sample.value)
+            for family in gauges.collect()
+            for sample in family.samples
+            if sample.name == "share_group_writes_total"
+        }
+    )
+
+
+@pytest.mark.rule("PM-38")
+def test_what_was_counted_is_there_again(tmp_path: Path) -> None:
+    file = CountersFile(tmp_path)
+    counters = Counters(
+        {("g", TOPIC, 3): Counter(writes=2, n_accept=9)},
+        {("g", TOPIC): Counter(writes=1)},
+        Counter(g=4),
+        Counter({("{sgs:0}:log", "lost"): 7}),
+        {STATE: 5, Kind.GROUP: 2},
+    )
+    assert file.load() == Counters()
+    query(tmp_path, STATE, "a")
+    query(tmp_path, Kind.GROUP, "b")
+    file.save(counters)
+    assert file.load() == counters
+    query(tmp_path, Kind.GROUP, "c")
+    assert file.load() == Counters(), "the rows of that kind were removed, and are ingested anew"
+
+
+@pytest.mark.rule("PM-38")
+def test_what_is_shown_was_kept_before(tmp_path: Path) -> None:
+    def fails(counters: Counters) -> None:
+        assert counters.batches == {STATE: 0}
+        raise OSError("no space left")
+
+    gauges = Gauges(keep=fails)
+    with pytest.raises(OSError, match="no space left"):
+        gauges.take(STATE, batch((0, 3)), 0)  # type: ignore[arg-type]  # Spark's part is played by the test
+
+
+class Ingest:
+    """Batches, a process that may be killed at each step of one, and what a scrape has shown."""
+
+    def __init__(self, data: Path, batches: Sequence[Told], random: Random) -> None:
+        query(data, STATE, "a")
+        self._file = CountersFile(data)
+        self._batches = batches
+        self._random = random
+        #: Batches in the commit log of rows, and those that Spark has noted as done.
+        self._committed = self._done = -1
+        self.seen: Counter[str] = Counter()
+        self.kills = 0
+
+    def run(self) -> bool:
+        """Until it is killed, or all batches are done."""
+        try:
+            gauges = Gauges(1, counters=self._file.load(), keep=self._keep)
+            last = min(max(self._done, gauges.counted(STATE)), self._committed)
+            for rows in self._batches[: last + 1]:
+                gauges.take(STATE, rows, kept=True)  # type: ignore[arg-type]
+            self._scrape(gauges)
+            while self._done + 1 < len(self._batches):
+                number = self._done + 1
+                self._step()
+                self._committed = max(self._committed, number)
+                self._step()
+                gauges.take(STATE, self._batches[number], number)  # type: ignore[arg-type]
+                self._scrape(gauges)
+                self._step()
+                self._done = number
+                self._step()
+        except KilledError:
+            return False
+        return True
+
+    def _keep(self, counters: Counters) -> None:
+        self._step()
+        self._file.save(counters)
+        self._step()
+
+    def _step(self) -> None:
+        if self._random.random() < 0.15:
+            self.kills += 1
+            raise KilledError
+
+    def _scrape(self, gauges: Gauges) -> None:
+        found = shown(gauges)
+        assert all(found[name] >= value for name, value in self.seen.items()), "no counter falls"
+        self.seen = found
+
+
+@pytest.mark.rule("PM-38")
+@pytest.mark.parametrize("seed", range(20))
+def test_each_batch_counts_once_wherever_processes_are_killed(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    writes = [(random.randrange(5), random.randrange(5)) for _ in range(12)]
+    ingest = Ingest(tmp_path, [batch((0, own), (1, other)) for own, other in writes], random)
+    while not ingest.run():
+        pass
+    assert ingest.kills > 0
+    sums = [sum(each) for each in zip(*writes, strict=True)]
+    assert ingest.seen == {"0": sums[0], ROLLED_UP: sums[1]}
