@@ -106,6 +106,8 @@ _SETTINGS: Final = {
     # By default Spark waits without end for a query that does not stop.
     "spark.sql.streaming.stopTimeout": "60s",
     "spark.sql.session.timeZone": "UTC",
+    # Each function of a column would ask Java five times for where in Python it was called, which errors then name.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A reader with pushFilters fails while this is off, which is the default (PM-15).
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
