@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from share_metrics.folders import query_id
+from share_metrics.folders import confirmed, query_id
 from share_metrics.reader import Kind
 
 _FILE: Final = "counters.json"
@@ -43,6 +43,16 @@ class Counters:
         """Whether a batch is in them already; None is a batch that does not come again."""
         return number is not None and number <= self.batches.get(kind, -1)
 
+    def copy(self) -> Counters:
+        """The same, to count in."""
+        return Counters(
+            {key: counts.copy() for key, counts in self.partitions.items()},
+            {key: counts.copy() for key, counts in self.others.items()},
+            self.rebalances.copy(),
+            self.trouble.copy(),
+            self.batches.copy(),
+        )
+
     def only(self, there: Container[Key]) -> None:
         """Forget share-partitions that are not there any more."""
         self.partitions = {key: counts for key, counts in self.partitions.items() if key in there}
@@ -55,20 +65,25 @@ class CountersFile:
         self._data = data
         self._note = data / _FILE
 
-    def load(self) -> Counters:
-        """What was kept; nothing if there is none, or if rows of other queries are in it: they are ingested anew."""
+    def load(self, tell: Callable[[str], None]) -> Counters:
+        """What was kept; nothing if there is none, or if it is of other queries or later batches than the checkpoints:
+        then they are new, or of a backup, and count from now on.
+
+        A file that cannot be read, as a loss of power may leave it, is told of.
+        """
         if not self._note.exists():
             return Counters()
-        told: dict[str, Any] = json.loads(self._note.read_text(encoding="utf-8"))
-        if any(query_id(self._data, Kind(kind)) != query for kind, query in told["queries"].items()):
+        try:
+            told: dict[str, Any] = json.loads(self._note.read_text(encoding="utf-8"))
+            counted = _read(told)
+            fits = all(
+                query_id(self._data, kind) == told["queries"][kind] and number <= confirmed(self._data, kind) + 1
+                for kind, number in counted.batches.items()
+            )
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            tell(f"{self._note} cannot be read ({error}); counters for Prometheus begin at 0")
             return Counters()
-        return Counters(
-            {(group, topic, partition): Counter(counts) for group, topic, partition, counts in told["partitions"]},
-            {(group, topic): Counter(counts) for group, topic, counts in told["others"]},
-            Counter(told["rebalances"]),
-            Counter({(stream, name): count for stream, name, count in told["trouble"]}),
-            {Kind(kind): number for kind, number in told["batches"].items()},
-        )
+        return counted if fits else Counters()
 
     def save(self, counters: Counters) -> None:
         """Keep them. The file appears whole. Raises OSError."""
@@ -83,3 +98,13 @@ class CountersFile:
         new = self._note.with_suffix(".new")
         new.write_text(json.dumps(told), encoding="utf-8")
         new.replace(self._note)
+
+
+def _read(told: dict[str, Any]) -> Counters:
+    return Counters(
+        {(group, topic, partition): Counter(counts) for group, topic, partition, counts in told["partitions"]},
+        {(group, topic): Counter(counts) for group, topic, counts in told["others"]},
+        Counter(told["rebalances"]),
+        Counter({(stream, name): count for stream, name, count in told["trouble"]}),
+        {Kind(kind): number for kind, number in told["batches"].items()},
+    )

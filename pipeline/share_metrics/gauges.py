@@ -9,8 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Final, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -131,7 +133,7 @@ class _Partition:
 class Gauges(Collector):
     """The collector for a Prometheus registry. The ingest job calls `take` for every batch, from any thread.
 
-    `counters` are what was counted before. `keep` is called with what has been counted, before a scrape shows it.
+    `keep` is called with what has been counted, before a scrape shows it.
     """
 
     def __init__(
@@ -139,7 +141,6 @@ class Gauges(Collector):
         series_max: int = SERIES_MAX,
         now: Callable[[], float] = time.time,
         fresh_s: float = FRESH_S,
-        counters: Counters | None = None,
         keep: Callable[[Counters], None] = lambda counters: None,
     ) -> None:
         self._series_max = series_max
@@ -153,8 +154,9 @@ class Gauges(Collector):
         self._of_groups_known = False
         self._newest: dict[str, float] = {}
         self._behind: dict[str, int] = {}
-        self._counters = counters or Counters()
+        self._counters = Counters()
         self._keep = keep
+        self._resuming = False
         self._sampled: deque[tuple[float, dict[_Log, _Seen | None]]] = deque(maxlen=_WAITING_MAX)
         self._logs: dict[_Log, _Seen] = {}
         self._as_of_s: float | None = None
@@ -162,37 +164,52 @@ class Gauges(Collector):
     def take(self, kind: Kind, rows: DataFrame, number: int | None = None, *, kept: bool = False) -> None:
         """Take the rows of one batch. Spark aggregates them, so that one row for each key comes to the driver.
 
-        A batch with a `number` counts once, also when it comes again. `kept`: the rows are what earlier runs have
-        counted, or had no gauges to count for; nothing of them is counted. Raises OSError of `keep`.
+        A batch with a `number` is taken once: when it comes again, only how new its entries are. `kept`: the rows are
+        what earlier runs have counted, or had no gauges to count for; nothing of them is counted. Raises OSError of
+        `keep`; then nothing of the batch was counted.
         """
-        kept = kept or self._counters.has(kind, number)
-        uncounted: dict[str, Any] = dict(_NOTHING) if kept else {}
+        again = self._counters.has(kind, number)
         news = stream_news(rows).collect()
-        states = newest_states(rows).collect() if kind is Kind.SHARE_STATE else []
-        of_groups = kind is Kind.GROUP
+        states = newest_states(rows).collect() if kind is Kind.SHARE_STATE and not again else []
+        of_groups = kind is Kind.GROUP and not again
         members, computed, names = (
             of(rows).collect() if of_groups else [] for of in (newest_members, rebalances, topic_names)
         )
+        uncounted: dict[str, Any] = dict(_NOTHING) if kept else {}
+        found = {(row["group_id"], row["topic_id"], row["partition"]): row.asDict() | uncounted for row in states}
         with self._lock:
-            for row in sorted(states, key=lambda row: row[:3]):
-                self._take_state((row["group_id"], row["topic_id"], row["partition"]), row.asDict() | uncounted)
+            counters = self._counters.copy()
+            for key in sorted(found):
+                self._count_state(counters, key, found[key])
+            for row in computed:
+                counters.rebalances[row["group_id"]] += 0 if kept else row["rebalances"]
+            for row, name in product(news, _TROUBLE):
+                counters.trouble[row["stream"], name] += 0 if kept or again else row[name] or 0
+            if number is not None and not again:
+                counters.batches[kind] = number
+                self._keep(counters)
+            self._counters = counters
+            for key, told in found.items():
+                self._take_state(key, told)
             self._of_groups_known |= of_groups
             for row in members:
                 there = self._members.setdefault(row["group_id"], set())
                 (there.add if row["there"] else there.discard)(row["member_id"])
-            for row in computed:
-                self._counters.rebalances[row["group_id"]] += 0 if kept else row["rebalances"]
             self._names.update({row["topic_id"]: row["topic_name"] for row in names})
             for row in news:
-                self._take_news(row.asDict() | (dict.fromkeys(_TROUBLE, 0) if kept else {}))
-            if number is not None and not kept:
-                self._counters.only(self._partitions)
-                self._counters.batches[kind] = number
-                self._keep(self._counters)
+                if row["newest_s"] is not None:
+                    self._newest[row["stream"]] = max(row["newest_s"], self._newest.get(row["stream"], 0.0))
 
-    def counted(self, kind: Kind) -> int:
-        """The number of the last batch that is counted; −1 if none is."""
-        return self._counters.batches.get(kind, -1)
+    @contextmanager
+    def resuming(self, counters: Counters) -> Iterator[None]:
+        """Go on with what was counted before. Inside, the caller takes what was kept; until then a scrape shows nothing
+        of it, for series would have no values yet, and topics no names."""
+        with self._lock:
+            self._counters, self._resuming = counters, True
+        yield
+        with self._lock:
+            self._counters.only(self._partitions)
+            self._resuming = False
 
     def positions(self, at: Mapping[str, int], ends: Mapping[str, int]) -> None:
         """Take how many entries were ever added to each stream, up to the position read and up to its end (PM-65)."""
@@ -227,29 +244,25 @@ class Gauges(Collector):
     def collect(self) -> Iterable[Metric]:
         """All families, for a scrape."""
         with self._lock:
-            return [*self._of_partitions(), *self._of_groups(), *self._of_ingest()]
+            return [] if self._resuming else [*self._of_partitions(), *self._of_groups(), *self._of_ingest()]
+
+    def _count_state(self, counters: Counters, key: Key, row: Mapping[str, Any]) -> None:
+        """Count a share-partition's news. As long as it exists it keeps its own series, or stays rolled up."""
+        own = counters.partitions
+        rolled_up = key in self._rolled_up or (key not in own and len(own) >= self._series_max)
+        partition = (self._rolled_up if rolled_up else self._partitions).get(key, _Partition())
+        counts = counters.others.setdefault(key[:2], Counter()) if rolled_up else own.setdefault(key, Counter())
+        counts.update(partition.news(row))
 
     def _take_state(self, key: Key, row: Mapping[str, Any]) -> None:
-        """Take one share-partition's values. As long as it exists it keeps its own series, or stays rolled up."""
-        own = self._counters.partitions
-        rolled_up = key in self._rolled_up or (key not in own and len(own) >= self._series_max)
-        known = self._rolled_up if rolled_up else self._partitions
-        partition = known.get(key, _Partition())
-        counts = self._counters.others.setdefault(key[:2], Counter()) if rolled_up else own.setdefault(key, Counter())
-        counts.update(partition.news(row))
+        """Take the values of a share-partition whose news are counted."""
+        known = self._partitions if key in self._counters.partitions else self._rolled_up
         if row["gone"]:
             known.pop(key, None)
-            own.pop(key, None)
+            self._counters.partitions.pop(key, None)
         else:
+            partition = known.setdefault(key, _Partition())
             partition.take(row)
-            known[key] = partition
-
-    def _take_news(self, row: Mapping[str, Any]) -> None:
-        stream = row["stream"]
-        if row["newest_s"] is not None:
-            self._newest[stream] = max(row["newest_s"], self._newest.get(stream, 0.0))
-        for name in _TROUBLE:
-            self._counters.trouble[stream, name] += row[name] or 0
 
     def _of_partitions(self) -> list[Metric]:
         gauges = {name: GaugeMetricFamily(f"share_group_{name}", words, labels=_PARTITION)

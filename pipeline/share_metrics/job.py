@@ -126,9 +126,7 @@ def run(job: Job, exposition: Exposition, cluster: Cluster, tell: Tell, stop: St
             in_step(job.data, kind)
         if job.source.reader_name is None:
             job = job._replace(source=job.source._replace(reader_name=reader_name(job.data)))
-        counted = CountersFile(job.data)
-        fresh_s = max(FRESH_S, 0 if job.once else 3 * job.trigger_s)
-        gauges = Gauges(fresh_s=fresh_s, counters=counted.load(), keep=counted.save)
+        gauges = Gauges(fresh_s=max(FRESH_S, 0 if job.once else 3 * job.trigger_s), keep=CountersFile(job.data).save)
         fresh = Freshness()
         with _served((gauges, fresh), exposition, tell):
             tell("Starting Spark …")
@@ -169,7 +167,7 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
     if any(confirmed(job.data, kind) < 0 for kind in KINDS):
         note.move(None)  # the rows that it is about were removed, to ingest anew
     if gauges is not None:
-        _resume(spark, job.data, gauges)
+        _resume(spark, job.data, gauges, tell)
     if shown is not None:
         shown[1].begin(job.kinds)
     try:
@@ -193,11 +191,13 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
     upkeep.end()
 
 
-def _resume(spark: SparkSession, data: Path, gauges: Gauges) -> None:
+def _resume(spark: SparkSession, data: Path, gauges: Gauges, tell: Tell) -> None:
     """Take what earlier runs have kept. A batch that comes again and was not counted is left to its second time."""
-    for kind in (one for one in KINDS if visible(data, one)):
-        last = max(confirmed(data, kind), gauges.counted(kind))
-        gauges.take(kind, stored(spark, data, kind, last), kept=True)
+    counters = CountersFile(data).load(tell)
+    with gauges.resuming(counters):
+        for kind in (one for one in KINDS if visible(data, one)):
+            last = max(confirmed(data, kind), counters.batches.get(kind, -1))
+            gauges.take(kind, stored(spark, data, kind, last), kept=True)
 
 
 def _count(gauges: Gauges | None, note: Note | None, *, last: bool = False) -> None:

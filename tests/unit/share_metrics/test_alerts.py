@@ -91,6 +91,15 @@ def of_two_pods(before: float, after: float) -> Series:
     return {**poison(lambda at: before if at < 84 else None), **later}
 
 
+def of_three_pods(after: float) -> Series:
+    """The second one's begins anew, and the third goes on with it after a pause."""
+    return {
+        **poison(lambda at: 100.0 if at < 10 else None),
+        **poison(lambda at: 0.0 if 12 <= at < 50 else None, pod="pipeline-1"),
+        **poison(lambda at: after if at >= 84 else None, pod="pipeline-2"),
+    }
+
+
 def from_minute(minute: int, before: float, after: float) -> Values:
     return lambda at: after if at >= minute else before
 
@@ -133,12 +142,23 @@ CASES: Final = {
     "it begins anew, and one failed": Case(
         {**WELL, **partition(0.0, moving), **poison(lambda at: 4.0 if at < 84 else float(at >= 86))}, 90, (POISON,)
     ),
+    "it begins anew while the ingest is away, and three failed": Case(
+        {**WELL, **partition(0.0, moving), **poison(away(100, 3))}, 90, (POISON,)
+    ),
+    "it begins anew while the ingest is away, and none failed": Case(
+        {**WELL, **partition(0.0, moving), **poison(away(100, 0))}, 90
+    ),
+    "it began anew in a pod before this one": Case(
+        {**WELL, **partition(0.0, moving), **of_three_pods(3)}, 90, (POISON,)
+    ),
+    "it did, and none failed": Case({**WELL, **partition(0.0, moving), **of_three_pods(0)}, 90),
     "entries were lost": Case({**members(2.0), **ingest(lost=from_minute(80, 0, 7))}, 90, (LOST,)),
     "they were lost before the first scrape": Case(
         {**members(2.0), **ingest(lost=lambda at: 7.0 if at >= 80 else None)}, 90, (LOST,)
     ),
     "they were lost yesterday, and the ingest was away": Case({**members(2.0), **ingest(lost=away(7, 7))}, 90),
     "they were lost while it was away": Case({**members(2.0), **ingest(lost=away(7, 9))}, 90, (LOST,)),
+    "they were lost while it was away and began anew": Case({**members(2.0), **ingest(lost=away(7, 2))}, 90, (LOST,)),
     "the ingest is behind": Case({**members(2.0), **ingest(behind=200_000.0)}, 90, (BEHIND,)),
     "it hangs": Case({**members(2.0), **ingest(trigger=lambda at: 60.0 * min(at, 70))}, 90, (STALE,)),
     "it hung, and goes on": Case({**members(2.0), **ingest(trigger=lambda at: 60.0 * (at if at > 85 else 9))}, 90),

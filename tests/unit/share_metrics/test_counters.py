@@ -48,15 +48,28 @@ def query(data: Path, kind: Kind, number: str) -> None:
     (folder / "metadata").write_text(json.dumps({"id": number}))
 
 
-def batch(*partitions: tuple[int, int]) -> Told:
-    """Partitions with the writes of each."""
+def done(data: Path, kind: Kind, last: int) -> None:
+    """Spark has noted that this batch is done, and no later one."""
+    folder = checkpoints(data, kind) / "commits"
+    folder.mkdir(exist_ok=True)
+    for note in folder.iterdir():
+        note.unlink()
+    (folder / str(last)).touch()
+
+
+def never(words: str) -> None:
+    raise AssertionError(words)
+
+
+def batch(*partitions: tuple[int, int], **told: Any) -> Told:
+    """Partitions with the writes of each, and what is `told` of them otherwise."""
     values = {"start_offset": 1, "delivery_complete_count": 0, "hwm": 1, "speo": 1, "state_epoch": 0}
     rest = {"gone": False, "anew": False, "early": {}, "first_write": None, "last_write": None, "hwm_s": 1.0}
+    all_told = values | rest | told
     return Told(
-        Row(group_id="g", topic_id=TOPIC, partition=partition, writes=writes, **dict.fromkeys(COUNTS, 0), **values,
-            **rest)
+        Row(group_id="g", topic_id=TOPIC, partition=partition, writes=writes, **dict.fromkeys(COUNTS, 0), **all_told)
         for partition, writes in partitions
-    )  # fmt: skip
+    )
 
 
 def shown(gauges: Gauges) -> Counter[str]:
@@ -70,6 +83,11 @@ def shown(gauges: Gauges) -> Counter[str]:
     )
 
 
+def labels(gauges: Gauges) -> dict[str, list[dict[str, str]]]:
+    """Of each series with a value."""
+    return {family.name: [sample.labels for sample in family.samples] for family in gauges.collect() if family.samples}
+
+
 @pytest.mark.rule("PM-38")
 def test_what_was_counted_is_there_again(tmp_path: Path) -> None:
     file = CountersFile(tmp_path)
@@ -80,24 +98,76 @@ def test_what_was_counted_is_there_again(tmp_path: Path) -> None:
         Counter({("{sgs:0}:log", "lost"): 7}),
         {STATE: 5, Kind.GROUP: 2},
     )
-    assert file.load() == Counters()
+    assert file.load(never) == Counters()
     query(tmp_path, STATE, "a")
     query(tmp_path, Kind.GROUP, "b")
+    for kind, last in (STATE, 4), (Kind.GROUP, 2):
+        done(tmp_path, kind, last)
     file.save(counters)
-    assert file.load() == counters
+    assert file.load(never) == counters
+    done(tmp_path, STATE, 3)
+    assert file.load(never) == Counters(), "the checkpoints are of a backup, and these batches come with other rows"
+    done(tmp_path, STATE, 5)
+    assert file.load(never) == counters
     query(tmp_path, Kind.GROUP, "c")
-    assert file.load() == Counters(), "the rows of that kind were removed, and are ingested anew"
+    assert file.load(never) == Counters(), "the rows of that kind were removed, and are ingested anew"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"batches": {"of tomorrow": 1}, "queries": {}}'])
+def test_a_file_that_cannot_be_read_is_told_of_and_counts_from_now_on(tmp_path: Path, text: str) -> None:
+    told: list[str] = []
+    (tmp_path / "counters.json").write_text(text)
+    assert CountersFile(tmp_path).load(told.append) == Counters()
+    (words,) = told
+    assert words.startswith(f"{tmp_path}/counters.json cannot be read (")
+    assert words.endswith("); counters for Prometheus begin at 0")
 
 
 @pytest.mark.rule("PM-38")
-def test_what_is_shown_was_kept_before(tmp_path: Path) -> None:
-    def fails(counters: Counters) -> None:
-        assert counters.batches == {STATE: 0}
-        raise OSError("no space left")
+def test_what_is_shown_was_kept_before() -> None:
+    full = iter([True, False])
 
-    gauges = Gauges(keep=fails)
+    def keep(counters: Counters) -> None:
+        assert counters.batches == {STATE: 0}
+        if next(full):
+            raise OSError("no space left")
+
+    gauges = Gauges(keep=keep)
+    rows = batch((0, 1), last_write=(4, 1, 7))
     with pytest.raises(OSError, match="no space left"):
-        gauges.take(STATE, batch((0, 3)), 0)  # type: ignore[arg-type]  # Spark's part is played by the test
+        gauges.take(STATE, rows, 0)  # type: ignore[arg-type]  # Spark's part is played by the test
+    assert shown(gauges) == {}
+    for _ in range(2):  # the query is begun again, and then once more after it was counted
+        gauges.take(STATE, rows, 0)  # type: ignore[arg-type]
+        assert shown(gauges) == {"0": 1}
+
+
+def test_a_batch_that_comes_again_shows_no_gauges_of_the_state_before_it() -> None:
+    """It begins with updates of the epoch before: alone, it does not say that its snapshot's epoch is new."""
+    gauges = Gauges()
+    gauges.take(STATE, batch((0, 1)), 0)  # type: ignore[arg-type]
+    early = dict.fromkeys(("start_offset", "delivery_complete_count", "hwm", "speo"), True)
+    for _ in range(2):
+        gauges.take(STATE, batch((0, 1), state_epoch=1, speo=120, early=early), 1)  # type: ignore[arg-type]
+        assert "share_group_in_flight_width" not in labels(gauges)
+
+
+@pytest.mark.rule("PM-38")
+def test_until_all_is_taken_that_was_kept_a_scrape_shows_nothing_of_it() -> None:
+    """Topics have no names before, and an alert would take a series with a topic's id for a new one."""
+    before, kept = Gauges(1), list[Counters]()
+    before._keep = lambda counters: kept.append(counters.copy())
+    before._names = {TOPIC: "orders"}
+    rows = batch((0, 1), (1, 4))
+    before.take(STATE, rows, 0)  # type: ignore[arg-type]
+    after = Gauges(1)
+    with after.resuming(kept[-1]):
+        assert not list(after.collect())
+        after.take(STATE, rows, kept=True)  # type: ignore[arg-type]
+        assert not list(after.collect())
+        after._names = {TOPIC: "orders"}
+    assert labels(after) == labels(before)
+    assert shown(after) == shown(before) == {"0": 1, ROLLED_UP: 4}
 
 
 class Ingest:
@@ -105,6 +175,7 @@ class Ingest:
 
     def __init__(self, data: Path, batches: Sequence[Told], random: Random) -> None:
         query(data, STATE, "a")
+        self._data = data
         self._file = CountersFile(data)
         self._batches = batches
         self._random = random
@@ -116,10 +187,11 @@ class Ingest:
     def run(self) -> bool:
         """Until it is killed, or all batches are done."""
         try:
-            gauges = Gauges(1, counters=self._file.load(), keep=self._keep)
-            last = min(max(self._done, gauges.counted(STATE)), self._committed)
-            for rows in self._batches[: last + 1]:
-                gauges.take(STATE, rows, kept=True)  # type: ignore[arg-type]
+            gauges, counters = Gauges(1, keep=self._keep), self._file.load(never)
+            last = min(max(self._done, counters.batches.get(STATE, -1)), self._committed)
+            with gauges.resuming(counters):
+                for rows in self._batches[: last + 1]:
+                    gauges.take(STATE, rows, kept=True)  # type: ignore[arg-type]
             self._scrape(gauges)
             while self._done + 1 < len(self._batches):
                 number = self._done + 1
@@ -130,6 +202,7 @@ class Ingest:
                 self._scrape(gauges)
                 self._step()
                 self._done = number
+                done(self._data, STATE, number)
                 self._step()
         except KilledError:
             return False
