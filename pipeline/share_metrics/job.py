@@ -30,6 +30,7 @@ from share_metrics.reader.streams import cluster_id
 from share_metrics.reader_name import reader_name
 from share_metrics.report import Known, Logs, Report, collect
 from share_metrics.report.collect import READ_BACK
+from share_metrics.row_files import rows_in
 from share_metrics.scrape_port import scrape_port
 from share_metrics.spark import build_session, tasks_wanted
 from share_metrics.stopping import Stop
@@ -312,8 +313,8 @@ def collected(  # noqa: PLR0917 - what a report is made of
         )
     tell("Starting Spark …")
     spark = cluster.session("sharegroups metrics report")
-    states, groups = (stored(spark, data, kind) for kind in KINDS)
-    asked = times[1] or _newest(states, groups, data)
+    groups = stored(spark, data, Kind.GROUP)
+    asked = times[1] or _newest(spark, data)
     end = times[1] or _window_end(asked, window_s)
     begin = times[0] or end - _HOUR
     if begin >= end:
@@ -337,25 +338,46 @@ def _known(data: Path, begin: datetime, asked: datetime) -> Known:
     return Known(at or _NEVER, max(0, int(behind.total_seconds())))
 
 
-def _newest(states: DataFrame, groups: DataFrame, data: Path) -> datetime:
+def _newest(spark: SparkSession, data: Path) -> datetime:
     """When the newest entry was written; now if there is none.
 
     Where records wait that no write of a share-partition has told of, since it stands still: when they were last seen.
     """
-    gone = F.max_by(F.col("record_type") == "tombstone", F.struct(*ORDER))
-    at_s = F.max("ts").cast("double").alias("at_s")
-    keys = states.groupBy(*KEY).agg(F.max("hwm").alias("hwm"), gone.alias("gone"), at_s)
-    found = keys.unionByName(groups.agg(at_s), allowMissingColumns=True).collect()
-    told = {tuple(row[name] for name in KEY): row["hwm"] for row in found if row["topic_id"] and row["gone"] is False}
-    newest = max((row["at_s"] for row in found if row["at_s"] is not None), default=None)
+    last = [found for kind in KINDS if (found := _of_last_hour(spark, data, kind)) is not None]
+    newest = None
+    if last:
+        rows = last[0] if len(last) == 1 else last[0].unionByName(last[1])
+        newest = rows.agg(F.max("ts").cast("double")).collect()[0][0]
     at = datetime.now(UTC) if newest is None else datetime.fromtimestamp(newest, UTC)
     read = read_up_to(data, datetime.now(UTC))
     seen = newest_sample(data, read) if read is not None else None
-    if seen is None:
+    if seen is None or seen[0] <= at:
         return at
     ends = {(end.topic_id, end.partition): end.high_watermark or 0 for end in seen[1]}
+    told = _told(stored(spark, data, Kind.SHARE_STATE))
     waiting = any(ends.get((topic_id, index), 0) > (hwm or 0) for (_, topic_id, index), hwm in told.items())
-    return max(at, seen[0]) if waiting else at
+    return seen[0] if waiting else at
+
+
+def _of_last_hour(spark: SparkSession, data: Path, kind: Kind) -> DataFrame | None:
+    """The times of the rows that were appended in the newest hour of all, by the names of their folders."""
+    there = visible(data, kind)
+    hours = {hour for span in there for hour in span.hours}
+    if not hours:
+        return None
+    day, hour = max(hours).split("T")
+    return rows_in(spark, kind, there, placed=True).where((F.col("dt") == day) & (F.col("hour") == hour)).select("ts")
+
+
+def _told(states: DataFrame) -> dict[tuple[Any, ...], int | None]:
+    """The newest high watermark that a write has told of each share-partition that is there."""
+    tombstone = F.col("record_type") == "tombstone"
+    gone = F.max(F.when(tombstone, F.lit(True))).alias("gone")
+    found = states.groupBy(*KEY).agg(F.max("hwm").alias("hwm"), gone).collect()
+    if any(row["gone"] for row in found):  # seldom: which record is the last one takes Spark a sort
+        newest = F.max_by(tombstone, F.struct(*ORDER)).alias("gone")
+        found = states.groupBy(*KEY).agg(F.max("hwm").alias("hwm"), newest).collect()
+    return {tuple(row[name] for name in KEY): row["hwm"] for row in found if row["topic_id"] and not row["gone"]}
 
 
 def _window_end(at: datetime, window_s: int) -> datetime:

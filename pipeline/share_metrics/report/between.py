@@ -20,6 +20,10 @@ _EDGES: Final = pa.schema(
 )
 
 
+#: Behind every id.
+_LAST: Final = (1 << 63, 0)
+
+
 class Between:
     """`since` and `until` for rows of several kinds, by one look at where each stream reaches both times.
 
@@ -31,11 +35,19 @@ class Between:
         for other in others:
             first = first.unionByName(other)
         at = {"begun": F.col("ts") >= F.lit(begin), "ended": F.col("ts") >= F.lit(end), "any": F.col("ts").isNotNull()}
-        found = first.groupBy("stream").agg(
-            *(F.min(F.when(when, F.struct(*ORDER))).alias(name) for name, when in at.items())
+        # By epoch, too, so that the least is one of plain numbers: those Spark aggregates without a sort.
+        found = first.groupBy("stream", "epoch").agg(
+            *(F.min(F.when(when, F.col("seq"))).alias(name) for name, when in at.items())
         ).collect()  # fmt: skip
-        self._older = {row["stream"] for row in found if row["any"] and (not row["begun"] or row["any"] < row["begun"])}
-        told = [(row["stream"], *(row["begun"] or (None, None)), *(row["ended"] or (None, None))) for row in found]
+        edges: dict[str, dict[str, tuple[int, int]]] = {}
+        for row in found:
+            here = edges.setdefault(row["stream"], {})
+            for name in at:
+                if row[name] is not None:
+                    here[name] = min(here.get(name, _LAST), (row["epoch"], row[name]))
+        self._older = {name for name, one in edges.items() if "any" in one and one["any"] < one.get("begun", _LAST)}
+        none = (None, None)
+        told = [(name, *one.get("begun", none), *one.get("ended", none)) for name, one in sorted(edges.items())]
         self._edges = pa.table([list(column) for column in zip(*told, strict=True)] or [[]] * 5, schema=_EDGES)
 
     def until(self, rows: DataFrame) -> DataFrame:
