@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil, floor, log2
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from .columns import spread
 
 #: How many steps of the high watermark are kept; at more, neighbours become one, which widens the bounds.
 STEPS_MAX: Final = 4_096
@@ -64,12 +68,87 @@ class AppendTimes:
         if first <= last:  # no write has told of them yet
             spans.unknown += last + 1 - first
 
+    def room(self, hwm: Any, told: Any) -> int:
+        """How many of these writes can be taken at once: before the first one at which steps would become too many."""
+        new = self._new(hwm, told)[1]
+        return int(np.searchsorted(np.cumsum(new), STEPS_MAX - len(self._steps), side="right"))
+
+    def run(self, time_us: Any, hwm: Any, told: Any) -> StepColumns:
+        """All steps, with those that these writes tell. Changes nothing, see `ran`."""
+        heard, new = self._new(hwm, told)
+        hearing = np.flatnonzero(heard)
+        before = np.searchsorted(hearing, np.flatnonzero(new)) - 1
+        after_us = np.where(before >= 0, time_us[hearing[before]], self._at_us) if new.any() else time_us[:0]
+        known = np.array(self._steps or [Step(0, 0, 0)], dtype=np.int64)[: len(self._steps)]
+        columns = (hwm[new], after_us, time_us[new])
+        end, after, by = (np.concatenate([known[:, at], column]) for at, column in enumerate(columns))
+        told_first = self._hwm is None and len(hearing) > 0
+        begin = int(hwm[hearing[0]]) if told_first else self._begin
+        newest = (int(hwm[hearing[-1]]), int(time_us[hearing[-1]])) if len(hearing) else (self._hwm, self._at_us)
+        return StepColumns(end, after, by, len(known) + np.cumsum(new), begin, newest)
+
+    def ran(self, steps: StepColumns, start: int) -> None:
+        """Take what `run` returned; `start` is the start offset behind its writes."""
+        self._begin, (self._hwm, self._at_us) = steps.begin, steps.newest
+        gone = int(np.searchsorted(steps.end, start, side="right"))
+        if gone:
+            self._begin = max(self._begin, int(steps.end[gone - 1]))
+        columns = (column[gone:].tolist() for column in (steps.end, steps.after_us, steps.by_us))
+        self._steps = list(map(Step, *columns))
+
+    def _new(self, hwm: Any, told: Any) -> tuple[Any, Any]:
+        """Which of these writes tell a high watermark that is not lower than before, and which a higher one."""
+        before = -1 if self._hwm is None else self._hwm
+        highest = np.maximum.accumulate(np.concatenate([[before], np.where(told, hwm, -1)]))
+        heard = told & (hwm >= highest[:-1])
+        new = heard & (hwm > highest[:-1])
+        if self._hwm is None and heard.any():
+            new[np.flatnonzero(heard)[0]] = False
+        return heard, new
+
     def passed(self, start: int) -> None:
         """Everything below `start` has ended, and is forgotten."""
         gone = bisect_right(self._steps, start, key=_end)
         if gone:
             self._begin = max(self._begin, self._steps[gone - 1].end)
             del self._steps[:gone]
+
+
+class StepColumns(NamedTuple):
+    """Steps as columns; `there[i]` is how many there are behind write `i`. Below `begin` nothing is known.
+
+    `newest`: the high watermark behind the last write, and when it was told.
+    """
+
+    end: Any
+    after_us: Any
+    by_us: Any
+    there: Any
+    begin: int
+    newest: tuple[int | None, int]
+
+    @staticmethod
+    def rounded(bound: str, us: Any) -> tuple[list[int], Any]:
+        """For each time what `Spans` rounds it to, as an index of the list of all values of that bound."""
+        edges, values = _LEAST if bound == "least" else _MOST
+        return values, np.searchsorted(edges, us, side="right")
+
+
+def told_steps(steps: StepColumns, first: Any, last: Any, write: Any) -> tuple[Any, Any, Any]:
+    """As `AppendTimes.took` for ranges of records that end with the write of their index.
+
+    Returns parts of the ranges, each with its write, its step, which is −1 where that is not known, and its size.
+    """
+    low = np.searchsorted(steps.end, first, side="right")
+    of, step = spread(low, np.searchsorted(steps.end, last, side="right") + 1)
+    edges = np.append(steps.end, np.iinfo(np.int64).max)
+    begin = np.where(step == low[of], first[of], edges[step - 1])
+    end = np.minimum(last[of] + 1, edges[step])
+    early = np.clip(steps.begin - begin, 0, end - begin)
+    unknown = step >= steps.there[write[of]]
+    records = np.concatenate([np.where(unknown, 0, early), np.where(unknown, end - begin, end - begin - early)])
+    told = np.concatenate([np.full(len(of), -1), np.where(unknown, -1, step)])
+    return np.concatenate([write[of]] * 2), told, records
 
 
 @dataclass(slots=True)
@@ -128,3 +207,27 @@ def _above(ms: float) -> int:
 
 def _end(step: Step) -> int:
     return step.end
+
+
+def _edges(rounded: Callable[[float], int]) -> tuple[Any, list[int]]:
+    """The whole µs at which what times are rounded to changes; and all values of it, of which one more is there."""
+    edges: list[int] = []
+    values = [rounded(0.0)]
+    while (low := edges[-1] if edges else 0) < _LONGEST_US:
+        high = max(2 * low, 4_000)
+        if rounded(high / 1000) == values[-1]:
+            edges.append(high)
+            values.append(values[-1])
+            continue
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if rounded(middle / 1000) == values[-1] else (low, middle)
+        edges.append(high)
+        values.append(rounded(high / 1000))
+    return np.array(edges, dtype=np.int64), values
+
+
+#: Longer than any time between two writes can be.
+_LONGEST_US: Final = 1 << 60
+_LEAST: Final = _edges(_below)
+_MOST: Final = _edges(_above)

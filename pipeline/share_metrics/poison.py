@@ -54,6 +54,20 @@ class Suspects:
         self._near: dict[int, Poison] = {}
         self._failed: dict[int, Poison] = {}
 
+    @property
+    def limit(self) -> int:
+        """The group's limit, as far as is known."""
+        return self._limit
+
+    @property
+    def listed(self) -> tuple[list[int], list[int]]:
+        """The offsets that have one delivery left, and all that are listed, ascending."""
+        return sorted(self._near), sorted({*self._near, *self._failed})
+
+    def heard(self, told: bool) -> None:
+        """As `heed`, for a write that says nothing of listed records nor of the limit."""
+        self._told = told
+
     def heed(self, told: bool, limit: int | None, archived: Iterable[ArchivedRange], now_us: int) -> None:
         """Take what a write says of itself. `told`: it is of a build that names all that it archives."""
         self._told = told

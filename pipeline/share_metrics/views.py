@@ -19,13 +19,14 @@ from share_metrics.ingest import KINDS, stored
 from share_metrics.log_samples import samples
 from share_metrics.metrics import (
     convergence,
+    deletions_of,
     fill_windows,
     group_windows,
+    measure,
     poison_of,
-    progress,
+    progress_of,
     quality,
     replay_windows_of,
-    replayed,
     shard_skew,
     stalls,
     with_arrivals,
@@ -33,7 +34,6 @@ from share_metrics.metrics import (
 )
 from share_metrics.metrics.common import KEY, since, until
 from share_metrics.metrics.newest import topic_names
-from share_metrics.metrics.stalls import deletions
 from share_metrics.questions import QUESTIONS
 from share_metrics.read_up_to import read_up_to
 
@@ -132,10 +132,9 @@ def _tables(rows: Rows, times: Times) -> dict[str, DataFrame]:
     if ends is not None:
         ends = ends.where(F.col("sampled_at") < F.lit(times.at)).localCheckpoint()
     topics = topic_names(groups).localCheckpoint()
-    windows = progress(states, window_s).localCheckpoint()
-    found = replayed(states, window_s).localCheckpoint()
-    replays = replay_windows_of(found)
-    filled = fill_windows(windows, window_s, begin, end, deletions(states, window_s), ends)
+    found = measure(states, window_s).localCheckpoint()
+    windows, replays = progress_of(found, window_s), replay_windows_of(found)
+    filled = fill_windows(windows, window_s, begin, end, deletions_of(found), ends)
     filled = with_delayed(filled, replays, window_s).localCheckpoint()
     members = group_windows(groups, window_s).localCheckpoint()
     last = F.lit(end) - F.expr(f"interval {window_s} seconds")

@@ -8,25 +8,38 @@ from .groups import convergence, group_windows, share_partition_counts
 from .lag import lag_seconds, with_log_ends
 from .membership import memberships
 from .pace import paces, with_arrivals
-from .progress import latest_state, progress
-from .quality import gaps, quality, shard_skew, stream_loads
-from .replaying import ends_of, poison, poison_of, replay_windows, replay_windows_of, replayed
+from .progress import progress, progress_of
+from .quality import gaps, quality, shard_skew
+from .replaying import (
+    deletions_of,
+    ends_of,
+    loads_of,
+    measure,
+    poison,
+    poison_of,
+    replay_windows,
+    replay_windows_of,
+    replayed,
+)
 from .stalls import episodes, fill_windows, stalls, with_delayed
 
 __all__ = [
     "convergence",
+    "deletions_of",
     "ends_of",
     "episodes",
     "fill_windows",
     "gaps",
     "group_windows",
     "lag_seconds",
-    "latest_state",
+    "loads_of",
+    "measure",
     "memberships",
     "paces",
     "poison",
     "poison_of",
     "progress",
+    "progress_of",
     "quality",
     "replay_windows",
     "replay_windows_of",
@@ -34,7 +47,6 @@ __all__ = [
     "shard_skew",
     "share_partition_counts",
     "stalls",
-    "stream_loads",
     "with_arrivals",
     "with_delayed",
     "with_log_ends",

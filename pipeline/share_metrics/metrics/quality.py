@@ -11,8 +11,6 @@ from share_metrics.reader.schemas import CLAIM, GAP, MALFORMED, NOOP, NOT_RECORD
 
 from .common import KEY, ratio
 
-#: How many of a stream's claims are listed.
-CLAIMS_MAX: Final = 100
 _GAP: Final = "from_id string, to_id string, lost bigint, reason string"
 
 
@@ -25,23 +23,6 @@ def gaps(rows: DataFrame) -> DataFrame:
 def quality(rows: DataFrame) -> DataFrame:
     """One row for each stream: entries, and how many of them were no records. Without faults `lost` is 0 (PM-64)."""
     return rows.groupBy("stream").agg(*_quality())
-
-
-def stream_loads(rows: DataFrame) -> DataFrame:
-    """Share-state streams: what `quality` has, and `records`, `bytes`, `keys` of their records; `tombstones`.
-
-    `claimed_at`: when owners began, s since 1970; the newest 100, newest first.
-    """
-    claimed = F.collect_list(F.when(F.col("record_type") == CLAIM, F.col("ts").cast("double")))
-    record = ~F.col("record_type").isin(*NOT_RECORDS)
-    return rows.groupBy("stream").agg(
-        *_quality(),
-        F.count(F.when(record, 1)).alias("records"),
-        F.sum(F.when(record, F.col("bytes"))).alias("bytes"),
-        F.collect_set(F.when(record, F.struct(*KEY))).alias("keys"),
-        F.count(F.when(F.col("record_type") == "tombstone", 1)).alias("tombstones"),
-        F.slice(F.sort_array(claimed, asc=False), 1, CLAIMS_MAX).alias("claimed_at"),
-    )
 
 
 def _quality() -> list[Column]:

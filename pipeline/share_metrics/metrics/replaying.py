@@ -1,4 +1,4 @@
-"""The replay of `replay_rows`, run by Spark for each stream (PM-32)."""
+"""The pass of `measuring`, run by Spark for each stream (PM-32): what it finds, as DataFrames."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from share_metrics.measuring import EVERY, Measured, Part, measured
+from share_metrics.progress_rows import COUNTS, NEWEST, TOLD
 from share_metrics.replay import Replay
-from share_metrics.replay_rows import NEEDED, Key, replays
+from share_metrics.write_columns import Key
 
 from .common import KEY, ORDER, place
 
@@ -44,6 +46,30 @@ _SUSPECT: Final = pa.struct(
         ("times_released", pa.int64()),
     ]
 )
+_LONG: Final = pa.int64()
+_STEPS: Final = pa.struct(
+    [
+        ("window", _TIME),
+        *((name, _LONG) for name in (*COUNTS, *TOLD)),
+        *((name, pa.int32() if name == "state_epoch" else _LONG) for name in NEWEST),
+        *((name, _TIME) for name in ("done_at", "hwm_at")),
+        ("gone", pa.bool_()),
+    ]
+)
+_OF_GAPS: Final = ("from_id", "to_id", "lost", "reason")
+_LOAD: Final = pa.struct(
+    [
+        ("stream", pa.string()),
+        *((name, _LONG) for name in ("entries", "claims", "noops", "unknown", "quarantined", "gaps", "lost")),
+        *((name, _LONG) for name in ("records", "bytes", "tombstones")),
+        (
+            "keys",
+            pa.list_(pa.struct([("group_id", pa.string()), ("topic_id", pa.string()), ("partition", pa.int32())])),
+        ),
+        ("gap_rows", pa.list_(pa.struct([(name, _LONG if name == "lost" else pa.string()) for name in _OF_GAPS]))),
+        ("claimed_at", pa.list_(pa.float64())),
+    ]
+)
 _FOUND: Final = pa.schema(
     [
         ("group_id", pa.string()),
@@ -51,15 +77,40 @@ _FOUND: Final = pa.schema(
         ("partition", pa.int32()),
         ("tally", _TALLY),
         ("suspect", _SUSPECT),
+        ("steps", _STEPS),
+        ("load", _LOAD),
     ]
 )
 
 
+def measure(rows: DataFrame, window_s: int = 60, delivery_limit: int = 5, parts: Part = EVERY) -> DataFrame:
+    """What one pass over the rows finds: each row holds a `tally`, a `suspect`, `steps` or a `load`.
+
+    The functions `…_of` make metrics of it.
+    """
+    ordered = rows.select(*dict.fromkeys((*parts.needed, "entry_id")), place().alias("place")).repartition("stream")
+    # Repeated rows are neighbours in this order (PM-34).
+    ordered = ordered.sortWithinPartitions("stream", *ORDER, "place", "entry_id", "record_type").select(*parts.needed)
+    return ordered.mapInArrow(_measurer(window_s, delivery_limit, parts), from_arrow_schema(_FOUND))
+
+
 def replayed(rows: DataFrame, window_s: int = 60, delivery_limit: int = 5) -> DataFrame:
-    """The results of one replay, for `replay_windows_of` and `poison_of`: each row holds a `tally` or a `suspect`."""
-    ordered = rows.select(*NEEDED, *ORDER, place().alias("place")).repartition("stream")
-    ordered = ordered.sortWithinPartitions("stream", *ORDER, "place", "record_type").select(*NEEDED)
-    return ordered.mapInArrow(_replayer(window_s, delivery_limit), from_arrow_schema(_FOUND))
+    """The results of one replay, for `replay_windows_of` and `poison_of`."""
+    return measure(rows, window_s, delivery_limit, Part.REPLAY)
+
+
+def loads_of(found: DataFrame) -> DataFrame:
+    """What each stream holds: what `quality` has, and more (PM-62, PM-64).
+
+    `records`, `bytes` and `keys` of their records; `tombstones`; `gap_rows`: as `gaps` has them, 200 at most;
+    `claimed_at`: when owners began, s since 1970; the newest 100, newest first.
+    """
+    return found.where("load is not null").select("load.*")
+
+
+def deletions_of(found: DataFrame) -> DataFrame:
+    """Share-partitions with the windows at whose end they were deleted: their newest record is a tombstone."""
+    return found.where("steps.gone").select(*KEY, "steps.window", "steps.gone")
 
 
 def replay_windows_of(found: DataFrame) -> DataFrame:
@@ -95,15 +146,25 @@ def poison(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
     return poison_of(replayed(rows, delivery_limit=delivery_limit))
 
 
-def _replayer(window_s: int, delivery_limit: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def _measurer(window_s: int, delivery_limit: int, parts: Part) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """The function that Spark runs on the rows of one task, which are sorted by stream."""
 
-    def replayer(batches: Iterable[Any]) -> Iterator[Any]:
-        for found in replays(batches, window_s * 1_000_000, delivery_limit):
-            rows = [row for key, replay in found.items() for row in _rows(key, replay)]
-            yield pa.RecordBatch.from_pylist(rows, schema=_FOUND)
+    def measurer(batches: Iterable[Any]) -> Iterator[Any]:
+        for found in measured(batches, window_s * 1_000_000, delivery_limit, parts):
+            yield pa.RecordBatch.from_pylist(list(_rows_of(found, parts)), schema=_FOUND)
 
-    return replayer
+    return measurer
+
+
+def _rows_of(found: Measured, parts: Part) -> Iterator[dict[str, Any]]:
+    for key, replay in found.replays.items():
+        yield from _rows(key, replay)
+    for key, progress in found.progress.items():
+        named = dict(zip(KEY, key, strict=True))
+        for row in progress.rows():
+            yield named | {"steps": row}
+    if Part.LOAD in parts:
+        yield {"load": {"stream": found.stream, **found.load.row()}}
 
 
 def _rows(key: Key, replay: Replay) -> Iterator[dict[str, Any]]:

@@ -10,27 +10,28 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
 from share_metrics.metrics import (
+    deletions_of,
     ends_of,
     episodes,
     fill_windows,
     gaps,
     group_windows,
     lag_seconds,
+    loads_of,
+    measure,
     memberships,
     poison_of,
-    progress,
+    progress_of,
     quality,
     replay_windows_of,
-    replayed,
     stalls,
-    stream_loads,
     with_arrivals,
     with_delayed,
     with_log_ends,
 )
 from share_metrics.metrics.common import KEY
 from share_metrics.metrics.newest import topic_names
-from share_metrics.metrics.stalls import COUNTS, GAUGES, STALL_AFTER_S, deletions, last_known
+from share_metrics.metrics.stalls import COUNTS, GAUGES, STALL_AFTER_S, last_known
 from share_metrics.poison import POISON_MAX, Reason
 
 from .between import Between
@@ -83,40 +84,39 @@ def collect(  # noqa: PLR0917 - what a report is made of
     begin, end = _whole_windows(begin, end, window_s)
     known_end = end if known is None else min(end, _known_end(known.until, window_s))
     told_by = end if known is None else min(end, known.until)
-    # Computed once: everything below uses these rows.
     between = Between((states, groups), begin - READ_BACK, end)
-    states = between.both(states).localCheckpoint()
+    states = between.both(states)
+    # Computed once: everything below uses what they hold. Rows of states, most of all, are read only for this.
+    found = measure(states, window_s).localCheckpoint()
     groups = between.until(groups).localCheckpoint()
-    streams = _streams(states, groups)
+    streams = _streams(found, groups)
     names, there = _names_and_members(groups)
     ends = None if logs is None else _usable(logs.ends, end, known)
-    windows = with_log_ends(progress(states, window_s).select(*_OF_WINDOWS), ends, window_s).localCheckpoint()
-    deleted = deletions(states if any(row["tombstones"] for row in streams) else states.limit(0), window_s)
+    windows = progress_of(found, window_s).select(*_OF_WINDOWS)
+    windows = with_log_ends(windows, ends, window_s).localCheckpoint()
     # From one window before the page on: the lag at its end is the one at the page's begin.
-    filled = fill_windows(windows, window_s, begin - timedelta(seconds=window_s), end, deleted, ends)
-    replay = replayed(states, window_s).localCheckpoint()
-    filled = with_delayed(filled, replay_windows_of(replay), window_s)
+    filled = fill_windows(windows, window_s, begin - timedelta(seconds=window_s), end, deletions_of(found), ends)
+    filled = with_delayed(filled, replay_windows_of(found), window_s)
     filled = filled.withColumn("last_spso", last_known("spso")).localCheckpoint()
     members = group_windows(groups, window_s).localCheckpoint()
     here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
     span = min(end - begin, READ_BACK)
     stood = _lagging(stood_at(with_arrivals(filled, window_s, told_by), begin, end, told_by), logs, window_s)
-    found = totals(windows.where(F.col("window") < F.lit(end)), stood, begin, begin - span)
-    points = points_of(_blank_after(filled.where(here), known_end), found[:SHOWN_MAX])
+    done = totals(windows.where(F.col("window") < F.lit(end)), stood, begin, begin - span)
+    points = points_of(_blank_after(filled.where(here), known_end), done[:SHOWN_MAX])
     still = _judged(stalls(filled, members).where(here), known_end, told_by).localCheckpoint()
-    incomplete, doubtful, least = _replay_counts(replay, begin, here, archived(found))
+    incomplete, doubtful, least = _replay_counts(found, begin, here, archived(done))
     counts = Counts(**_counts(streams, still), poison=doubtful, poison_least=least)
-    suspects = poison_of(replay).where(F.col("last_seen") >= F.lit(begin))
+    suspects = poison_of(found).where(F.col("last_seen") >= F.lit(begin))
     poison = suspects.orderBy(F.desc("last_seen"), *KEY, "offset")
     runs = episodes(still, window_s).orderBy(F.desc("kind"), F.desc("until"), *KEY, "since")
-    lost = gaps(states).unionByName(gaps(groups)).orderBy("stream", "from_id", "to_id")
     shown, standing = _groups(members, here)
     form = "%Y-%m-%d %H:%M" if window_s % 60 == 0 else "%Y-%m-%d %H:%M:%S"
     return Report(
         begin.strftime(form),
         end.strftime(form),
         window_s,
-        lines_of(found, names, points, claims(streams, begin)),
+        lines_of(done, names, points, claims(streams, begin)),
         # What is not there needs no look at it.
         poison=_rows(poison, names) if counts.poison else [],
         stalls=_rows(still.orderBy(F.desc("kind"), F.desc("window"), *KEY), names) if counts.stalls else [],
@@ -124,14 +124,14 @@ def collect(  # noqa: PLR0917 - what a report is made of
         groups=shown[:ROWS_MAX],
         skew=skewed(row for row in streams if row["keys"] is not None)[:ROWS_MAX],
         quality=streams[:ROWS_MAX],
-        gaps=_rows(lost) if any(row["gaps"] for row in streams) else [],
+        gaps=_gaps(streams, groups),
         incomplete=incomplete,
         counts=counts,
         behind_s=known.behind_s if known else 0,
         standing=standing,
         members=there,
-        before=before_page(found, span),
-        ends=ends_by_group(_ends(replay, here)),
+        before=before_page(done, span),
+        ends=ends_by_group(_ends(found, here)),
         read_s=max(0, int((told_by - begin).total_seconds())),
     )
 
@@ -166,10 +166,18 @@ def _lagging(stood: DataFrame, logs: Logs | None, window_s: int) -> DataFrame:
     return lag_seconds(stood, logs.batches, window_s)
 
 
-def _streams(states: DataFrame, groups: DataFrame) -> list[dict[str, Any]]:
+def _streams(found: DataFrame, groups: DataFrame) -> list[dict[str, Any]]:
     """What each stream holds, by its name; `keys` is null for streams of groups."""
-    both = stream_loads(states).unionByName(quality(groups), allowMissingColumns=True).drop("newest_ts")
+    both = loads_of(found).unionByName(quality(groups), allowMissingColumns=True).drop("newest_ts")
     return sorted((row.asDict() for row in both.collect()), key=lambda row: row["stream"])
+
+
+def _gaps(streams: list[dict[str, Any]], groups: DataFrame) -> list[dict[str, Any]]:
+    """The first ROWS_MAX gaps, by stream and ids. Of groups they are looked for only if there are any."""
+    rows = [{"stream": one["stream"], **gap.asDict()} for one in streams for gap in one["gap_rows"] or ()]
+    if any(one["gaps"] for one in streams if one["keys"] is None):
+        rows += [row.asDict() for row in gaps(groups).collect()]
+    return sorted(rows, key=lambda row: (row["stream"], row["from_id"], row["to_id"]))[:ROWS_MAX]
 
 
 def _counts(streams: list[dict[str, Any]], still: DataFrame) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,13 +14,15 @@ from kip932.ids import SharePartitionKey, topic_id_text
 from kip932.records.v1 import owner_log_pb2 as owner_pb
 from kip932.state_batches import StateBatch
 from share_coordinator.core.records import ShareRecord, ShareTombstone
+from share_metrics.measuring import Part, measured
 from share_metrics.reader import EntryId, Gap, Kind
 from share_metrics.reader.decoding import RawEntry, decode, gap_row, to_batch
 from share_metrics.replay import Event, Replay
-from share_metrics.replay_rows import NEEDED, Key, replays
+from share_metrics.write_columns import Key
 from tests.support.pipeline_entries import TOPIC, UNHURRIED, snapshot, state_entry, update
 
 MINUTE = 60_000_000
+NEEDED = Part.REPLAY.needed
 CLAIM, GAP = "claim", "gap"
 _TOPIC_TEXT = topic_id_text(TOPIC)
 _BATCHES = st.lists(
@@ -39,6 +41,11 @@ _ROW = st.tuples(
     st.integers(1, 2),
 )
 Told = tuple[str, int, int, int, list[StateBatch], int]
+
+
+def replays(batches: Iterable[Any], window_us: int) -> Iterator[Mapping[Key, Replay]]:
+    """The replays of each stream that has share-partitions."""
+    return (found.replays for found in measured(batches, window_us, parts=Part.REPLAY) if found.replays)
 
 
 def key_of(stream: int, number: int) -> SharePartitionKey:
