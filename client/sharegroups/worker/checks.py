@@ -12,7 +12,13 @@ from typing import Any, Final, NamedTuple
 from sharegroups.admin_values import ConfigEntry, ConfigResource
 from sharegroups.aio import Admin
 from sharegroups.config import ADMIN
-from sharegroups.errors import KafkaError, RequestTimedOutError, RetriableError, UnknownTopicOrPartitionError
+from sharegroups.errors import (
+    GroupIdNotFoundError,
+    KafkaError,
+    RequestTimedOutError,
+    RetriableError,
+    UnknownTopicOrPartitionError,
+)
 from sharegroups.worker.acknowledging import DELAY_MOST_S
 from sharegroups.worker.core.policy import Release, Retry
 from sharegroups.worker.job import JobSpec
@@ -22,6 +28,7 @@ log = logging.getLogger("sharegroups.worker")
 
 _LIMIT: Final = "share.delivery.count.limit"
 _DELAY_MAX: Final = "sharegroups.retry.delay.max.ms"
+_RESET: Final = "share.auto.offset.reset"
 _LETTERS: Final = "errors.deadletterqueue.topic.name"
 _BACKOFF: Final = "sharegroups.retry.backoff."
 #: How long one question may take, ms, and how long to wait before the next, s.
@@ -34,12 +41,14 @@ USUAL_LIMIT: Final = 5
 class GroupLimits(NamedTuple):
     """`deliveries`: after so many the leader archives a record. `letters_to`: the group's dead-letter topic, or "".
     `backoff`: the group's own (PL-936), as a policy; None when it has none, or it is not known. `delay_max`: the
-    longest delay that it allows, s (PL-930); None where it is not known, or the cluster serves no delays."""
+    longest delay that it allows, s (PL-930); None where it is not known, or the cluster serves no delays. `reset`:
+    where a new group begins, as share.auto.offset.reset says it; "" where it is not known."""
 
     deliveries: int
     letters_to: str = ""
     backoff: Retry | None = None
     delay_max: float | None = None
+    reset: str = ""
 
 
 async def look(
@@ -68,6 +77,7 @@ async def look(
             if told_s:
                 log.info("the cluster at %s answers, after %.0f s", where, clock() - told_s)
             check_limits(specs, limits, str(settings["group.id"]))
+            await _tell_new(admin, str(settings["group.id"]), limits.reset)
             for line in other_backoffs(specs, limits, str(settings["group.id"])):
                 log.info("%s", line)
             return limits, missing
@@ -161,7 +171,29 @@ async def _limits(admin: Admin, group: str) -> GroupLimits:
         log.warning("the configs of group %s cannot be read (%s); taking %s=%d", group, why, _LIMIT, USUAL_LIMIT)
         return GroupLimits(USUAL_LIMIT)
     letters_to = found[_LETTERS].value if _LETTERS in found else None
-    return GroupLimits(int(found[_LIMIT].value or USUAL_LIMIT), letters_to or "", backoff_of(found), _delay_max(found))
+    limit, reset = int(found[_LIMIT].value or USUAL_LIMIT), found[_RESET].value if _RESET in found else None
+    return GroupLimits(limit, letters_to or "", backoff_of(found), _delay_max(found), reset or "")
+
+
+async def _tell_new(admin: Admin, group: str, reset: str) -> None:
+    """A group that does not exist yet is told, with where it begins and the nearest name: a typo in its name would do
+    each job again, or none. What cannot be learned is not told."""
+    try:
+        described = (await admin.describe_share_groups([group]))[group]
+        if not isinstance(described, GroupIdNotFoundError):
+            return
+        others = [one.group_id for one in (await admin.list_groups()).valid() if one.group_id != group]
+    except KafkaError:
+        return
+    begins = {
+        "earliest": "with the earliest record of each topic, also of jobs that other groups have done",
+        "latest": "at the end of each topic, without the jobs that are there already",
+    }.get(reset, "in each topic where its configs say")
+    text = f"group {group} is new: it begins {begins} ({_RESET}={reset or 'unknown'})"
+    if near := difflib.get_close_matches(group, others, 1):
+        log.warning("%s; did you mean %r?", text, near[0])
+    else:
+        log.info("%s", text)
 
 
 async def _topics(admin: Admin, names: list[str]) -> frozenset[str]:

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -26,16 +27,14 @@ def serve(work: Connection, alive: Connection, packed: bytes) -> None:
     signal.signal(signal.SIGTERM, _ignore)
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
     specs: Mapping[str, JobSpec] = pickle.loads(packed)
-    work.send("ready")
-    while True:
-        try:
+    with suppress(EOFError, OSError):  # the worker is gone
+        work.send("ready")
+        while True:
             topic, info, value = work.recv()
-        except (EOFError, OSError):
-            return
-        enter(_maker(info))
-        began = time.perf_counter()
-        verdict = run_blocking(specs[topic], value)
-        work.send((verdict, time.perf_counter() - began))
+            enter(_maker(info))
+            began = time.perf_counter()
+            verdict = run_blocking(specs[topic], value)
+            work.send((verdict, time.perf_counter() - began))
 
 
 def _maker(info: tuple[Any, ...]) -> Any:

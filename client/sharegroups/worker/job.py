@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from kip932.printable import printable
 from sharegroups.worker.core.policy import DONE, Kind, Outcome, Retry, Verdict, described, verdict_of
 
 if TYPE_CHECKING:
@@ -160,7 +161,8 @@ def trace_of(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
-    lines = "".join(traceback.format_exception(type(error), error, trace)).rstrip().splitlines()
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    lines = [printable(line) for line in text.rstrip().splitlines()]
     if len(lines) > _TRACE_MAX:
         lines = [*lines[: _TRACE_MAX // 2], "  …", *lines[-_TRACE_MAX // 2 :]]
     return "\n".join(lines)

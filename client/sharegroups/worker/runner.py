@@ -11,13 +11,14 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from kip932.printable import printable
 from sharegroups.aio import ShareConsumer
 from sharegroups.errors import KafkaError, WakeupError
 from sharegroups.messages import Message, Messages, TopicIdPartition
 from sharegroups.worker.acknowledging import Acknowledging
 from sharegroups.worker.again import Jobs
 from sharegroups.worker.checks import GroupLimits
-from sharegroups.worker.core.policy import Decision, Kind, Verdict, decide
+from sharegroups.worker.core.policy import Decision, Kind, Step, Verdict, archived, decide
 from sharegroups.worker.core.prefetch import Prefetch
 from sharegroups.worker.core.tally import Tally
 from sharegroups.worker.job import Job, JobSpec
@@ -229,7 +230,8 @@ class Runner:
             tail += f"; it becomes a letter in {self._letters_to}"
         trace = f"\n{verdict.trace}" if verdict.trace else ""
         text = "%s: %s, delivery %d of %d, %s: %s%s%s"
-        log.log(level, text, job.place, job.spec.name, count, self._group_limit, what, verdict.why, tail, trace)
+        why = printable(verdict.why)  # it may hold others' data
+        log.log(level, text, job.place, job.spec.name, count, self._group_limit, what, why, tail, trace)
 
     def _give_back(self) -> None:
         """Release records that have waited too long for a handler: these jobs are slower than those before."""
@@ -290,14 +292,27 @@ class Runner:
             if self._loop.time() >= release_at:
                 self._release_back()
         for pool in set(self._pools.values()):
+            unbegun = pool.take_back(lambda _: True)
             for job in pool.abandon():
-                name, grace = job.spec.name, self._grace
-                log.warning(
-                    "%s: %s did not end within %g s and is given up; its job is done again", job.place, name, grace
-                )
+                self._leave(job, "did not end")
+            for job in unbegun:
+                self._leave(job, "did not begin, for all handlers were busy,")
         self._settle()
         self._tally.events["given_back"] += len(back) + self._acknowledging.forget_held()
         self._count()
+
+    def _leave(self, job: Job, how: str) -> None:
+        """Tell of a job that the end of the session gives back, which archives its record at the last delivery."""
+        count = job.message.delivery_count()
+        if count < self._group_limit or job.is_lost:
+            log.warning("%s: %s %s within %g s; its job is done again", job.place, job.spec.name, how, self._grace)
+            return
+        letter = f"; it becomes a letter in {self._letters_to}" if self._letters_to else ""
+        log.error(
+            "%s: %s %s within %g s, and %s%s",
+            job.place, job.spec.name, how, self._grace, archived(self._group_limit), letter,
+        )  # fmt: skip
+        self._tally.job(job.spec.topic, Step.ARCHIVE.value, self._loop.time() - job.waits_since)
 
     def _release_back(self) -> None:
         self._tally.events["given_back"] += len(self._back) + self._acknowledging.release_held()

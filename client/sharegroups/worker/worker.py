@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import inspect
 import logging
 import multiprocessing
@@ -10,6 +11,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
@@ -30,6 +32,9 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 _CONCURRENCY: Final = 8
 _PREFETCH: Final = 500
 _GRACE_S: Final = 20.0
+#: What a Worker is given that is no setting of its consumer, and how much a typo is like it.
+_ARGUMENTS: Final = ("concurrency", "processes", "prefetch", "grace", "health_port", "health_host")
+_ALIKE: Final = 0.75
 #: Settings of the consumer that the worker decides.
 _OWN: Final = (
     "share.acknowledgement.mode",
@@ -38,6 +43,8 @@ _OWN: Final = (
     "fetch.max.wait.ms",
     "value.deserializer",
 )
+#: The same signal again within this time is the same one, s.
+_ONE_SIGNAL_S: Final = 0.5
 #: /healthz says 503 when the loop has not turned for so long, s.
 _STUCK_S: Final = 30.0
 
@@ -250,16 +257,25 @@ class Worker:
 
     @contextmanager
     def _signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-        """Inside, the first SIGTERM or SIGINT stops the worker, the next ends the process at once."""
+        """Inside, the first SIGTERM or SIGINT stops the worker, the next ends the process at once.
+
+        The same one within half a second is no other: some supervisors signal a process, and then its group.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
+        stopped_s = 0.0
+
         def stop(number: int, _frame: FrameType | None) -> None:
+            nonlocal stopped_s
+            now_s = time.monotonic()
+            if self.stopped_by == number and now_s < stopped_s + _ONE_SIGNAL_S:
+                return
             if self.stopped_by is not None:
                 os.write(2, b"a second signal: ending at once; running jobs are done again\n")
                 os._exit(128 + number)
-            self.stopped_by = number
+            self.stopped_by, stopped_s = number, now_s
             loop.call_soon_threadsafe(self._stop)
 
         before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -275,6 +291,9 @@ def _checked(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) ->
     from sharegroups.config import consumer_config, given_settings  # noqa: PLC0415 - light, but not needed to import us
     from sharegroups.errors import ConfigError  # noqa: PLC0415
 
+    if unknown := [name for name in keywords if difflib.get_close_matches(name, _ARGUMENTS, 1, _ALIKE)]:
+        near = difflib.get_close_matches(unknown[0], _ARGUMENTS, 1, _ALIKE)[0]
+        raise ConfigError(f"Worker has no argument {unknown[0]!r}; did you mean {near!r}?")
     given = given_settings(settings, keywords, "Worker")
     for name in _OWN:
         if name in given:

@@ -53,12 +53,13 @@ class Shop:
                 process.kill()
             process.communicate()
 
-    def have_letters(self) -> str:
-        """Give the group a dead-letter topic, and return its name."""
+    def have_letters(self, deliveries: int = 5) -> str:
+        """Give the group a dead-letter topic, and so many deliveries; return the topic's name."""
         name = f"dlq.{self.topic}"
         with Admin(bootstrap_servers=self.cluster.bootstrap) as admin:
             created = admin.create_topics([NewTopic(name, config={"errors.deadletterqueue.group.enable": "true"})])
             changes = [AlterConfig("errors.deadletterqueue.topic.name", name)]
+            changes.append(AlterConfig("share.delivery.count.limit", str(deliveries)))
             altered = admin.incremental_alter_configs({ConfigResource.group(self.group): changes})
         assert {*created.values(), *altered.values()} == {None}
         return name
@@ -217,12 +218,60 @@ def test_what_does_not_end_within_the_grace_is_told_and_done_again_by_another(sh
     first = shop.work("--grace", "0.2")
     shop.until(lambda: len(shop.runs()) == 2, "both begun")
     assert end(first) == 143
-    assert shop.log().count("did not end within 0.2 s and is given up") == 2
+    assert shop.log().count("did not end within 0.2 s; its job is done again") == 2
     second = shop.work()
     shop.until_done("thread", 1)
     shop.until_done("loop", 1)
     assert end(second) == 143
     assert sorted((run["n"], run["count"]) for run in shop.runs(1)) == [(0, 2), (1, 2)]
+
+
+@pytest.mark.rule("CL-127", "CL-128")
+def test_what_does_not_end_within_the_grace_at_its_last_delivery_is_told_as_archived(shop: Shop) -> None:
+    letters_to = shop.have_letters(deliveries=2)
+    shop.put("thread", {"n": 0, "sleep": 60}, {"n": 1, "sleep": 60}, {"n": 2, "sleep": 60})
+    for number in range(2):
+        process = shop.work("--grace", "0.2", "--concurrency", "3")
+        shop.until(lambda number=number: len(shop.runs(number)) == 3, "all begun")
+        assert end(process) == 143
+    assert "ERROR" not in shop.log()
+    for offset in range(3):
+        assert (
+            f"ERROR {shop.topic}-thread-0@{offset}: on_thread did not end within 0.2 s, and that was the last of 2 "
+            f"deliveries that the group allows; it is archived; it becomes a letter in {letters_to}"
+        ) in shop.log(1)
+    assert "3 archived at the delivery limit" in shop.log(1)
+    shop.until_done("thread", 3)
+
+
+@pytest.mark.rule("CL-125")
+def test_a_group_that_does_not_exist_yet_is_told_with_the_nearest_name(shop: Shop) -> None:
+    shop.put("thread", {"n": 0})
+    first = shop.work()
+    shop.until_done("thread", 1)
+    assert end(first) == 143
+    told = "is new: it begins with the earliest record of each topic, also of jobs that other groups have done"
+    assert f"INFO group {shop.group} {told} (share.auto.offset.reset=earliest)\n" in shop.log()
+    second = shop.work("--group", shop.group[:-1])
+    shop.until(lambda: shop.runs(1), "done once more")
+    assert end(second) == 143
+    assert f"WARNING group {shop.group[:-1]} {told}" in shop.log(1)
+    assert f"; did you mean {shop.group!r}?" in shop.log(1)
+    third = shop.work()
+    shop.until(lambda: "at once on threads" in shop.log(2), "it began")
+    assert end(third) == 143
+    assert "is new" not in shop.log(2)
+
+
+@pytest.mark.rule("CL-127")
+def test_the_same_signal_twice_at_once_is_one(shop: Shop) -> None:
+    shop.put("thread", {"n": 0, "sleep": 1.5})
+    process = shop.work()
+    shop.until(shop.runs, "begun")
+    process.send_signal(signal.SIGTERM)
+    assert end(process) == 143
+    assert "a second signal" not in shop.log()
+    assert "stopped: 1 done" in shop.log()
 
 
 @pytest.mark.rule("CL-127")

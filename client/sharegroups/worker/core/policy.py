@@ -145,6 +145,11 @@ def _again(delay: float | None) -> str:
     return f"it comes again in {_told(delay)}" if delay else "it comes again at once"
 
 
+def archived(group_limit: int) -> str:
+    """What is told of a record that does not come again after so many deliveries."""
+    return f"that was the last of {group_limit} deliveries that the group allows; it is archived"
+
+
 def check_outcomes(outcomes: Mapping[type[BaseException], Outcome]) -> None:
     """Raise ValueError for an entry that means nothing."""
     for error, outcome in outcomes.items():
@@ -208,7 +213,6 @@ def decide(verdict: Verdict, delivery_count: int, retry: Retry, group_limit: int
     if failed and policy.limit is not None and delivery_count >= policy.limit:
         return Decision(Step.REJECT, told=f"that was the last of {policy.limit} tries; it is rejected")
     if delivery_count >= group_limit:  # a delay would only keep it here
-        told = f"that was the last of {group_limit} deliveries that the group allows; it is archived"
-        return Decision(Step.ARCHIVE, 0.0, told)
+        return Decision(Step.ARCHIVE, 0.0, archived(group_limit))
     delay = policy.delay_of(delivery_count, chance) if failed else verdict.delay
     return Decision(Step.RELEASE, delay, _again(delay))

@@ -48,6 +48,8 @@ class Tally:
             by_outcome[outcome] += count
         done, again, rejected, archived = (by_outcome[name] for name in OUTCOMES)
         ended = f"{done} done, {again} released, {rejected} rejected, {archived} archived at the delivery limit"
+        if refused := self.events["refused_acknowledgements"]:
+            ended += f", of which {refused} may run again, for the cluster did not take the outcome"
         return f"{ended}; {self.running} running, {self.waiting} waiting"
 
     def text(self) -> str:

@@ -55,6 +55,33 @@ async def test_asyncio_handlers_begin_before_the_next_fetch_is_sent(
 
 
 @on_fake_cluster()
+async def test_control_characters_of_an_exception_are_escaped_in_the_log(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runner, "ShareConsumer", partial(ShareConsumer, transport=fake.transport()))
+    raised = asyncio.Event()
+
+    async def handler(_: bytes) -> None:
+        raised.set()
+        raise ValueError("a\x1b[31mred")
+
+    spec = JobSpec("t", handler, None, None, Retry(), {}, is_async=True, in_process=False)
+    settings = {"bootstrap.servers": fake.bootstrap, "group.id": "g"}
+    worker = Runner(
+        settings, {"t": spec}, concurrency=4, prefetch=10, grace=1.0, limits=GroupLimits(5), tally=Tally(["t"])
+    )
+    running = asyncio.create_task(worker.run())
+    produce(fake, 1)
+    await raised.wait()
+    worker.stop()
+    await running
+    (said,) = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
+    assert "failed: ValueError: a\\x1b[31mred; it comes again in" in said
+    assert said.endswith("\nValueError: a\\x1b[31mred"), "the traceback too"
+    assert "\x1b" not in said
+
+
+@on_fake_cluster()
 async def test_jobs_are_handed_over_before_their_locks_are_watched(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,6 +160,11 @@ def test_a_topic_has_one_handler_and_a_name() -> None:
         ({"value_deserializer": json.loads}, "use value= of @worker.job"),
         ({"group_di": "mail"}, "did you mean 'group.id'"),
         ({"bootstrap_servers": "localhost"}, "expected host:port"),
+        ({"concurency": 3}, "Worker has no argument 'concurency'; did you mean 'concurrency'?"),
+        ({"grase": 3}, "Worker has no argument 'grase'; did you mean 'grace'?"),
+        ({"prefech": 3}, "Worker has no argument 'prefech'; did you mean 'prefetch'?"),
+        ({"health_prot": 3}, "did you mean 'health_port'?"),
+        ({"helth": 3}, "unknown setting 'helth'"),
     ],
 )
 def test_a_wrong_setting_is_refused_when_the_worker_is_made(given: dict[str, Any], said: str) -> None:

@@ -26,5 +26,10 @@ def test_counts_and_durations_are_shown_by_topic() -> None:
     assert 'sharegroups_worker_job_seconds_sum{topic="orders"} 1401.201000' in lines
     assert "sharegroups_worker_jobs_running 2" in lines
     assert "sharegroups_worker_lost_locks_total 0" in lines
-    assert tally.line() == ("3 done, 0 released, 1 rejected, 2 archived at the delivery limit; 2 running, 3 waiting")
+    assert tally.line() == "3 done, 0 released, 1 rejected, 2 archived at the delivery limit; 2 running, 3 waiting"
+    tally.events["refused_acknowledgements"] += 2
+    assert tally.line() == (
+        "3 done, 0 released, 1 rejected, 2 archived at the delivery limit, of which 2 may run again, for the cluster "
+        "did not take the outcome; 2 running, 3 waiting"
+    )
     assert tally.finished == 6
