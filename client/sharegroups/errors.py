@@ -9,6 +9,7 @@ ValueError
 WakeupError                       wakeup() was called
 KafkaError
 ├── BufferFullError               the producer's memory stayed full (buffer.memory)
+├── NotSentError                  the producer was closed before it sent the record
 └── DeserializationError          a deserializer failed; Message.error() holds it
 """
 
@@ -116,6 +117,7 @@ __all__ = [
     "NotEnoughReplicasAfterAppendError",
     "NotEnoughReplicasError",
     "NotLeaderOrFollowerError",
+    "NotSentError",
     "OffsetNotAvailableError",
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceNumberError",
@@ -164,6 +166,10 @@ class WakeupError(Exception):
 
 class BufferFullError(RequestTimedOutError):
     """The producer's buffer stayed full; raise buffer.memory, or produce more slowly, or wait longer."""
+
+
+class NotSentError(NetworkError):
+    """The producer was closed before it sent the record, which is stored nowhere."""
 
 
 class DeserializationError(KafkaError):

@@ -39,6 +39,7 @@ from sharegroups.core.open_transaction import OpenTransaction, Transaction
 from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, Group, ProduceBuffer, ProducerIdentity
 from sharegroups.core.unconfirmed_batches import Meaning, created_again, nothing_written
 from sharegroups.core.undelivered import Undelivered
+from sharegroups.errors import NotSentError
 from sharegroups.produced import ProducedRecord
 from sharegroups.reports import DeliveryReport
 
@@ -113,19 +114,18 @@ class Sender:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(link.close() for link in self._links.values()))
-        closed = NetworkError("the producer was closed before the record was delivered")
         for group in self.buffer.in_flight():  # of tasks that were cancelled before they began
-            self._failed(group, closed, None, None)
-        self.fail_all(closed)
+            self._failed(group, _closed(group), None, None)
+        self.fail_all(None)
         for line in self._undelivered.rest():
             log.error(line)
 
-    def fail_all(self, error: KafkaError) -> None:
-        """Fail all waiting records; what is in flight is left alone."""
+    def fail_all(self, error: KafkaError | None) -> None:
+        """Fail all waiting records, with None because the producer closes; what is in flight is left alone."""
         with self.lock:
             groups = self.buffer.give_up()
         for group in groups:
-            self._report_failure(group, error)
+            self._report_failure(group, error or _closed(group))
         self._changed()
 
     async def identify(self, former: ProducerIdentity | None = None) -> ProducerIdentity:
@@ -232,9 +232,8 @@ class Sender:
             stream = await self._link(node_id).open()
             response = (await stream.request(make, self._cluster.timeout_s, SILENCE_S)).response
         except asyncio.CancelledError:
-            closed = NetworkError("the producer was closed before the leader answered; the record may be stored")
             for group in groups:
-                self._failed(group, closed, None, None)
+                self._failed(group, _closed(group, is_sent=is_sent), None, None)
             raise
         except TransportError as error:
             self._cluster.request_refresh()
@@ -388,6 +387,13 @@ class Sender:
     @staticmethod
     def _now_ms() -> int:
         return int(asyncio.get_running_loop().time() * 1000)
+
+
+def _closed(group: _Group, *, is_sent: bool = False) -> KafkaError:
+    """Why records fail when the producer closes: a batch that no attempt has sent is stored nowhere."""
+    if is_sent or group.batches[0].unconfirmed is not None:
+        return NetworkError("the producer was closed before the leader answered; the record may be stored")
+    return NotSentError("the producer was closed before the record was sent")
 
 
 def _place(group: _Group, meanings: dict[str, Meaning]) -> TopicIdPartition:

@@ -27,6 +27,7 @@ from sharegroups.cli.output import (
     tell,
 )
 from sharegroups.cli.stall_warning import Warnings, find_trouble
+from sharegroups.errors import NotSentError
 from sharegroups.producer import Producer
 from sharegroups.reports import DeliveryReport
 
@@ -40,6 +41,8 @@ class _Outcome:
     def __init__(self, output: str) -> None:
         self.delivered = 0
         self.failed = 0
+        #: Records in the buffer that no attempt had sent when the producer closed.
+        self.unsent = 0
         #: A signal has ended the wait for confirmations: for unconfirmed records only their number is printed.
         self.giving_up = False
         self._output = output
@@ -53,6 +56,7 @@ class _Outcome:
         with self._lock:  # after a signal two threads may run callbacks
             self.delivered += error is None
             self.failed += error is not None and not self.giving_up
+            self.unsent += self.giving_up and isinstance(error, NotSentError)
         if error is not None and not self.giving_up:
             tell(f"Error: line {line}: the record for {report.topic()} was not delivered: {error.name}: {error}")
         if self._output == "json":
@@ -67,6 +71,8 @@ class _Feed:
         self, lines: Iterable[bytes], produce_line: Callable[[Producer, int, bytes], None], give_up: Callable[[], None]
     ) -> None:
         self.taken = 0
+        #: How many of the lines that were taken the producer has in its buffer, or had.
+        self.accepted = 0
         self._give_up = give_up
         self._lines = lines
         self._produce_line = produce_line
@@ -82,6 +88,7 @@ class _Feed:
                 self.taken += 1
                 try:
                     self._produce_line(producer, self.taken, line)
+                    self.accepted += 1
                 except KafkaError as error:
                     raise type(error)(f"line {self.taken} of the input: {error.message}") from error
                 except ValueError as error:
@@ -140,7 +147,8 @@ def produce(
 
     When the cluster or the topic is not there, it says so and waits for it, for max.block.ms (60 s). Exit codes: 0 all
     records were delivered, 1 an error, 130 after Ctrl-C, 143 after SIGTERM. After such a signal it stops reading, waits
-    a few seconds for the records that it has read, and says how many are not confirmed; a second signal ends it.
+    a few seconds for the records that it has read, and says how many are not confirmed, which may be stored, and how
+    many were never sent, which are not; a second signal ends it.
     """
     pairs = [_header(text) for text in headers]
     outcome = _Outcome(output)
@@ -155,12 +163,7 @@ def produce(
 
     def leave(producer: Producer, ended: Ended) -> None:
         feed.leave(producer, ended)
-        open_ = feed.taken - outcome.delivered - outcome.failed
-        click.echo(
-            f"Stopped after line {feed.taken} of the input: {outcome.delivered} records delivered, "
-            f"{outcome.failed} failed, {open_} not confirmed{', which may be stored or not' if open_ else ''}.",
-            err=True,
-        )
+        click.echo(_stopped(feed.taken, feed.accepted, outcome), err=True)
 
     with failures("Producing"), Warnings("TOPIC") as warnings:
         producer = clients.open_client(Producer, given)
@@ -175,6 +178,18 @@ def produce(
     if output == "text" and sys.stderr.isatty():
         click.echo(f"Delivered {outcome.delivered} records to {topic}.", err=True)
     finish(outcome.failed == 0)
+
+
+def _stopped(taken: int, accepted: int, outcome: _Outcome) -> str:
+    """What became of the lines that were taken before a signal. What was never sent cannot have been stored."""
+    left = taken - outcome.delivered - outcome.failed
+    unsent = min(left, taken - accepted + outcome.unsent)
+    unsure = left - unsent
+    return (
+        f"Stopped after line {taken} of the input: {outcome.delivered} records delivered, {outcome.failed} failed, "
+        f"{unsure} not confirmed{', which may be stored or not' if unsure else ''}"
+        f"{f', {unsent} never sent' if unsent else ''}."
+    )
 
 
 def _header(text: str) -> tuple[str, bytes | None]:

@@ -7,8 +7,9 @@ import logging
 
 import pytest
 
-from kip932.errors import KafkaError
+from kip932.errors import KafkaError, NetworkError
 from sharegroups.aio import Producer
+from sharegroups.errors import NotSentError
 from sharegroups.reports import DeliveryReport
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import play
@@ -56,6 +57,27 @@ def test_what_still_waits_at_the_end_of_close_is_logged(caplog: pytest.LogCaptur
     told = _errors(caplog)
     assert len(told) == 2
     assert all("1 record was not delivered to t-0" in line and "was closed before" in line for line in told)
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_what_close_gives_up_is_told_apart_by_whether_it_was_sent(is_asked: bool) -> None:
+    failures: dict[bytes, type[KafkaError]] = {}
+
+    def done(error: KafkaError | None, report: DeliveryReport) -> None:
+        assert error is not None
+        failures[report.value() or b""] = type(error)
+
+    async def story(fake: FakeCluster) -> None:
+        fake.hold_produce = asyncio.Event()
+        p = _producer(fake)
+        await p.produce("t", b"held", on_delivery=done)
+        if is_asked:
+            await asyncio.sleep(0.1)
+        await p.produce("t", b"waiting", on_delivery=done)
+        await p.close(0.1 if is_asked else 0)
+
+    play(story)
+    assert failures == {b"held": NetworkError if is_asked else NotSentError, b"waiting": NotSentError}
 
 
 def test_records_with_a_callback_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
