@@ -12,6 +12,7 @@ from sharegroups.cli.dlq.choosing import Filters, choice_of, filter_options, top
 from sharegroups.cli.dlq.reading import Found, Reading, queue_of
 from sharegroups.cli.dlq.rows import LetterTable, document_of, is_duplicate, row_of, text_of
 from sharegroups.cli.dlq.times import time_text
+from sharegroups.cli.dlq.values import Values
 from sharegroups.cli.dlq.which import which_letters
 from sharegroups.cli.output import (
     UsageFailure,
@@ -65,17 +66,19 @@ def list_(
     choice = choice_of(topic, group, origin=origin, cause=cause, since=since, until=until)
     with failures("Listing dead letters"), reached_admin(given) as admin:
         queue = queue_of(admin, choice, changes=False)
-        reading = Reading(admin, queue)
-        pages = _chosen(reading, choice.filters, limit)
+        reading, values = Reading(admin, queue), Values(choice.filters)
+        pages = _chosen(reading, choice.filters, values, limit)
         if summary:
             _summarise(pages, output)
         else:
             _print(queue.topic, pages, output)
+    for line in values.missing():
+        tell(line)
     reading.tell_strangers()
     finish(reading.is_whole and not queue.is_partly)
 
 
-def _chosen(reading: Reading, filters: Filters, limit: int | None) -> Iterator[list[Listed]]:
+def _chosen(reading: Reading, filters: Filters, values: Values, limit: int | None) -> Iterator[list[Listed]]:
     """The letters that pass, in pages that are not empty."""
     met = MetOrigins()
     left = limit
@@ -85,6 +88,7 @@ def _chosen(reading: Reading, filters: Filters, limit: int | None) -> Iterator[l
             letter = found.letter
             if letter is None:
                 continue
+            values.note(letter)
             twice = is_duplicate(met, letter)
             if filters.passes(letter, found.stored_ms):
                 listed.append((page.partition, found, letter, twice))

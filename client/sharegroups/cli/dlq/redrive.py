@@ -18,6 +18,7 @@ from sharegroups.cli.dlq.reading import Bounds, Found, Queue, Reading, queue_of
 from sharegroups.cli.dlq.redrive_report import Report
 from sharegroups.cli.dlq.redriven_before import first_origins, targets_of
 from sharegroups.cli.dlq.redriving import Redriving, Wish
+from sharegroups.cli.dlq.values import Values
 from sharegroups.cli.groups.asking import refuse
 from sharegroups.cli.interrupts import attended
 from sharegroups.cli.output import UsageFailure, connection_options, failures, finish, output_option, settings, tell
@@ -114,8 +115,11 @@ class _Chosen:
         self.spans = spans
         self._filters = filters
         self._missed = set(spans)
+        self._values = Values(filters)
 
     def __call__(self, _partition: int, found: Found) -> bool:
+        if found.letter is not None:
+            self._values.note(found.letter)
         if self.spans:
             offset = found.record.offset
             hit = [span for span in self.spans if span.first <= offset <= span.last]
@@ -136,7 +140,10 @@ class _Chosen:
         return replace(queue, partitions=narrowed)
 
     def require(self, queue: Queue) -> None:
-        """Exit with 1 when offsets were named and no letter was found at some, once the queue was read."""
+        """Exit with 1 when offsets were named and no letter was found at some, or a filter has a value that no letter
+        has, once the queue was read."""
+        if lines := self._values.missing():
+            refuse(f"{' '.join(lines)} Nothing was redriven.")
         if self._missed and queue.partitions:
             span = min(self._missed)
             (number,) = queue.partitions

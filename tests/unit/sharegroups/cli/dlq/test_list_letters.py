@@ -25,6 +25,8 @@ def test_the_transcript(letters: FakeCluster) -> None:
             f"dlq list --topic {DLQ} --summary",
             "dlq list --group g --summary --output json",
             f"dlq list --topic {DLQ} --origin orders:3",
+            f"dlq list --topic {DLQ} --origin ordres",
+            f"dlq list --topic {DLQ} --cause threshld --summary",
             "dlq list --topic orders",
             "dlq list --topic dlq.order",
             f"dlq list --topic {DLQ}:2",

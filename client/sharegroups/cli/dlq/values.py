@@ -1,0 +1,64 @@
+"""What the letters of a queue are about, for a filter with a value that none of them has (CT-122)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kip932.printable import printable
+from sharegroups.cli.dlq.choosing import Filters
+from sharegroups.cli.nearest import did_you_mean
+from sharegroups.core.dead_letters import Letter
+
+#: So many values are remembered, since the headers of letters are others' data; and so many are named.
+_KEPT_MAX: Final = 1_000
+_NAMED_MAX: Final = 10
+
+
+class Values:
+    """The origins and causes of the letters that were read, of the filters' group if they have one."""
+
+    def __init__(self, filters: Filters) -> None:
+        self._filters = filters
+        self._by_origin = Filters(origin=filters.origin)
+        self._by_cause = Filters(cause=filters.cause)
+        self._has_origin = filters.origin is None
+        self._has_cause = filters.cause is None
+        self._origins: set[str] = set()
+        self._causes: set[str] = set()
+
+    def note(self, letter: Letter) -> None:
+        """A letter was read."""
+        if self._filters.group not in (None, letter.group):
+            return
+        self._has_origin = self._has_origin or self._by_origin.passes(letter, 0)
+        self._has_cause = self._has_cause or self._by_cause.passes(letter, 0)
+        if letter.origin is not None and len(self._origins) < _KEPT_MAX:
+            topic, asked = printable(letter.origin.topic), self._filters.origin
+            by_topic = asked is None or asked.partition is None
+            self._origins.add(topic if by_topic else f"{topic}:{letter.origin.partition}")
+        if letter.cause and len(self._causes) < _KEPT_MAX:
+            self._causes.add(printable(letter.cause))
+
+    def missing(self) -> list[str]:
+        """Of each filter with a value that no letter has: that, and the values that there are.
+
+        Nothing when there is no letter at all: then the value may be right.
+        """
+        group = "" if self._filters.group is None else f" of group {printable(self._filters.group)}"
+        lines: list[str] = []
+        if not self._has_origin and self._origins:
+            assert self._filters.origin is not None
+            topic, partition = self._filters.origin.topic, self._filters.origin.partition
+            asked = topic if partition is None else f"{topic}:{partition}"
+            near = did_you_mean(asked, self._origins) if partition is None else ""
+            lines.append(f"No letter{group} is about {printable(asked)}.{near} They are about: {_some(self._origins)}.")
+        if not self._has_cause and self._causes:
+            asked = printable(self._filters.cause or "")
+            named = _some({repr(cause) for cause in self._causes})
+            lines.append(f"No letter{group} has a cause with {asked!r} in it. Their causes: {named}.")
+        return lines
+
+
+def _some(values: set[str]) -> str:
+    more = len(values) - _NAMED_MAX
+    return ", ".join(sorted(values)[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
