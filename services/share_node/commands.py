@@ -3,7 +3,6 @@ points, and all of them with `serve` as `python -m share_node`."""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from shard_runtime.record_log.store_url import masked
 from share_node.backup.commands import backup
 from share_node.backup.commands import restore_command as restore
 from share_node.cluster_init import init
+from share_node.data_directory import default_data
 from share_node.demo.command import demo
 from share_node.embedded_store import EmbeddedStoreError
 from share_node.scaler.command import scaler
@@ -30,12 +30,6 @@ from share_node.up import up as run_up
 from sharegroups.cli.group import ToolGroup
 
 DEFAULT_PORT = 7932
-
-
-def default_data() -> Path:
-    """Where `up` keeps its data by default."""
-    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(base) / "sharegroups"
 
 
 @click.command()

@@ -86,6 +86,12 @@ def new_incarnation() -> int:
     return secrets.randbits(63) | 1
 
 
+def default_data() -> Path:
+    """Where `up` keeps its data by default."""
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "sharegroups"
+
+
 class DataDirectory:
     """The directory in which one `up` (or one service) keeps its files."""
 

@@ -29,7 +29,7 @@ from share_node.backup.manifest import Manifest
 from share_node.backup.restoring import Checked, check, restore
 from share_node.backup.segments import BackupFilesError, SegmentWriter
 from share_node.backup.taking import BackupRun, Progress
-from share_node.data_directory import DataDirectory, DataDirectoryError
+from share_node.data_directory import DataDirectory, DataDirectoryError, default_data
 from share_node.embedded_store import EmbeddedStore, EmbeddedStoreError
 from share_node.process_store import CLUSTER_MEMO
 from share_node.serve import StopSignal, run, unless_stopped
@@ -65,8 +65,14 @@ def backup(
 ) -> None:  # fmt: skip
     """Save all topics, groups and share state of a cluster, which may run, to the new directory DIR.
 
+    Without --store and --data it saves the store of a `sharegroups up` without --data, and says so.
+
     Everything confirmed before the start is in it. Exit status: 0 when DIR holds a backup now, else 1.
     """
+    if store is None and data is None and not password_env:
+        data = _data_of_up()
+        if not quiet:
+            click.echo(f"Saving the store of {data}; --store or --data names another.", err=True)
 
     async def body() -> dict[str, object]:
         began_s = time.monotonic()
@@ -99,10 +105,15 @@ def restore_command(
 ) -> None:  # fmt: skip
     """Check the backup in DIR and write it into an empty store, on which nodes start then.
 
+    Where to must be said, by --store or --data: what is restored is a cluster of its own.
+
     Exit status: 0 when all of it is restored (or, with --dry-run, whole), else 1. If it was interrupted, run it again.
     """
     if not dry_run and (store is None) == (data is None):
-        raise click.UsageError("give either --store URL or --data DIR; --dry-run needs neither")
+        raise click.UsageError(
+            "give either --store URL or --data DIR; --dry-run needs neither. Without --data `sharegroups up` uses "
+            f"{default_data()}, which must hold no data"
+        )
 
     writing = False
 
@@ -125,6 +136,16 @@ def restore_command(
         return found | {"restored": not dry_run, "seconds": round(time.monotonic() - began_s, 3)}
 
     _end(body, output, _restored, lambda: "run the same restore again, it goes on" if writing else "nothing is changed")
+
+
+def _data_of_up() -> Path:
+    """The data directory that `up` uses by default, if it holds a store. Raises UsageError."""
+    path = default_data()
+    if not (path / "store").is_dir():
+        raise click.UsageError(
+            f"give either --store URL or --data DIR; {path}, where `sharegroups up` keeps its data by default, has none"
+        )
+    return path
 
 
 _Told = Callable[[Progress], contextlib.AbstractAsyncContextManager[None]]

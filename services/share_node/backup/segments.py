@@ -176,6 +176,10 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         return manifests.decode(path.read_bytes())
     except FileNotFoundError:
+        if not directory.exists():
+            raise BackupFilesError(
+                f"there is no directory {directory}. Give the one that `sharegroups backup` was given"
+            ) from None
         there = next(iter(directory.glob("segment-*")), None) if directory.is_dir() else None
         why = "the backup was interrupted, or is still being made" if there else "it holds no backup"
         raise BackupFilesError(

@@ -315,13 +315,16 @@ async def test_a_backup_that_is_killed_is_none_and_one_that_is_told_to_end_leave
     [
         (("backup", "DIR"), "give either --store URL or --data DIR"),
         (("restore", "DIR"), "give either --store URL or --data DIR; --dry-run needs neither"),
-        (("restore", "DIR", "--dry-run"), "DIR has no manifest.json: it holds no backup"),
+        (("restore", "DIR", "--dry-run"), "DIR. Give the one that `sharegroups backup` was given"),
         (("backup", "DIR", "--data", "nowhere"), "nowhere holds no data of `sharegroups up`"),
         (("backup", "DIR", "--store", "redis://127.0.0.1:1"), "Connect"),
-        (("restore", "DIR", "--store", "nonsense", "--dry-run"), "DIR has no manifest.json"),
+        (("restore", "DIR", "--store", "nonsense", "--dry-run"), "there is no directory"),
     ],
 )
-def test_what_cannot_be_is_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+def test_what_cannot_be_is_refused(
+    words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))  # whoever runs the tests may have a cluster of their own
     named = [str(tmp_path / word) if word in {"DIR", "nowhere"} else word for word in words]
     result = CliRunner().invoke(main, named)
     assert (result.exit_code, result.stdout) == (1, "")

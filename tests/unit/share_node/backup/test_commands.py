@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from shard_runtime.record_log.protocol import LogError
 from share_node.backup import commands
 from share_node.backup.restoring import check
 from share_node.backup.segments import BackupFilesError
@@ -33,6 +36,43 @@ def test_a_signal_before_the_restore_has_begun_to_listen_for_it_is_told(
     ):
         result = CliRunner().invoke(main, words)
         assert (result.exit_code, result.stdout, result.stderr) == (130, "", f"Interrupted: {said}\n")
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_without_a_store_a_backup_takes_the_data_that_up_has_by_default_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quiet: bool
+) -> None:
+    taken: list[Path | None] = []
+
+    @contextlib.asynccontextmanager
+    async def no_store(_store: str | None, _password: str, data: Path | None) -> AsyncIterator[str]:
+        taken.append(data)
+        raise LogError("no store")
+        yield
+
+    monkeypatch.setattr(commands, "readable", no_store)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    words = ["backup", str(tmp_path / "new"), *(["--quiet"] if quiet else [])]
+    result = CliRunner().invoke(main, words)
+    assert (result.exit_code, taken) == (1, [])
+    assert f"{tmp_path}/sharegroups, where `sharegroups up` keeps its data by default, has none" in result.stderr
+    (tmp_path / "sharegroups" / "store").mkdir(parents=True)
+    result = CliRunner().invoke(main, words)
+    assert (result.exit_code, taken) == (1, [tmp_path / "sharegroups"])
+    said = "" if quiet else f"Saving the store of {tmp_path}/sharegroups; --store or --data names another.\n"
+    assert result.stderr == f"{said}Error: no store\n"
+    CliRunner().invoke(main, [*words, "--data", str(tmp_path)])
+    assert taken[1:] == [tmp_path]
+
+
+def test_where_to_restore_must_be_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The store of `up` would be the wrong one for a rehearsal, and two clusters of one id cannot be told apart."""
+    (tmp_path / "sharegroups" / "store").mkdir(parents=True)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    result = CliRunner().invoke(main, ["restore", str(backup(tmp_path / "b"))])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "give either --store URL or --data DIR" in result.stderr
+    assert f"`sharegroups up` uses {tmp_path}/sharegroups, which must hold no data" in result.stderr
 
 
 @pytest.mark.rule("CT-80", "CM-143")

@@ -62,6 +62,8 @@ def test_without_a_manifest_a_directory_holds_no_backup(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with pytest.raises(BackupFilesError, match=r"has no manifest\.json: it holds no backup"):
         read_manifest(tmp_path / "other")
+    with pytest.raises(BackupFilesError, match=rf"there is no directory {tmp_path}/none"):
+        read_manifest(tmp_path / "none")
 
 
 @pytest.mark.rule("CM-142")
