@@ -275,7 +275,8 @@ def report(  # noqa: PLR0917 - click passes options by name
     if output == "json":
         click.echo(json.dumps({"page": str(out), "light": found.light} | totals(found)))
         return
-    click.echo(f"{found.light}: {len(found.partitions)} share-partitions, {found.lost} entries lost")
+    told = "; ".join([f"{len(found.partitions):,} share-partitions", *(found.findings or ["nothing odd was found"])])
+    click.echo(f"{found.light}: {told}")
     click.echo(str(out))
 
 

@@ -61,8 +61,14 @@ class Suspects:
 
     @property
     def listed(self) -> tuple[list[int], list[int]]:
-        """The offsets that have one delivery left, and all that are listed, ascending."""
-        return sorted(self._near), sorted({*self._near, *self._failed})
+        """The offsets that mean something else once the start offset has passed them, and all that are listed,
+        ascending."""
+        return sorted({*self._near, *self._archiving}), sorted({*self._near, *self._failed})
+
+    @property
+    def _archiving(self) -> list[int]:
+        """Those whose dead letters are not written yet."""
+        return [offset for offset, one in self._failed.items() if one.delivery_state == STATE_ARCHIVING]
 
     def heard(self, told: bool) -> None:
         """As `heed`, for a write that says nothing of listed records nor of the limit."""
@@ -96,10 +102,14 @@ class Suspects:
                 self._fail(offset, state, count, why, now_us)
 
     def passed(self, start_offset: int) -> None:
-        """The start offset passed released ones that the write did not archive, so they were accepted."""
-        if self._told and self._near:
-            for offset in [one for one in self._near if one < start_offset]:
-                del self._near[offset]
+        """The start offset passed released ones that the write did not archive, so they were accepted; and ones that
+        were being archived, so their dead letters are written, or given up."""
+        if not self._told:
+            return
+        for offset in [one for one in self._near if one < start_offset]:
+            del self._near[offset]
+        for offset in [one for one in self._archiving if one < start_offset]:
+            self._failed[offset] = self._failed[offset]._replace(delivery_state=STATE_ARCHIVED)
 
     def forget(self) -> None:
         """The state was deleted, or begins anew: no delivery is left of what was released before."""

@@ -57,14 +57,19 @@ def _line(group: str, lines: Sequence[PartitionLine], told: Mapping[str, Any]) -
         any(line.lag is None or line.lag_least for line in lines),
         arrived,
         finished,
-        drain_s(lag, arrived, finished),
+        drain_s(lag, arrived, finished, told.get("members")),
     )
 
 
-def drain_s(lag: int | None, arrived_per_s: float | None, finished_per_s: float | None) -> float | None:
-    """Seconds until a lag is worked off at these rates; 0 without lag, infinite if it does not shrink."""
+def drain_s(
+    lag: int | None, arrived_per_s: float | None, finished_per_s: float | None, members: int | None
+) -> float | None:
+    """Seconds until a lag is worked off at these rates; 0 without lag, infinite if it does not shrink, or nobody is
+    there to work it off."""
     if lag == 0:
         return 0.0
+    if lag and members == 0:
+        return float("inf")
     if lag is None or arrived_per_s is None or finished_per_s is None:
         return None
     gained = finished_per_s - arrived_per_s

@@ -196,15 +196,30 @@ class Report:
 
         A lag that is not known is a finding: records may wait there.
         """
-        found = self.found
-        if found.lost or found.stalled:
+        if self.found.lost or self.found.stalled:
             return "red"
-        doubtful = found.quarantined + found.unknown
-        odd = sum(line.anomalies for line in self.partitions)
-        late = self.behind_s >= BEHIND_S
-        dark = any(line.lag_unknown or line.lag_least for line in self.partitions)
-        found_any = found.stalls or found.poison or self.incomplete or doubtful or odd or late or dark
-        return "amber" if found_any else "green"
+        return "amber" if self.findings else "green"
+
+    @property
+    def findings(self) -> list[str]:
+        """What makes the light red or amber, the gravest first, each in some words with its number."""
+        found, still = self.found, "share-partitions that stood still"
+        if not found.stalled:
+            still = "share-partitions with records and without members"
+        elif found.stalled < found.stalls:
+            still += ", or have records and no members"
+        counted = (
+            (found.lost, "entries lost"),
+            (found.standing, still),
+            (self.behind_s // 60 if self.behind_s >= BEHIND_S else 0, "minutes that were not read yet"),
+            (sum(line.lag_unknown or line.lag_least for line in self.partitions), "share-partitions of unknown lag"),
+            (found.poison, "records that failed, or have one delivery left"),
+            (found.quarantined, "entries that are no records"),
+            (found.unknown, "entries of unknown types"),
+            (sum(line.anomalies for line in self.partitions), "writes that do not fit those before them"),
+            (self.incomplete, "windows without a state to begin with"),
+        )
+        return [f"{words}: {number:,}" for number, words in counted if number]
 
 
 def totals(report: Report) -> dict[str, int]:

@@ -38,11 +38,7 @@ svg .m0,svg .m1,svg .m2{stroke-width:1.5;stroke-dasharray:3 2}
 .m0{stroke:#8250df;background:#8250df}.m1{stroke:#cf222e;background:#cf222e}.m2{stroke:#9a6700;background:#9a6700}
 .k3{fill:#d4a72c;background:#d4a72c}.k4{fill:#8250df;background:#8250df}
 """
-_WORDS: Final = {
-    "red": "Something stands still, or entries were lost.",
-    "amber": "Nothing stands still and nothing was lost; some findings below deserve a look.",
-    "green": "Nothing stands still, nothing was lost, nothing odd was found.",
-}
+_WELL: Final = "Nothing stands still, nothing was lost, nothing odd was found."
 _REDELIVERED: Final = "redelivered\N{NO-BREAK SPACE}≥"  # so that the sign is never alone on a line
 _LINE_HEAD: Final = (
     "share-partition", "start offset", "lag", "delayed", "lag in\N{NO-BREAK SPACE}s", "finished", "accepted",
@@ -142,7 +138,9 @@ def _summary(report: Report) -> str:
     )  # fmt: skip
     least = {"failed or poison"} if report.found.poison_least else ()
     shown = "".join(f"<div><b>{'≥ ' * (words in least)}{number:,}</b> {words}</div>" for words, number in tiles)
-    light = f'<p><span class="light {report.light}">{report.light}</span> {_WORDS[report.light]}</p>'
+    findings = "; ".join(report.findings)
+    words = f"{findings[0].upper()}{findings[1:]}." if findings else _WELL
+    light = f'<p><span class="light {report.light}">{report.light}</span> {words}</p>'
     notes = _late(report.behind_s) + _dark(sums["lag_unknown"])
     return f'{light}{notes}<div class="tiles">{shown}</div><p class="dim">{done}</p>'
 

@@ -120,6 +120,10 @@ def test_a_dead_letter_is_archiving_until_it_is_written_and_keeps_its_time() -> 
     suspects.change(4, 4, STATE_ARCHIVED, 3, 90)
     assert of(suspects) == [(5, "Archiving", "delivery limit", 3), (4, "Archived", "delivery limit", 3)]
     assert [(one.first_seen_us, one.last_seen_us) for one in suspects.newest()] == [(10, 10), (10, 10)]
+    suspects.passed(5)
+    assert of(suspects)[0] == (5, "Archiving", "delivery limit", 3)
+    suspects.passed(6)
+    assert of(suspects)[0] == (5, "Archived", "delivery limit", 3), "the start offset passes nothing sooner"
 
 
 @pytest.mark.rule("PM-48")

@@ -49,11 +49,13 @@ def test_a_group_without_share_partitions_is_there_while_it_lives() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lag", "arrived", "finished", "expected"),
-    [(0, None, None, 0.0), (100, 5.0, 15.0, 10.0), (100, 5.0, 5.0, inf), (100, 5.0, 0.0, inf), (100, None, 1.0, None),
-     (None, 1.0, 9.0, None)],
+    ("lag", "arrived", "finished", "members", "expected"),
+    [(0, None, None, None, 0.0), (100, 5.0, 15.0, None, 10.0), (100, 5.0, 15.0, 1, 10.0), (100, 5.0, 5.0, 1, inf),
+     (100, 5.0, 0.0, 1, inf), (100, None, 1.0, 1, None), (None, 1.0, 9.0, 1, None), (100, 5.0, 15.0, 0, inf),
+     (0, 5.0, 15.0, 0, 0.0), (None, 5.0, 15.0, 0, None)],
 )  # fmt: skip
 def test_the_time_to_drain(
-    lag: int | None, arrived: float | None, finished: float | None, expected: float | None
+    lag: int | None, arrived: float | None, finished: float | None, members: int | None, expected: float | None
 ) -> None:
-    assert drain_s(lag, arrived, finished) == expected
+    """A group without members works nothing off, whatever it did before they left."""
+    assert drain_s(lag, arrived, finished, members) == expected

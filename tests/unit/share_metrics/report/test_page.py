@@ -160,23 +160,33 @@ QUALITY = {
 
 @pytest.mark.rule("PM-37", "PM-64")
 @pytest.mark.parametrize(
-    ("fields", "light"),
+    ("fields", "light", "why"),
     [
-        ({"quality": [QUALITY]}, "green"),
-        ({"gaps": [GAP]}, "red"),
-        ({"stalls": [STALL]}, "red"),
-        ({"stalls": [STALL | {"kind": "abandoned"}]}, "amber"),
-        ({"incomplete": 1}, "amber"),
-        ({"quality": [QUALITY | {"quarantined": 1}]}, "amber"),
-        ({"partitions": [line("g · t-0", anomalies=1)]}, "amber"),
-        ({"behind_s": 299}, "green"),
-        ({"behind_s": 300}, "amber"),
+        ({"quality": [QUALITY]}, "green", "Nothing stands still, nothing was lost, nothing odd was found."),
+        ({"gaps": [GAP]}, "red", f"Entries lost: {GAP['lost']}."),
+        ({"stalls": [STALL]}, "red", "Share-partitions that stood still: 1."),
+        ({"stalls": [STALL | {"kind": "abandoned"}]}, "amber", "Share-partitions with records and without members: 1."),
+        (
+            {"stalls": [STALL, STALL | {"kind": "abandoned"}]},
+            "red",
+            "Share-partitions that stood still, or have records and no members: 1.",
+        ),
+        ({"incomplete": 1}, "amber", "Windows without a state to begin with: 1."),
+        ({"quality": [QUALITY | {"quarantined": 1}]}, "amber", "Entries that are no records: 1."),
+        ({"partitions": [line("g · t-0", anomalies=1)]}, "amber", "Writes that do not fit those before them: 1."),
+        ({"behind_s": 299}, "green", "Nothing stands still"),
+        ({"behind_s": 300}, "amber", "Minutes that were not read yet: 5."),
+        (
+            {"behind_s": 300, "incomplete": 2},
+            "amber",
+            "Minutes that were not read yet: 5; windows without a state to begin with: 2.",
+        ),
     ],
 )
-def test_the_light_says_how_things_are(fields: dict[str, object], light: str) -> None:
+def test_the_light_says_how_things_are_and_why(fields: dict[str, object], light: str, why: str) -> None:
     made = report(**fields)
     assert made.light == light
-    assert f'class="light {light}"' in render(made)
+    assert f'<p><span class="light {light}">{light}</span> {why}' in render(made)
 
 
 @pytest.mark.rule("PM-37", "PM-64")
