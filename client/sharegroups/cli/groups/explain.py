@@ -18,6 +18,7 @@ from kip932.printable import printable
 from sharegroups.admin import Admin
 from sharegroups.admin_values import RecordExplanation, RecordsExplained
 from sharegroups.cli.groups.asking import COMMAND, not_found, reached, refuse, timeout_option
+from sharegroups.cli.groups.look_further import look_further
 from sharegroups.cli.groups.named import NamedByOptions
 from sharegroups.cli.groups.unfinished import PARTITIONS_MAX, first_unfinished, nothing_left
 from sharegroups.cli.nearest import did_you_mean
@@ -86,10 +87,20 @@ def explain(
         else:
             chosen = [partition] if topic is None else _partitions(admin, topic)
             answers = [first_unfinished(admin, group, one) for one in chosen[:PARTITIONS_MAX]]
+        notes = [] if output == "json" else look_further(admin, group, answers)
     if output == "json":
         print_json([_document(answer) for answer in answers])
         return
-    if spans:  # all of one partition
+    _print(answers, in_one=bool(spans))
+    if not spans and len(chosen) > len(answers):
+        tell(f"Note: {place} has {len(chosen)} partitions; name one to see others, as in {place}:{len(answers)}.")
+    for note in notes:
+        tell(f"Note: {note}")
+
+
+def _print(answers: Sequence[RecordsExplained], *, in_one: bool) -> None:
+    """`in_one`: all are of one partition, and of the offsets that were asked for."""
+    if in_one:
         _show(answers)
         return
     for number, told in enumerate(answers):
@@ -98,8 +109,6 @@ def explain(
         _show([told])
         if nothing_left(told):
             click.echo("  The group has finished every record of this partition.")
-    if len(chosen) > len(answers):
-        tell(f"Note: {place} has {len(chosen)} partitions; name one to see others, as in {place}:{len(answers)}.")
 
 
 @contextmanager

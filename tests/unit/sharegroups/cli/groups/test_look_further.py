@@ -1,0 +1,57 @@
+"""What `groups explain` says can be looked at next: of records that are over, and of a topic the group never used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kip932.api.v1 import explain_record_pb2 as pb
+from kip932.ids import RESOURCE_GROUP
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.unit.sharegroups.cli.conftest import sharegroups
+
+Record = pb.ExplainRecordResponse.Record
+LINE = 'a line "records archived" of t-0 in its leader\'s log'
+
+
+def _noted(fake: FakeCluster, *words: str, place: str = "t:0", **record: Any) -> list[str]:
+    """The notes about a record."""
+    topic, _, number = place.partition(":")
+    fake.groups["g"] = None
+    fake.explained[fake.partition(topic, int(number))] = pb.ExplainRecordResponse(
+        start_offset=12, high_watermark=52, records=[Record(first_offset=3, last_offset=3, explanation="x", **record)]
+    )
+    result = sharegroups("groups", "explain", "--group", "g", "--topic", place, "--offset", "3", *words)
+    assert result.exit_code == 0, result.output
+    return result.stderr.splitlines()
+
+
+@pytest.mark.parametrize("state", [pb.RECORD_STATE_FINISHED, pb.RECORD_STATE_ARCHIVED])
+def test_of_a_record_that_may_have_been_given_up(fake: FakeCluster, state: Any) -> None:
+    (note,) = _noted(fake, state=state)
+    assert LINE in note
+    assert "Group g has no dead-letter topic" in note
+    assert "dlq list" not in note
+    fake.configs[RESOURCE_GROUP, "g"] = {"errors.deadletterqueue.topic.name": "dlq"}
+    (note,) = _noted(fake, state=state)
+    assert LINE in note
+    assert "which says why: sharegroups dlq list --group g --origin t:0;" in note
+    assert _noted(fake, "--output", "json", state=state) == []
+
+
+def test_of_others_nothing(fake: FakeCluster) -> None:
+    assert _noted(fake, state=pb.RECORD_STATE_AVAILABLE, obstacle=pb.DELIVERY_OBSTACLE_NOT_FETCHED) == []
+
+
+def test_of_a_topic_that_the_group_never_used(fake: FakeCluster) -> None:
+    fake.add_topic("order", 1)
+    fake.add_topic("orders", 1)
+    begun = {"state": pb.RECORD_STATE_AVAILABLE, "obstacle": pb.DELIVERY_OBSTACLE_NO_STATE}
+    assert _noted(fake, place="order:0", **begun) == [], "it has used none"
+    for topic in ("orders", "t"):
+        fake.initialised.add(("g", fake.topics[topic][0]))
+    assert _noted(fake, place="order:0", **begun) == [
+        "Note: Group g never used order. Did you mean 'orders'? It has used: orders, t."
+    ]
+    assert _noted(fake, place="orders:0", **begun) == [], "another of its partitions has begun"
