@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import click
 
+from kip932.errors import KafkaError, UnknownTopicOrPartitionError
 from kip932.ids import topic_id_text
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ConfigResource, NewTopic, TopicDescription
 from sharegroups.cli.columns import legend
 from sharegroups.cli.config_changes import change, changes_of
 from sharegroups.cli.delete_records import delete_records
+from sharegroups.cli.nearest import did_you_mean
 from sharegroups.cli.output import (
     NAME,
     UsageFailure,
@@ -141,6 +144,7 @@ def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path
     """Describe topics, all of them without names: ids, partitions, leaders."""
     with failures("Describing topics"), _admin(bootstrap_server, command_config) as admin:
         found = sorted(admin.list_topics(names or None).values(), key=lambda topic: topic.name)
+        near = _near(admin, found)
         shortened = keep_only_needed(admin, {topic.name for topic in found if topic.error is None}) if names else set()
     if output == "json":
         print_json([_document(topic) for topic in found])
@@ -163,8 +167,21 @@ def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path
         tell(f"Note: Topic {name} has sharegroups.retention=consumed: what every share group has finished is deleted.")
     for topic in found:
         if topic.error is not None:
-            tell(f"Error: {topic.name}: {topic.error.name}: {topic.error.message}")
+            message = topic.error.message
+            if meant := near.get(topic.name):
+                message = f"{message.rstrip('.')}.{meant}"
+            tell(f"Error: {topic.name}: {topic.error.name}: {message}")
     finish(all(topic.error is None for topic in found))
+
+
+def _near(admin: Admin, found: Iterable[TopicDescription]) -> dict[str, str]:
+    """What to say behind the error of each topic that does not exist: the one that may have been meant."""
+    unknown = [topic.name for topic in found if isinstance(topic.error, UnknownTopicOrPartitionError)]
+    known: list[str] = []
+    if unknown:
+        with suppress(KafkaError):  # it would only have made the text better
+            known = list(admin.list_topics())
+    return {name: did_you_mean(name, known) for name in unknown}
 
 
 def _number(value: int) -> object:

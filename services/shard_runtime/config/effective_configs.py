@@ -6,7 +6,8 @@ are stored (GC-145…GC-147).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar, cast
 
 import structlog
@@ -27,6 +28,9 @@ from shard_runtime.config.setting import AnySetting, Setting, SettingTable
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+
+#: Longer names than this are like none that is declared.
+_NAME_MAX: Final = 200
 
 #: (resource type, resource name) → the configs set on it: `MetadataImage.config`.
 Overrides = Callable[[int, str], Mapping[str, str]]
@@ -112,7 +116,7 @@ class EffectiveConfigs:
         kind = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_GROUP: "group"}[resource_type]
         for name in overrides:
             if name not in declared:
-                raise InvalidConfigError(f"Unknown {kind} config name: {name}")
+                raise InvalidConfigError(f"Unknown {kind} config name: {name}{_did_you_mean(name, declared)}")
         try:
             # A value stored before this build refused it stays legal, and still has no effect (CM-120).
             values = {
@@ -144,3 +148,9 @@ class EffectiveConfigs:
             )
             if session <= heartbeat:
                 raise InvalidConfigError(f"{pair[0].name} must be greater than {pair[1].name}")
+
+
+def _did_you_mean(name: str, declared: Iterable[str]) -> str:
+    """The declared name that is like this one, as words behind the refusal; a name may be of any length."""
+    near = difflib.get_close_matches(name, list(declared), 1) if len(name) <= _NAME_MAX else []
+    return f". Did you mean {near[0]!r}?" if near else ""

@@ -133,6 +133,20 @@ def test_who_wants_a_longer_lock_hears_of_the_range_and_of_renewing() -> None:
         assert words in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("retention.msx", "Unknown topic config name: retention.msx. Did you mean 'retention.ms'?"),
+        ("nope", "Unknown topic config name: nope"),
+        ("retention.ms" * 1_000, f"Unknown topic config name: {'retention.ms' * 1_000}"),
+    ],
+)
+def test_a_name_that_is_like_a_config_is_told_with_it(name: str, said: str) -> None:
+    with pytest.raises(InvalidConfigError) as caught:
+        effective().check(RESOURCE_TOPIC, {name: "1"}, frozenset({name}))
+    assert caught.value.message == said
+
+
 @pytest.mark.rule("GC-145")
 @pytest.mark.parametrize(
     ("wrong", "said"),

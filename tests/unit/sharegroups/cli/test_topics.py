@@ -34,6 +34,17 @@ def test_the_transcript(fake: FakeCluster) -> None:
     assert fake.topics["t"][1] == 6
 
 
+def test_a_topic_that_is_not_there_is_told_with_the_name_that_may_have_been_meant(fake: FakeCluster) -> None:
+    fake.add_topic("orders", 1)
+    result = sharegroups("topics", "describe", "order", "zzz", "t")
+    assert result.exit_code == 1
+    told = {line.split(":")[1].strip(): line for line in result.stderr.splitlines()}
+    assert told["order"].endswith("Did you mean 'orders'?")
+    assert ".." not in told["order"]
+    assert "Did you mean" not in told["zzz"]
+    assert result.stdout.splitlines()[-1].startswith("t "), "the others are described"
+
+
 @pytest.mark.rule("CT-93")
 @pytest.mark.parametrize("wrong", [("--partitions", "2"), ("--config", "retention.ms=x"), ("--delete-config", "x")])
 def test_nothing_is_done_when_a_part_is_refused(fake: FakeCluster, wrong: tuple[str, str]) -> None:
