@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from share_metrics.causes import FOLDER, LOSS, STORE, cause, ended_by
+from share_metrics.store_of_up import NoStoreError, store_of, store_or_none, up_option
 
 if TYPE_CHECKING:
     from share_metrics.reader import EntryId
@@ -63,7 +64,7 @@ def failures() -> Iterator[None]:
         raise _missing(error) from error
     except DataLossError as error:
         raise Failure(str(error), EXIT_DATA_LOSS) from error
-    except (StoreUnreachableError, StoreReplyError, NoClusterError) as error:
+    except (StoreUnreachableError, StoreReplyError, NoClusterError, NoStoreError) as error:
         raise Failure(str(error), EXIT_STORE) from error
     except (SparkStartError, FolderError) as error:
         raise click.ClickException(str(error)) from error
@@ -106,7 +107,7 @@ def metrics() -> None:
     """Metrics and history from what is persisted. Exit codes: 0 done, 2 usage, 3 data loss, 4 store not usable."""
 
 
-_STORE = click.option("--store", required=True, metavar="URL", help="The store, without a password.")
+_STORE = click.option("--store", metavar="URL", help="The store, without a password.")
 _PASSWORD = click.option(
     "--password-env", default="", metavar="NAME", help="The environment variable that holds the store's password."
 )
@@ -132,6 +133,7 @@ _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setti
 
 @metrics.command()
 @_STORE
+@up_option
 @_PASSWORD
 @_DATA
 @_MASTER
@@ -180,8 +182,8 @@ _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setti
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for --metrics-port.")
 @click.option("--textfile", type=click.Path(path_type=Path, dir_okay=False), help="Write gauges here at the end.")
 def ingest(  # noqa: PLR0917 - click passes options by name
-    store: str, password_env: str, data: Path, master: str | None, conf: tuple[str, ...], output: str, once: bool,
-    trigger: float, log_meta: bool, read_from: str, reader_name: str | None, rows: str,
+    store: str | None, up: Path | None, password_env: str, data: Path, master: str | None, conf: tuple[str, ...],
+    output: str, once: bool, trigger: float, log_meta: bool, read_from: str, reader_name: str | None, rows: str,
     keep_hours: float | None, fail_on_data_loss: bool,
     metrics_port: int | None, metrics_host: str, textfile: Path | None,
 ) -> None:  # fmt: skip
@@ -196,7 +198,8 @@ def ingest(  # noqa: PLR0917 - click passes options by name
             checked_name(reader_name)
         if rows and "://" not in rows:
             raise ValueError(f"--rows {rows!r} is no URI, as s3a://bucket/folder or file:///folder")
-        source = Source(store, password_env, fail_on_data_loss, read_from=read_from, reader_name=reader_name, rows=rows)
+        url = store_of(store, up)
+        source = Source(url, password_env, fail_on_data_loss, read_from=read_from, reader_name=reader_name, rows=rows)
         keep = None if keep_hours is None else timedelta(hours=keep_hours)
         job = Job(source, data, once, trigger, log_meta, keep)
         cluster, stop = Cluster(master, settings_of(conf)), Stop()
@@ -282,6 +285,7 @@ def report(  # noqa: PLR0917 - click passes options by name
 
 @metrics.command()
 @click.option("--store", metavar="URL", help="The store, without a password; its history is short.")
+@up_option
 @_PASSWORD
 @click.option(
     "--data",
@@ -295,16 +299,18 @@ def report(  # noqa: PLR0917 - click passes options by name
     "--at", metavar="TIME|ID", help="An ISO time (UTC unless it says otherwise) or an entry id; now if absent."
 )
 def replay(  # noqa: PLR0917 - click passes options by name
-    store: str | None, password_env: str, data: Path | None, group: str, topic: str, partition: int, at: str | None
+    store: str | None, up: Path | None, password_env: str, data: Path | None, group: str, topic: str, partition: int,
+    at: str | None,
 ) -> None:  # fmt: skip
     """Print the state of a share-partition as it was at some time, as JSON. Needs no Spark and no Java."""
-    if store is None and data is None:
-        raise click.UsageError("Missing option: give --store URL, --data DIRECTORY of an ingest, or both")
+    if store is None and up is None and data is None:
+        raise click.UsageError("Missing option: give --store URL (or --up DIR), --data DIRECTORY of an ingest, or both")
     with failures(), ExitStack() as held:
         from share_metrics.reader import Store  # noqa: PLC0415 - it needs the extra
         from share_metrics.time_travel import replayed  # noqa: PLC0415
 
-        open_store = held.enter_context(Store(store, password_env)) if store is not None else None
+        url = store_or_none(store, up)
+        open_store = held.enter_context(Store(url, password_env)) if url is not None else None
         then = moment(at)
         found = replayed(open_store, group, topic, partition, then, data)
     state = found.state

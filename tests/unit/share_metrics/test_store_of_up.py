@@ -1,0 +1,56 @@
+"""`--up DIR` of `sharegroups metrics`: the store that runs on the data directory of an `up`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from share_metrics.commands import metrics
+from share_metrics.store_of_up import NoStoreError, store_of, store_or_none
+from share_node.state_dump import embedded_url
+
+
+def _running(folder: Path) -> Path:
+    """A data directory with what `up` notes of its store, and the store's socket."""
+    socket = folder / "sharegroups-1" / "store.sock"
+    socket.parent.mkdir()
+    socket.touch()
+    (folder / "store.socket-dir").write_text(f"{socket.parent}\n")
+    return socket
+
+
+def test_the_store_that_runs_on_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NoStoreError, match=f"no embedded store runs on {tmp_path}; start `sharegroups up --data"):
+        store_of(None, tmp_path)
+    socket = _running(tmp_path)
+    assert store_of(None, tmp_path) == store_or_none(None, tmp_path) == f"unix://{socket}"
+    assert embedded_url(tmp_path) == f"unix://{socket}", "as `sharegroups state --data` finds it"
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
+    assert store_of(None, Path("~") / tmp_path.name) == f"unix://{socket}", "as cron writes it"
+    socket.unlink()
+    with pytest.raises(NoStoreError):
+        store_of(None, tmp_path)
+
+
+def test_a_url_is_taken_as_it_is() -> None:
+    assert store_of("redis://h:1", None) == store_or_none("redis://h:1", None) == "redis://h:1"
+    assert store_or_none(None, None) is None
+    with pytest.raises(click.UsageError, match="not both"):
+        store_of("redis://h:1", Path("d"))
+
+
+@pytest.mark.parametrize(
+    "words", [["ingest", "--data", "d"], ["replay", "--group", "g", "--topic", "t", "--partition", "0"]]
+)
+def test_commands(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(metrics, words)
+    assert (result.exit_code, "Missing option" in result.output, "--up DIR" in result.output) == (2, True, True)
+    result = CliRunner().invoke(metrics, [*words, "--up", str(tmp_path)])
+    assert (result.exit_code, f"no embedded store runs on {tmp_path}" in result.output) == (4, True)
+    socket = _running(tmp_path)
+    result = CliRunner().invoke(metrics, [*words, "--up", str(tmp_path)])
+    assert (result.exit_code, str(socket) in result.output) == (4, True), "it is asked: nobody listens there"
