@@ -108,6 +108,9 @@ def _run_up(options: UpOptions, output: str, with_parent: bool) -> int:
             )
             if options.store is None:
                 click.echo(f"The store, for `sharegroups metrics`: {ready.store}")
+                click.echo(
+                    f"It has another name at each start; `sharegroups metrics ingest --up {ready.data}` finds it."
+                )
             click.echo("Press Ctrl-C to stop.")
 
     async def body() -> None:

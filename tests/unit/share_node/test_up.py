@@ -51,6 +51,7 @@ def test_stopping_says_where_the_data_are(
     assert after == said.format(data=tmp_path)
     assert ready.startswith("{" if "json" in flags else "sharegroups is ready at h:1 after 5 ms")
     assert ("The store, for `sharegroups metrics`: unix:///s\n" in ready) is (set(flags) == set())
+    assert (f"`sharegroups metrics ingest --up {tmp_path}` finds it.\n" in ready) is (set(flags) == set())
     assert result.stderr == (f"Error: {reason}\n" if reason else "")
 
 
