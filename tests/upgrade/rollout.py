@@ -41,7 +41,8 @@ def check_out(commit: str, folder: Path) -> Path:
     if done.returncode != 0:
         raise NoHistoryError(f"commit {commit[:12]} is not in this clone; try: git fetch --unshallow")
     with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.3 has none
+        archive.extractall(folder)
     subprocess.run([sys.executable, "hatch_build.py"], cwd=folder, capture_output=True, timeout=BOUND_S, check=True)
     return folder
 
