@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from sharegroups.aio import ShareConsumer
 from sharegroups.aio.consumer import KeepAlive
 from sharegroups.aio.keeping import Kept
+from sharegroups.messages import Message
 from sharegroups.worker import Release, Retry, runner
 from sharegroups.worker.checks import GroupLimits
 from sharegroups.worker.core.tally import Tally
 from sharegroups.worker.job import Job, JobSpec
 from sharegroups.worker.runner import Runner
+from sharegroups.worker.tasks import TaskPool
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import on_fake_cluster, produce
 
@@ -79,6 +83,39 @@ async def test_control_characters_of_an_exception_are_escaped_in_the_log(
     assert "failed: ValueError: a\\x1b[31mred; it comes again in" in said
     assert said.endswith("\nValueError: a\\x1b[31mred"), "the traceback too"
     assert "\x1b" not in said
+
+
+@on_fake_cluster()
+async def test_what_no_handler_began_with_at_its_last_delivery_is_told_as_archived(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is not given back unseen, since that would archive it; and then the grace is over."""
+    monkeypatch.setattr(runner, "ShareConsumer", partial(ShareConsumer, transport=fake.transport()))
+
+    async def handler(_: bytes) -> None:
+        raise AssertionError
+
+    spec = JobSpec("t", handler, None, None, Retry(), {}, is_async=True, in_process=False)
+    settings = {"bootstrap.servers": fake.bootstrap, "group.id": "g"}
+    limits, tally = GroupLimits(5, "letters"), Tally(["t"])
+    worker = Runner(settings, {"t": spec}, concurrency=1, prefetch=10, grace=0.05, limits=limits, tally=tally)
+    pool = worker._pools["t"]
+    assert isinstance(pool, TaskPool)
+    for offset, count in enumerate((4, 5)):
+        told = {"topic": "t", "partition": 0, "offset": offset, "delivery_count": count}
+        message = SimpleNamespace(**{name: partial(int if name != "topic" else str, one) for name, one in told.items()})
+        kept = SimpleNamespace(is_lost=lambda _: False)
+        pool._ready.append(Job(spec, cast("Message", message), cast("Kept", kept), 0.0))
+    monkeypatch.setattr(worker._jobs, "remove", lambda job: None)
+    worker.stop()
+    await worker.run()
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert said.startswith("t-0@1: ")
+    assert said.endswith(
+        "did not begin, for all handlers were busy, within 0.05 s, and that was the last of 5 deliveries that the "
+        "group allows; it is archived; it becomes a letter in letters"
+    )
+    assert (tally.outcomes["t", "archived"], tally.events["given_back"]) == (1, 1)
 
 
 @on_fake_cluster()
