@@ -19,7 +19,7 @@ from benchmarks import drain, echo, one_by_one, peers, report, state_machine
 from benchmarks.kafka_side import MOCK, Kafka
 from benchmarks.machine import versions
 from benchmarks.processes import BenchmarkError
-from benchmarks.share_group import ShareGroup
+from benchmarks.share_group import Release, ShareGroup
 from benchmarks.valkey_group import ValkeyGroup
 
 BENCHMARKS: Final = ("B1", "B2", "B3", "B4", "B5", "B8")
@@ -93,8 +93,10 @@ def _round(session: Session, wanted: set[str], options: argparse.Namespace, size
     for reply_bytes in echo.REPLY_BYTES:
         if "B4" in wanted or _DENOMINATORS[reply_bytes] in wanted:
             session.attempt("B4", number, partial(echo.run, reply_bytes, size.echo_s))
-    for shape in one_by_one.SHAPES.values() if "B5" in wanted and report.OURS in options.systems else ():
-        session.attempt(f"B5 {shape.name}", number, partial(one_by_one.run, _ours(options), shape, size.echo_s))
+    for shape in one_by_one.SHAPES.values() if "B5" in wanted else ():
+        for system in _releases(options):
+            name = f"B5 {system.name} {shape.name}"
+            session.attempt(name, number, partial(one_by_one.run, system, shape, size.echo_s))
     for task in _tasks(wanted, options, size):
         for system in _systems(options):
             name = f"{task.benchmark} {system.name} {task.shape.name} {task.fsync}"
@@ -117,14 +119,18 @@ def _tasks(wanted: set[str], options: argparse.Namespace, size: Size) -> list[dr
 
 
 def _systems(options: argparse.Namespace) -> list[drain.System]:
-    found: list[drain.System] = []
-    if report.OURS in options.systems:
-        found.append(_ours(options))
+    found = _releases(options)
     if report.BASELINE in options.systems:
         found.append(ValkeyGroup())
     if options.kafka:
         found.append(Kafka(options.kafka, options.python, options.kafka_pid))
     return found
+
+
+def _releases(options: argparse.Namespace) -> list[drain.System]:
+    """Of this suite: what is here, and the release before it."""
+    found: list[drain.System] = [_ours(options)] if report.OURS in options.systems else []
+    return [*found, Release(options.before)] if options.before else found
 
 
 def _ours(options: argparse.Namespace) -> drain.System:
@@ -155,6 +161,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kafka-pid", type=int, default=0, help="that broker's process, if its CPU is to count")
     parser.add_argument(
         "--python", default=sys.executable, help="an interpreter with confluent_kafka, for Kafka's side"
+    )
+    parser.add_argument(
+        "--before",
+        default="",
+        metavar="PYTHON",
+        help="an interpreter with another release: one more side",
     )
     parser.add_argument("--node", default="", help="command that starts our node, in place of python -m share_node up")
     return parser

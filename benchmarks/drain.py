@@ -238,6 +238,7 @@ def result(system: str, task: Task, produced: Phase, consumed: Phase) -> dict[st
         "cpu_produce_s": produced.usage.cpu_s,
         "cpu_consume_s": consumed.usage.cpu_s,
         "cpu_us_per_record": round(consume_us, 3),
+        "cpu_produce_us_per_record": round(produce_us, 3),
         "cpu_both_us_per_record": round(produce_us + consume_us, 3),
         "foreign_cpu": round(foreign, 3),
         "flagged": foreign > FOREIGN_CPU_MAX,

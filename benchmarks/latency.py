@@ -2,6 +2,7 @@
 
     python -m benchmarks.latency                                   # 100 and 1,000 records/s, 1 and 4 consumers
     python -m benchmarks.latency --systems sharegroups nats --rates 1000 --python /path/with/clients/bin/python
+    python -m benchmarks.latency --before /path/of/a/release/bin/python
     python -m benchmarks.latency --kafka 127.0.0.1:9092            # B10; `mock`: the client library's mock broker
 
 One partition, stream or queue; values of 100 B with their moment inside; servers, producer and each consumer are
@@ -33,13 +34,14 @@ from benchmarks.kafka_side import Kafka
 from benchmarks.machine import Meter, process_tree, versions
 from benchmarks.processes import BenchmarkError, Crew, Process
 from benchmarks.report import median
-from benchmarks.share_group import ShareGroup
+from benchmarks.share_group import Release, ShareGroup
 from benchmarks.valkey_group import store_server
 
 RATES: Final = (100.0, 1_000.0)
 CONSUMERS: Final = (1, 4)
 NATS: Final = "nats"
 OURS: Final = "sharegroups"
+BEFORE: Final = "before"
 _WARM_S: Final = 0.5
 _READY_S: Final = 60.0
 _DRAIN_S: Final = 2.0  # for consumers to get what was produced last
@@ -80,6 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run what the command line asks for. Returns the exit status: 1 when a run could not be counted."""
     options = _parser().parse_args(arguments)
     systems = list(available(options.systems, options.python, options.kafka))
+    systems += [BEFORE] if options.before else []
     cases = [
         Case(rate, number, options.seconds, options.value_bytes)
         for rate in options.rates
@@ -133,8 +136,8 @@ def run(system: str, case: Case, options: argparse.Namespace) -> dict[str, Any]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="latency-", ignore_cleanup_errors=True)))
         crew = Crew()
         servers = _START[system](stack, folder, crew, options)
-        python = options.python if system in _FOREIGN else sys.executable
-        common = {"system": system, "address": servers.address, "name": servers.name}
+        python = options.before if system == BEFORE else options.python if system in _FOREIGN else sys.executable
+        common = {"system": OURS if system == BEFORE else system, "address": servers.address, "name": servers.name}
 
         def start(role: str, settings: Mapping[str, Any]) -> Process:
             process = peers.client(python, "latency_clients", role, json.dumps(common | dict(settings)), crew)
@@ -190,7 +193,14 @@ def counted(case: Case, confirmed: int, seen: Sequence[Sequence[tuple[int, float
 
 
 def _ours(stack: ExitStack, folder: Path, crew: Crew, options: argparse.Namespace) -> Servers:
-    group = ShareGroup()
+    return _share_group(ShareGroup(), stack, folder, options)
+
+
+def _before(stack: ExitStack, folder: Path, crew: Crew, options: argparse.Namespace) -> Servers:
+    return _share_group(Release(options.before), stack, folder, options)
+
+
+def _share_group(group: ShareGroup, stack: ExitStack, folder: Path, options: argparse.Namespace) -> Servers:
     stack.callback(group.close)
     task = drain.Task(drain.SHAPES["1p1c"], 0, fsync=options.fsync)
     address = group.start_node(task, folder)
@@ -245,7 +255,7 @@ def _no_settling(consumers: int) -> None:
 
 Start = Callable[[ExitStack, Path, Crew, argparse.Namespace], Servers]
 _START: Final[dict[str, Start]] = {
-    OURS: _ours, "valkey-group": _valkey, NATS: _nats, "rabbitmq": _rabbit, "kafka": _kafka,
+    OURS: _ours, BEFORE: _before, "valkey-group": _valkey, NATS: _nats, "rabbitmq": _rabbit, "kafka": _kafka,
 }  # fmt: skip
 
 
@@ -273,13 +283,25 @@ def table(runs: Sequence[Mapping[str, Any]]) -> str:
                     grades.append(goal.grade(median(rounds)))
             flagged = sum(run["flagged"] for run in mine)
             cells.append(f"{median([run['cpu_us_per_record'] for run in mine]):9.0f}  {len(mine)}, {flagged}")
-            lines.append("".join(cells) + (f"  goals: {', '.join(grades)}" if grades else ""))
+            cells.append(f"  goals: {', '.join(grades)}" if grades else "")
+            cells.append(_beside_before(mine, cell) if system == OURS else "")
+            lines.append("".join(cells))
     return "\n".join(lines)
+
+
+def _beside_before(mine: Sequence[Mapping[str, Any]], cell: Sequence[Mapping[str, Any]]) -> str:
+    """Ratios of p50 and p99 to those of the release before, medians of the rounds that have both."""
+    before = {run["round"]: run for run in cell if run["system"] == BEFORE}
+    both = [(run, before[run["round"]]) for run in mine if run["round"] in before]
+    if not both:
+        return ""
+    p50, p99 = (median([run[field] / other[field] for run, other in both]) for field in ("p50_ms", "p99_ms"))
+    return f"  / before: {p50:.2f}, {p99:.2f}"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__)
-    parser.add_argument("--systems", nargs="+", choices=tuple(_START), default=list(_START))
+    parser.add_argument("--systems", nargs="+", choices=tuple(_NEEDS), default=list(_NEEDS))
     parser.add_argument("--rates", nargs="+", type=float, default=list(RATES))
     parser.add_argument("--consumers", nargs="+", type=int, default=list(CONSUMERS))
     parser.add_argument("--seconds", type=float, default=3.0)
@@ -288,6 +310,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fsync", choices=("everysec", "always"), default="everysec")
     parser.add_argument("--python", default=sys.executable, help="an interpreter with the extra `bench`")
     parser.add_argument("--kafka", default="", metavar="HOST:PORT", help="a broker that runs, or `mock`")
+    parser.add_argument(
+        "--before", default="", metavar="PYTHON", help="an interpreter with another release of this suite"
+    )
     return parser
 
 

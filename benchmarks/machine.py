@@ -37,6 +37,12 @@ def _stat_fields(pid: int) -> list[str]:
     return (_PROC / str(pid) / "stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
 
 
+def peak_memory_mib(pid: int) -> float:
+    """The most memory that a living process has had in RAM, MiB. Raises FileNotFoundError when it is gone."""
+    lines = (_PROC / str(pid) / "status").read_text(encoding="utf-8").splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 1024
+
+
 def is_running(pid: int) -> bool:
     """Whether the process exists and has not ended; a zombie has ended."""
     try:

@@ -191,9 +191,22 @@ class Process:
         )
 
 
-def worker(name: str, module: str, role: str, settings: dict[str, Any], crew: Crew | None = None) -> Process:
-    """Start one worker of `benchmarks.<module>`."""
-    return Process(name, [sys.executable, "-m", f"benchmarks.{module}", role, json.dumps(settings)], crew)
+def worker(
+    name: str,
+    module: str,
+    role: str,
+    settings: dict[str, Any],
+    crew: Crew | None = None,
+    *,
+    python: str = sys.executable,
+) -> Process:
+    """Start one worker of `benchmarks.<module>`, with the client library that the interpreter `python` has."""
+    return Process(name, [*interpreter(python), "-m", f"benchmarks.{module}", role, json.dumps(settings)], crew)
+
+
+def interpreter(python: str) -> list[str]:
+    """How to start an interpreter: another one than this has its own packages, not those of this one's PYTHONPATH."""
+    return [python] if python == sys.executable else ["env", "-u", "PYTHONPATH", python]
 
 
 # The worker's end of the pipes.

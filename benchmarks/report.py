@@ -16,6 +16,7 @@ from benchmarks.goals import Goal
 
 OURS: Final = "sharegroups"
 BASELINE: Final = "valkey-group"
+BEFORE: Final = "before"
 KAFKA: Final = "kafka"
 MOCK: Final = "kafka-mock"
 ECHO_BYTES: Final = 52_000
@@ -67,12 +68,17 @@ def lines(runs: Sequence[Run]) -> list[Line]:
         (run["benchmark"], run["fsync"], run["shape"]) for run in _drains(runs)
     ):
         found += _drain_lines(runs, benchmark, fsync, shape)
-    one = per_round(runs, "ops_per_s", benchmark="B5", shape="1p1c")
-    sixteen = per_round(runs, "ops_per_s", benchmark="B5", shape="4p16c")
+    one = per_round(runs, "ops_per_s", benchmark="B5", shape="1p1c", system=OURS)
+    sixteen = per_round(runs, "ops_per_s", benchmark="B5", shape="4p16c", system=OURS)
     echo = per_round(runs, "cycles_per_s", benchmark="B4", reply_bytes=ECHO_SMALL_BYTES)
     for goal, above, below in ((goals.ONE_BY_ONE, one, echo), (goals.ONE_BY_ONE_16, sixteen, one)):
         if rounds := ratios(above, below):
             found.append(Line(f"{goal.name}, everysec", tuple(rounds), goal))
+    for shape in ("1p1c", "4p16c"):
+        for text, field in (("ops per s", "ops_per_s"), ("CPU per operation", "cpu_us_per_record")):
+            ours = per_round(runs, field, benchmark="B5", shape=shape, system=OURS)
+            if rounds := ratios(ours, per_round(runs, field, benchmark="B5", shape=shape, system=BEFORE)):
+                found.append(Line(f"B5 {shape} {text} / the release before, everysec", tuple(rounds)))
     return sorted(found, key=lambda line: line.goal is None)
 
 
@@ -93,6 +99,9 @@ def _drain_lines(runs: Sequence[Run], benchmark: str, fsync: str, shape: str) ->
     add("produce + consume / Valkey group", "both_per_s", goals.BOTH.get(case))
     add("produce / Valkey group", "produce_per_s", None)
     add("CPU per record / Valkey group", "cpu_us_per_record", goals.CPU.get(case))
+    before = ours | {"system": BEFORE}
+    for text, field in (("consume", "consume_per_s"), ("produce", "produce_per_s"), *_CPU_FIELDS):
+        add(f"{text} / the release before", field, None, per_round(runs, field, **before))
     kafka = ours | {"system": MOCK if benchmark == "B3" else KAFKA}
     name = "the mock broker" if benchmark == "B3" else "Kafka (B10)"
     for text, field in (("consume", "consume_per_s"), ("produce", "produce_per_s")):
@@ -102,6 +111,9 @@ def _drain_lines(runs: Sequence[Run], benchmark: str, fsync: str, shape: str) ->
         echo = per_round(runs, "cycles_per_s", benchmark="B4", reply_bytes=ECHO_BYTES)
         add("cycles per s / B4 (52 KB)", "cycles_per_s", goals.CYCLES_1P1C, echo)
     return found
+
+
+_CPU_FIELDS: Final = (("CPU per record", "cpu_us_per_record"), ("CPU to produce a record", "cpu_produce_us_per_record"))
 
 
 def _drains(runs: Iterable[Run]) -> list[Run]:
@@ -123,10 +135,10 @@ def figures(runs: Sequence[Run]) -> str:
             f"{values[0]:>11,.0f}{values[1]:>11,.0f}{values[2]:>10,.0f}{values[3]:>12.2f}{values[4]:>10,.0f}"
         )
     singles = [run for run in runs if run["benchmark"] == "B5"]
-    for shape in dict.fromkeys(run["shape"] for run in singles):
-        ops = median(list(per_round(singles, "ops_per_s", shape=shape).values()))
-        cpu = median(list(per_round(singles, "cpu_us_per_record", shape=shape).values()))
-        rows.append(f"{f'B5 {shape} one by one, everysec':<34}{'':>11}{ops:>11,.0f}{'':>10}{cpu:>12,.0f}{ops:>10,.0f}")
+    for shape, system in dict.fromkeys((run["shape"], run["system"]) for run in singles):
+        ops = median(list(per_round(singles, "ops_per_s", shape=shape, system=system).values()))
+        cpu = median(list(per_round(singles, "cpu_us_per_record", shape=shape, system=system).values()))
+        rows.append(f"{f'B5 {shape} {system}, everysec':<34}{'':>11}{ops:>11,.0f}{'':>10}{cpu:>12,.0f}{ops:>10,.0f}")
     echoes = [run for run in runs if run["benchmark"] == "B4"]
     for size in dict.fromkeys(run["reply_bytes"] for run in echoes):
         value = median(list(per_round(echoes, "cycles_per_s", reply_bytes=size).values()))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.drain import BATCH, Task
 from benchmarks.machine import arguments, process_tree
-from benchmarks.processes import BenchmarkError, Board, Crew, Process, hear, run_loop, say, worker
+from benchmarks.processes import BenchmarkError, Board, Crew, Process, hear, interpreter, run_loop, say, worker
 
 if TYPE_CHECKING:
     from sharegroups import KafkaError, Message, TopicIdPartition
@@ -36,7 +36,7 @@ class ShareGroup:
 
     `isolation`: the group's share.isolation.level; `transaction_records`: how many records a transaction has, 0 for
     records without transactions. `configs`: others of the group. `leaders`: how many the command starts; each leads as
-    many partitions as the others, or one more.
+    many partitions as the others, or one more. `python`: the interpreter of the clients.
     """
 
     name = "sharegroups"
@@ -45,6 +45,7 @@ class ShareGroup:
         self,
         command: Sequence[str] = (sys.executable, "-m", "share_node", "up"),
         *,
+        python: str = sys.executable,
         isolation: str = "read_uncommitted",
         transaction_records: int = 0,
         configs: Mapping[str, str] | None = None,
@@ -55,6 +56,7 @@ class ShareGroup:
         self.crew = Crew()
         self._leaders = leaders
         self._command = tuple(command)
+        self._python = python
         self._node: Process | None = None
         self._workers: list[Process] = []
         self._producer: Process | None = None
@@ -102,7 +104,8 @@ class ShareGroup:
         self._worker("observer", settings).expect("settled", _SETTLED_S + _START_S)
 
     def _worker(self, role: str, settings: dict[str, Any], module: str = "share_group") -> Process:
-        process = worker(f"{self.name} {role}", module, role, settings | {"bootstrap": self._bootstrap}, self.crew)
+        told = settings | {"bootstrap": self._bootstrap}
+        process = worker(f"{self.name} {role}", module, role, told, self.crew, python=self._python)
         self._workers.append(process)
         return process
 
@@ -138,6 +141,18 @@ class ShareGroup:
             process.stop()
         if self._node is not None:
             self._node.stop(terminate=True)
+
+
+class Release(ShareGroup):
+    """Another release of this suite, whose node and clients are those that the interpreter `python` has installed.
+
+    The benchmark itself is this one: it uses what both releases have.
+    """
+
+    name = "before"
+
+    def __init__(self, python: str) -> None:
+        super().__init__((*interpreter(python), "-m", "share_node", "up"), python=python)
 
 
 def _named(tree: dict[str, int]) -> dict[str, int]:

@@ -19,6 +19,7 @@ def drain_run(system: str, number: int, consume: int, shape: str = "1p1c", **mor
         "consume_per_s": consume,
         "both_per_s": consume // 2,
         "cpu_us_per_record": 4.0,
+        "cpu_produce_us_per_record": 2.0,
         "cycles_per_s": consume / 500,
     }
     return fields | more
@@ -26,6 +27,11 @@ def drain_run(system: str, number: int, consume: int, shape: str = "1p1c", **mor
 
 def echo_run(number: int, cycles_per_s: float) -> dict[str, Any]:
     return {"benchmark": "B4", "reply_bytes": report.ECHO_BYTES, "round": number, "cycles_per_s": cycles_per_s}
+
+
+def one_by_one(system: str, shape: str, ops: float, cpu_us: float) -> dict[str, Any]:
+    run = {"benchmark": "B5", "system": system, "shape": shape, "round": 1}
+    return run | {"ops_per_s": ops, "cpu_us_per_record": cpu_us}
 
 
 def core_run(workload: str, in_flight: int, us: float, number: int = 1) -> dict[str, Any]:
@@ -63,10 +69,28 @@ def test_cycles_are_held_against_the_echo_floor_of_the_same_round() -> None:
 def test_one_by_one_is_held_against_the_small_echo_and_against_itself() -> None:
     runs = [{"benchmark": "B4", "reply_bytes": report.ECHO_SMALL_BYTES, "round": 1, "cycles_per_s": 3000.0}]
     for shape, ops in (("1p1c", 1500.0), ("4p16c", 6000.0)):
-        runs.append({"benchmark": "B5", "shape": shape, "round": 1, "ops_per_s": ops, "cpu_us_per_record": 100.0})
+        runs.append(one_by_one(report.OURS, shape, ops, 100.0))
     assert line_of(runs, goals.ONE_BY_ONE).ratio == 0.5
     assert line_of(runs, goals.ONE_BY_ONE_16).verdict == "good"
-    assert "B5 4p16c one by one" in report.figures(runs)
+    assert "B5 4p16c sharegroups" in report.figures(runs)
+
+
+def test_the_release_before_is_a_side_of_its_own_and_changes_no_other_ratio() -> None:
+    sides = ((report.OURS, 300.0, 60.0), (report.BEFORE, 200.0, 120.0))
+    runs = [one_by_one(system, "1p1c", ops, cpu) for system, ops, cpu in sides]
+    runs.append({"benchmark": "B4", "reply_bytes": report.ECHO_SMALL_BYTES, "round": 1, "cycles_per_s": 600.0})
+    runs += [drain_run(system, 1, int(rate), cpu_us_per_record=cpu) for system, rate, cpu in sides]
+    found = {line.name: line.ratio for line in report.lines(runs)}
+    assert found == {
+        "B5 1p1c ops per s / the release before, everysec": 1.5,
+        "B5 1p1c CPU per operation / the release before, everysec": 0.5,
+        "B5 1p1c ops per s / B4 (20 B), everysec": 0.5,
+        "B1 1p1c consume / the release before, everysec": 1.5,
+        "B1 1p1c produce / the release before, everysec": 1.0,
+        "B1 1p1c CPU per record / the release before, everysec": 0.5,
+        "B1 1p1c CPU to produce a record / the release before, everysec": 1.0,
+    }
+    assert "B5 1p1c before" in report.figures(runs)
 
 
 def test_goals_are_for_everysec_and_the_second_line_is_shown_without() -> None:
