@@ -178,8 +178,8 @@ PRODUCER: Final = (
     Setting("enable.idempotence", True, "Number batches so that a retry is stored once (CM-43).", bool),
     Setting("buffer.memory", 33_554_432, "Bytes of records that may wait for delivery.", int, 1),
     Setting("max.block.ms", 60_000, "How long produce() waits for metadata, and for room in the buffer, in ms.", int),
-    Setting("batch.size", 65_536, "Bytes of records in one batch, about; a larger record is a batch alone.", int, 1),
-    Setting("batch.num.records", 1000, "Records in one batch at most.", int, 1, BATCH_RECORDS_MAX),
+    Setting("batch.size", 262_144, "Bytes of records in one batch, about; a larger record is a batch alone.", int, 1),
+    Setting("batch.num.records", 500, "Records in one batch at most.", int, 1, BATCH_RECORDS_MAX),
     Setting("max.request.size", 1_048_576, "Largest record, in bytes.", int, 1),
     Setting("delivery.timeout.ms", 120_000, "How long a record may wait for its delivery, in ms.", int, 1),
     Setting(

@@ -1,4 +1,4 @@
-"""Builds a produce request from groups of batches. Its functions neither wait nor keep state."""
+"""Builds a produce request from groups of batches, and tells of groups. Nothing here waits or keeps state."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 
 from kip932.api.v1.init_producer_id_pb2 import InitProducerIdRequest
 from kip932.api.v1.produce_pb2 import ProduceRequest, ProduceStreamRequest
+from kip932.errors import KafkaError, NetworkError
+from kip932.ids import TopicIdPartition
 from sharegroups.config import Config
 from sharegroups.core.open_transaction import Transaction
-from sharegroups.core.produce_buffer import NO_IDENTITY, Batch, Group, ProducerIdentity
+from sharegroups.core.produce_lane import NO_IDENTITY, Batch, Group, ProducerIdentity
 from sharegroups.core.unconfirmed_batches import Meaning
+from sharegroups.errors import NotSentError
 from sharegroups.packing import Packing, packing_of
 from sharegroups.produced import ProducedRecord, encode
 
@@ -67,3 +70,15 @@ def _add_batch(
         max_timestamp_ms=latest_ms,
         is_transactional=transactional,
     )
+
+
+def place_of(group: Group[ProducedRecord, Any], meanings: Mapping[str, Meaning]) -> TopicIdPartition:
+    """The topic id and partition that the group is for."""
+    return TopicIdPartition(meanings[group.partition.topic].topic_id, group.partition.partition)
+
+
+def closed_before(group: Group[ProducedRecord, Any], *, is_sent: bool = False) -> KafkaError:
+    """Why records fail when the producer closes: a batch that no attempt has sent is stored nowhere."""
+    if is_sent or group.batches[0].unconfirmed is not None:
+        return NetworkError("the producer was closed before the leader answered; the record may be stored")
+    return NotSentError("the producer was closed before the record was sent")

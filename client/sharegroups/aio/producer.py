@@ -40,6 +40,10 @@ log = logging.getLogger(__name__)
 #: Timestamps are at least the first and below the second: those of one batch are told by differences of 64 bits.
 _TIMES: Final = (-(2**62), 2**62)
 
+#: After so many records `produce` lets the loop's other tasks run, the sender's among them: a loop of calls would have
+#: filled the buffer before the first record is sent.
+_RECORDS_A_TURN: Final = 64
+
 Headers = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None
 
 
@@ -68,6 +72,7 @@ class Producer:
         self.clock: Callable[[], float] = asyncio.get_running_loop().time
         #: Topics for which a line says that the producer waits for them.
         self._told_waiting: set[str] = set()
+        self._turn = 0
         self._closed = False
         self._transactions = Transactions(self.cluster, self._config, self.sender, self.flush)
         self._is_transactional = self.sender.transaction is not None
@@ -126,6 +131,10 @@ class Producer:
             await self.ensure_topic(topic)
         if on_delivery is not None:
             arguments.callback("produce", "on_delivery", on_delivery, "error, report")
+        self._turn += 1
+        if self._turn >= _RECORDS_A_TURN:
+            self._turn = 0
+            await asyncio.sleep(0)
         record = self.record(value, key, headers, timestamp)
         wake = self.append(topic, partition, record, on_delivery)
         if wake is None:
@@ -302,7 +311,7 @@ class Producer:
             appended = buffer.append((topic, chosen), record, size, int(self.clock() * 1000), on_delivery)
         if appended.began_batch and partition is None and record[0] is None:
             self._sticky[topic] = chosen + 1
-        return appended.was_idle
+        return appended.wakes
 
     def _partition(self, topic: str, partition: int | None, key: bytes | None) -> int:
         found = self.cluster.topics.get(topic)

@@ -1,6 +1,7 @@
-"""Sends what a producer's buffer holds to the leaders, one request in flight per leader, over ProduceStream.
+"""Sends what a producer's buffer holds to the leaders, over ProduceStream.
 
-Rules P-1 and P-4 (records that arrive while a request is in flight form the next one), CM-42, CM-43 (a batch is retried
+Rules P-1 and P-4 (records that arrive while a request is in flight form the next one), CL-130 (but full batches need
+not wait for its answer), CM-42, CM-43 (a batch is retried
 with the same sequences until the leader answers, and never under another topic's id while it is unconfirmed), CL-34
 (redirects). The sender abandons a silent leader when others lead its partitions. The application's threads share the
 buffer under `lock`; everything else belongs to the event loop.
@@ -15,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Final
 
-from kip932.api.v1.produce_pb2 import ProduceResponse, ProduceStreamRequest, ProduceStreamResponse
+from kip932.api.v1.produce_pb2 import ProduceResponse
 from kip932.errors import (
     KafkaError,
     NetworkError,
@@ -30,16 +31,15 @@ from kip932.ids import PRODUCED_BATCHES_MAX, TopicIdPartition, TopicPartition
 from kip932.rpc.transport import TransportError
 from sharegroups import wire
 from sharegroups.aio.cluster import Cluster, wait_for_event
-from sharegroups.aio.leader_stream import LeaderStream
+from sharegroups.aio.leader_requests import LeaderRequests
 from sharegroups.aio.partition_health import PartitionHealth
-from sharegroups.aio.produce_messages import identity_request, stream_message
-from sharegroups.aio.silent_nodes import SILENCE_S
+from sharegroups.aio.produce_messages import closed_before, identity_request, place_of, stream_message
 from sharegroups.config import Config
 from sharegroups.core.open_transaction import OpenTransaction, Transaction
-from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, Group, ProduceBuffer, ProducerIdentity
+from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, ProduceBuffer
+from sharegroups.core.produce_lane import Group, Outcome, ProducerIdentity
 from sharegroups.core.unconfirmed_batches import Meaning, created_again, nothing_written
 from sharegroups.core.undelivered import Undelivered
-from sharegroups.errors import NotSentError
 from sharegroups.produced import ProducedRecord
 from sharegroups.reports import DeliveryReport
 
@@ -53,7 +53,6 @@ _OUTDATED: Final = (NotLeaderOrFollowerError, UnknownTopicOrPartitionError, Unkn
 OnDelivery = Callable[[KafkaError | None, DeliveryReport], None]
 _Group = Group[ProducedRecord, OnDelivery]
 _Result = ProduceResponse.PartitionResult
-_Link = LeaderStream[ProduceStreamRequest, ProduceStreamResponse]
 
 
 class Sender:
@@ -74,9 +73,8 @@ class Sender:
         self._config = config
         self._changed = changed
         self._acks = 1 if config["acks"] == "1" else -1
-        self._links: dict[int, _Link] = {}
-        self._busy: dict[int, asyncio.Task[None]] = {}
-        self._asked: dict[int, list[TopicIdPartition]] = {}
+        self._leaders: dict[int, LeaderRequests] = {}
+        self.buffer.follows = bool(config["enable.idempotence"] and not config["transactional.id"])
         self._backoff = cluster.backoff()
         self._reachable = asyncio.Event()
         self._identifying: asyncio.Task[None] | None = None
@@ -97,10 +95,12 @@ class Sender:
         self._fail_outlived()
         with self.lock:
             ready = self.buffer.ready(now_ms)
-        if ready and self._identified():
+            following = self.buffer.following(now_ms)
+        if (ready or following) and self._identified():
             self._turn += 1
-            turn = self._turn % len(ready)
-            self._send_to_leaders(ready[turn:] + ready[:turn])
+            for partitions, second in ((ready, False), (following, True)):
+                turn = self._turn % max(len(partitions), 1)
+                self._send_to_leaders(partitions[turn:] + partitions[:turn], second=second)
         self._arm(now_ms)
 
     async def close(self) -> None:
@@ -109,13 +109,15 @@ class Sender:
         if self._timer is not None:
             self._timer.cancel()
         self.health.close()
-        tasks = [*self._busy.values(), *([self._identifying] if self._identifying else [])]
+        tasks = [task for leader in self._leaders.values() for task in leader.tasks]
+        tasks += [self._identifying] if self._identifying else []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(link.close() for link in self._links.values()))
+        await asyncio.gather(*(leader.link.close() for leader in self._leaders.values()))
         for group in self.buffer.in_flight():  # of tasks that were cancelled before they began
-            self._failed(group, _closed(group), None, None)
+            if group.outcome is None:
+                self._settled(group, Outcome(error=closed_before(group)))
         self.fail_all(None)
         for line in self._undelivered.rest():
             log.error(line)
@@ -125,7 +127,7 @@ class Sender:
         with self.lock:
             groups = self.buffer.give_up()
         for group in groups:
-            self._report_failure(group, error or _closed(group))
+            self._report_failure(group, error or closed_before(group))
         self._changed()
 
     async def identify(self, former: ProducerIdentity | None = None) -> ProducerIdentity:
@@ -179,10 +181,11 @@ class Sender:
         self._identifying = None
         self.pump()
 
-    def _send_to_leaders(self, ready: list[TopicPartition]) -> None:
+    def _send_to_leaders(self, partitions: list[TopicPartition], *, second: bool) -> None:
+        """Begin a request to each leader of these that has none in flight, or exactly one if it is the `second`."""
         by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
         meanings: dict[str, Meaning] = {}
-        for partition in ready:
+        for partition in partitions:
             meaning = self._meaning(partition.topic)
             leader = None
             if meaning is not None:
@@ -190,73 +193,65 @@ class Sender:
                 leader = self._cluster.leader(TopicIdPartition(meaning.topic_id, partition.partition))
             if leader is None:
                 self._cluster.request_refresh()
-            elif leader.node_id not in self._busy:
+            elif len(self._leader(leader.node_id).tasks) == second:
                 by_leader[leader.node_id].append(partition)
-        for node_id, partitions in by_leader.items():
+        for node_id, some in by_leader.items():
+            leader_requests = self._leader(node_id)
             groups: list[_Group] = []
-            if self._link(node_id).free_at_ms <= self._now_ms():
+            if leader_requests.link.free_at_ms <= self._now_ms():
                 with self.lock:
-                    groups = self.buffer.take(partitions[:_REQUEST_PARTITIONS], self.identity, _REQUEST_BYTES, meanings)
-                if not groups:
-                    continue
-            self.open.sent_any = self.open.sent_any or bool(groups)
-            self._busy[node_id] = asyncio.create_task(self._serve(node_id, groups, meanings))
+                    groups = self.buffer.take(
+                        some[:_REQUEST_PARTITIONS], self.identity, _REQUEST_BYTES, meanings, node_id, second=second
+                    )
+            if groups or not (second or leader_requests.link.free_at_ms <= self._now_ms()):
+                self.open.sent_any = self.open.sent_any or bool(groups)
+                leader_requests.begin(self._serve(leader_requests, groups, meanings))
 
-    async def _serve(self, node_id: int, groups: list[_Group], meanings: dict[str, Meaning]) -> None:
+    async def _serve(self, leader: LeaderRequests, groups: list[_Group], meanings: dict[str, Meaning]) -> None:
         """Send one request, if there are groups; then wait for as long as the leader wants no request (CL-86)."""
         try:
             if groups:
-                await self._send(node_id, groups, meanings)
-            self._asked.pop(node_id, None)
-            if (left_ms := self._link(node_id).free_at_ms - self._now_ms()) > 0:
+                await self._send(leader, groups, meanings)
+            if (left_ms := leader.link.free_at_ms - self._now_ms()) > 0:
                 self._changed()
                 await asyncio.sleep(left_ms / 1000)
         finally:
-            del self._busy[node_id]
-            self._asked.pop(node_id, None)
+            leader.ended()
+            self.pump()  # before those who wait for room: what is here is sent first
             self._changed()
-            self.pump()
 
-    async def _send(self, node_id: int, groups: list[_Group], meanings: dict[str, Meaning]) -> None:
-        is_sent = False
-
-        def make(number: int) -> ProduceStreamRequest:
-            nonlocal is_sent
-            is_sent = True
-            message.correlation_id = number
-            return message
-
+    async def _send(self, leader: LeaderRequests, groups: list[_Group], meanings: dict[str, Meaning]) -> None:
+        message = stream_message(groups, meanings, self._config, self._acks, self.transaction)
+        places = [place_of(group, meanings) for group in groups]
         try:
-            message = stream_message(groups, meanings, self._config, self._acks, self.transaction)
-            self._asked[node_id] = [_place(group, meanings) for group in groups]
-            stream = await self._link(node_id).open()
-            response = (await stream.request(make, self._cluster.timeout_s, SILENCE_S)).response
+            response = await leader.ask(message, places, self._cluster.timeout_s)
         except asyncio.CancelledError:
             for group in groups:
-                self._failed(group, _closed(group, is_sent=is_sent), None, None)
+                self._settled(group, Outcome(error=closed_before(group, is_sent=bool(message.correlation_id))))
             raise
         except TransportError as error:
             self._cluster.request_refresh()
-            self._link(node_id).told(error.throttle_ms)
-            problem = NetworkError(f"node {node_id}: {error}")
+            leader.link.told(error.throttle_ms)
+            problem = NetworkError(f"node {leader.node_id}: {error}")
             delay_ms = self._backoff.next_ms() if error.retriable else None
             for group in groups:
-                self._failed(group, problem, delay_ms, meanings[group.partition.topic] if is_sent else None)
+                unconfirmed = meanings[group.partition.topic] if message.correlation_id else None
+                self._settled(group, Outcome(None, problem, delay_ms, unconfirmed))
         else:
-            self._link(node_id).told(response.throttle_time_ms)
+            leader.link.told(response.throttle_time_ms)
             self._answered(groups, meanings, response)
 
-    def _link(self, node_id: int) -> _Link:
-        link = self._links.get(node_id)
-        if link is None:
-            link = LeaderStream(node_id, self._cluster, wire.PRODUCE_STREAM, lambda: self._asked.get(node_id, ()))
-            self._links[node_id] = link
-        return link
+    def _leader(self, node_id: int) -> LeaderRequests:
+        leader = self._leaders.get(node_id)
+        if leader is None:
+            leader = self._leaders[node_id] = LeaderRequests(node_id, self._cluster)
+        return leader
 
     def _leaders_changed(self) -> None:
         """Retry the requests of silent nodes at the new leaders, unchanged, as after a broken connection."""
-        for node_id in list(self._asked):
-            self._link(node_id).give_up_silent()
+        for leader in list(self._leaders.values()):
+            if leader.tasks:
+                leader.link.give_up_silent()
         self.pump()
 
     def _recovered(self) -> None:
@@ -274,7 +269,7 @@ class Sender:
         }
         failed: list[tuple[_Group, KafkaError]] = []
         for group in groups:
-            partition = _place(group, meanings)
+            partition = place_of(group, meanings)
             result = results.get(partition)
             if result is None:
                 failed.append((group, NetworkError("the answer leaves the partition out")))
@@ -288,12 +283,24 @@ class Sender:
                 self._backoff.reset()
                 if self.transaction is not None and group.batches[0].identity == self.identity:
                     self.open.confirmed.add(partition)
-                self._delivered(group, result)
+                self._settled(group, Outcome(result))
         if failed:
             delay_ms = self._backoff.next_ms()  # one for all: they failed together
             for group, problem in failed:
                 unconfirmed = None if nothing_written(problem) else meanings[group.partition.topic]
-                self._failed(group, problem, delay_ms if isinstance(problem, RetriableError) else None, unconfirmed)
+                wait_ms = delay_ms if isinstance(problem, RetriableError) else None
+                self._settled(group, Outcome(None, problem, wait_ms, unconfirmed))
+
+    def _settled(self, group: _Group, outcome: Outcome) -> None:
+        """The outcome of a group is known: deal with all of its partition that can be dealt with now (CL-130)."""
+        with self.lock:
+            settled = self.buffer.settle(group, outcome)
+        for one in settled:
+            assert one.outcome is not None
+            if one.outcome.error is None:
+                self._delivered(one, one.outcome.answer)
+            else:
+                self._failed(one, one.outcome.error, one.outcome.delay_ms, one.outcome.unconfirmed)
 
     def _delivered(self, group: _Group, result: _Result) -> None:
         self.open.was_abandoned(group)
@@ -322,7 +329,7 @@ class Sender:
                 return
             error = RequestTimedOutError(f"not delivered within {timeout_ms} ms; the last answer was: {error}")
         with self.lock:
-            self.buffer.delivered(group)
+            self.buffer.failed(group)
         self._report_failure(group, error)
 
     def _expire(self, now_ms: int) -> None:
@@ -387,14 +394,3 @@ class Sender:
     @staticmethod
     def _now_ms() -> int:
         return int(asyncio.get_running_loop().time() * 1000)
-
-
-def _closed(group: _Group, *, is_sent: bool = False) -> KafkaError:
-    """Why records fail when the producer closes: a batch that no attempt has sent is stored nowhere."""
-    if is_sent or group.batches[0].unconfirmed is not None:
-        return NetworkError("the producer was closed before the leader answered; the record may be stored")
-    return NotSentError("the producer was closed before the record was sent")
-
-
-def _place(group: _Group, meanings: dict[str, Meaning]) -> TopicIdPartition:
-    return TopicIdPartition(meanings[group.partition.topic].topic_id, group.partition.partition)

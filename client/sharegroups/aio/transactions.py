@@ -32,7 +32,7 @@ from sharegroups.aio.cluster import Cluster
 from sharegroups.aio.sender import Sender
 from sharegroups.config import Config
 from sharegroups.core.open_transaction import Transaction
-from sharegroups.core.produce_buffer import ProducerIdentity
+from sharegroups.core.produce_lane import ProducerIdentity
 from sharegroups.core.stall_diagnosis import UNREACHABLE, Trouble
 from sharegroups.errors import IllegalStateError
 

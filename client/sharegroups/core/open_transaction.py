@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple
 
 from kip932.errors import KafkaError
 from kip932.ids import TopicIdPartition
-from sharegroups.core.produce_buffer import Group, ProducerIdentity, RecordT, WatcherT
+from sharegroups.core.produce_lane import Group, ProducerIdentity, RecordT, WatcherT
 
 
 class Transaction(NamedTuple):

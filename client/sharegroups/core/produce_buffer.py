@@ -1,141 +1,45 @@
 """The records that a producer has accepted and not yet delivered: per partition, in order, bounded in bytes.
 
-Rules P-1 (send what piled up), CM-42 and CM-43 (sequences per partition). Each partition has one *group* in flight: up
-to five batches, which the sender retries with the same sequences until the leader answers. Sequences belong to a topic
-id. When a topic is created again under its name, its sequences begin at 0, and unconfirmed batches are not sent to it
-(see `unconfirmed_batches`). Records are opaque; times, identities and topic ids are passed in. Not thread-safe: the
-host holds a lock.
+Rules P-1 (send what piled up), CM-42 and CM-43 (sequences per partition). Each partition has one *group* in flight, up
+to five batches, which the sender retries with the same sequences until the leader answers. While full batches wait, a
+second group may follow the first one to the same leader (CL-130).
+Sequences belong to a topic id. When a topic is created again under its name, its sequences begin at 0, and unconfirmed
+batches are not sent to it (see `unconfirmed_batches`). Records are opaque; times, identities and topic ids are passed
+in. Not thread-safe: the host holds a lock.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from itertools import takewhile
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple
 
 from kip932.ids import TopicPartition
+from sharegroups.core.produce_lane import (
+    NO_IDENTITY,
+    Batch,
+    Group,
+    Lane,
+    Outcome,
+    ProducerIdentity,
+    RecordT,
+    WatcherT,
+)
 from sharegroups.core.unconfirmed_batches import Course, Meaning, course
-
-RecordT = TypeVar("RecordT")
-WatcherT = TypeVar("WatcherT")
 
 #: The leader remembers the last five batches of a producer (CM-43), so no more may be in flight.
 BATCHES_IN_FLIGHT: Final = 5
-_SEQUENCE_LIMIT: Final = 2**31
+#: How many of them the first group takes where a second one may follow it.
+_BATCHES_OF_FIRST: Final = 3
 
 
 class Appended(NamedTuple):
     """What accepting a record changed."""
 
-    #: The partition had nothing waiting and nothing in flight. The caller must wake the sender.
-    was_idle: bool
+    #: The partition had nothing waiting and nothing in flight, or a group may follow now. The caller must wake the
+    #: sender.
+    wakes: bool
     #: The record began a batch. Records without a key then go to the next partition.
     began_batch: bool
-
-
-class ProducerIdentity(NamedTuple):
-    """Producer id and epoch of InitProducerId; (−1, −1) without idempotence."""
-
-    producer_id: int
-    epoch: int
-
-
-#: The identity of a batch that was sent without one.
-NO_IDENTITY: Final = ProducerIdentity(-1, -1)
-
-
-@dataclass(slots=True, eq=False)
-class Batch(Generic[RecordT, WatcherT]):
-    """Records of one partition that are sent and stored together.
-
-    `watchers` are told the outcome of a record; each comes with the record's place in the batch, and most records have
-    none. `identity` and `base_sequence` number the batch under the topic id that its partition was last sent under; a
-    retry under that id keeps them. `unconfirmed` is the topic at the first attempt that may have appended the batch;
-    None while no attempt may have.
-    """
-
-    records: list[RecordT] = field(default_factory=list)
-    watchers: list[tuple[int, WatcherT]] = field(default_factory=list)
-    size_bytes: int = 0
-    created_ms: int = 0
-    identity: ProducerIdentity | None = None
-    base_sequence: int = -1
-    unconfirmed: Meaning | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Group(Generic[RecordT, WatcherT]):
-    """Batches of one partition that are in flight together."""
-
-    partition: TopicPartition
-    batches: list[Batch[RecordT, WatcherT]]
-
-    @property
-    def created_ms(self) -> int:
-        """When the oldest record of it was accepted."""
-        return self.batches[0].created_ms
-
-
-class _Lane(Generic[RecordT, WatcherT]):
-    """One partition: waiting batches, the group in flight, and the next sequence by identity and topic id.
-
-    Waiting batches keep their order: first the unconfirmed ones, all under `topic_id`, then other numbered ones, then
-    those without a number.
-    """
-
-    __slots__ = ("in_flight", "next_sequence", "not_before_ms", "partition", "topic_id", "waiting")
-
-    def __init__(self, partition: TopicPartition) -> None:
-        self.partition = partition
-        self.waiting: deque[Batch[RecordT, WatcherT]] = deque()
-        self.in_flight: Group[RecordT, WatcherT] | None = None
-        self.next_sequence: dict[tuple[ProducerIdentity, bytes], int] = {}
-        self.not_before_ms = 0
-        self.topic_id = b""
-
-    def take_unconfirmed(self) -> list[Batch[RecordT, WatcherT]]:
-        """Remove and return the unconfirmed batches."""
-        taken: list[Batch[RecordT, WatcherT]] = []
-        while self.waiting and self.waiting[0].unconfirmed is not None:
-            taken.append(self.waiting.popleft())
-        return taken
-
-    def go_to(self, topic_id: bytes) -> None:
-        """Send under this id from now on; call it only while no batch is unconfirmed under another id.
-
-        The waiting numbered batches were refused under the former id. Their sequences are given back, for the case
-        that the former id is used again, and the batches get new numbers.
-        """
-        if topic_id == self.topic_id:
-            return
-        for batch in reversed(self._numbered()):
-            assert batch.identity is not None
-            if (batch.identity, self.topic_id) in self.next_sequence:
-                self.next_sequence[batch.identity, self.topic_id] = batch.base_sequence
-        self.forget_numbers()
-        self.topic_id = topic_id
-
-    def forget_numbers(self, but_of: ProducerIdentity | None = None) -> None:
-        """Take the numbers off the waiting batches, so that they get new ones; they were certainly not appended.
-
-        Unconfirmed batches keep theirs, and so do the batches that the identity `but_of` has numbered.
-        """
-        for batch in self._numbered():
-            if batch.unconfirmed is None and (but_of is None or batch.identity != but_of):
-                batch.identity, batch.base_sequence = None, -1
-
-    def number(self, batch: Batch[RecordT, WatcherT], identity: ProducerIdentity | None) -> None:
-        """Give the batch its number, unless it has one."""
-        if identity is None or batch.identity is not None:
-            return
-        key = identity, self.topic_id
-        batch.identity, batch.base_sequence = identity, self.next_sequence.get(key, 0)
-        self.next_sequence[key] = (batch.base_sequence + len(batch.records)) % _SEQUENCE_LIMIT
-
-    def _numbered(self) -> list[Batch[RecordT, WatcherT]]:
-        return list(takewhile(lambda batch: batch.identity is not None, self.waiting))
 
 
 class ProduceBuffer(Generic[RecordT, WatcherT]):
@@ -149,11 +53,13 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         self._batch_bytes = batch_bytes
         self._batch_records = batch_records
         #: By (topic, partition).
-        self._lanes: dict[tuple[str, int], _Lane[RecordT, WatcherT]] = {}
+        self._lanes: dict[tuple[str, int], Lane[RecordT, WatcherT]] = {}
         #: Those whose first batches are, or lately were, unconfirmed.
-        self._unconfirmed: dict[tuple[str, int], _Lane[RecordT, WatcherT]] = {}
+        self._unconfirmed: dict[tuple[str, int], Lane[RecordT, WatcherT]] = {}
         self.used_bytes = 0
         self.records = 0
+        #: Whether a second group may follow the first one of its partition (CL-130).
+        self.follows = False
 
     def has_room(self, size_bytes: int) -> bool:
         """Whether a record of this size fits now. An empty buffer has room for a record of any size."""
@@ -194,27 +100,40 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         """Accept a record at the end of its partition, even without room. If it begins a batch, `now_ms` dates that."""
         lane = self._lanes.get(partition)
         if lane is None:
-            lane = self._lanes[partition] = _Lane(TopicPartition(*partition))
+            lane = self._lanes[partition] = Lane(TopicPartition(*partition))
         if lane.waiting and self.extend(partition, record, size_bytes, watcher):
-            return Appended(was_idle=False, began_batch=False)
-        idle = not lane.waiting and lane.in_flight is None
+            return Appended(wakes=False, began_batch=False)
         watchers = [] if watcher is None else [(0, watcher)]
-        lane.waiting.append(Batch(records=[record], watchers=watchers, size_bytes=size_bytes, created_ms=now_ms))
+        lane.order += 1
+        lane.waiting.append(Batch([record], watchers, size_bytes=size_bytes, created_ms=now_ms, order=lane.order))
         self.used_bytes += size_bytes
         self.records += 1
-        return Appended(idle, began_batch=True)
+        idle = len(lane.waiting) == 1 and not lane.in_flight
+        # A batch has just become full: the first of those that may follow the group in flight.
+        return Appended(idle or (self.follows and len(lane.waiting) == 2), began_batch=True)
 
     def ready(self, now_ms: int) -> list[TopicPartition]:
         """Partitions that have something to send, nothing in flight, and no back-off running."""
         return [
             lane.partition
             for lane in self._lanes.values()
-            if lane.waiting and lane.in_flight is None and lane.not_before_ms <= now_ms
+            if lane.waiting and not lane.in_flight and lane.not_before_ms <= now_ms
+        ]
+
+    def following(self, now_ms: int) -> list[TopicPartition]:
+        """Partitions with full batches that a second request to their leader could take, while a first one is in
+        flight: they may be of partitions that the first one has, or not (CL-130)."""
+        if not self.follows:
+            return []
+        return [
+            lane.partition
+            for lane in self._lanes.values()
+            if lane.has_full_batch and (lane.proven is not None if lane.in_flight else lane.not_before_ms <= now_ms)
         ]
 
     def next_deadline(self) -> int | None:
         """When the next back-off of a partition with something to send ends; None when none runs."""
-        times = [lane.not_before_ms for lane in self._lanes.values() if lane.waiting and lane.in_flight is None]
+        times = [lane.not_before_ms for lane in self._lanes.values() if lane.waiting and not lane.in_flight]
         return min(times, default=None)
 
     def take(
@@ -223,49 +142,89 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         identity: ProducerIdentity | None,
         budget_bytes: int,
         meanings: Mapping[str, Meaning],
+        node_id: int = -1,
+        *,
+        second: bool = False,
     ) -> list[Group[RecordT, WatcherT]]:
-        """Take the groups of one request, with their sequences, and have them in flight.
+        """Take the groups of one request to the leader `node_id`, with their sequences, and have them in flight.
 
         They hold about `budget_bytes` at most, and at least one batch of each partition that is reached before the
-        budget is used up. `meanings`: what the topics' names mean now. Partitions whose first batches are unconfirmed
-        under another topic id are left out. Report each group with `delivered` or `retry`, once.
+        budget is used up. `meanings`: what the topics' names mean now. `second`: another request to that leader is in
+        flight; only full batches are taken (CL-130). Partitions whose first batches are unconfirmed under another topic
+        id are left out. Report each group with `settle` once, then each that it returns with `delivered`, `failed` or
+        `retry`.
         """
         groups: list[Group[RecordT, WatcherT]] = []
         for partition in partitions:
             if budget_bytes <= 0:
                 break
             lane = self._lanes[partition]
-            if lane.in_flight is not None or not lane.waiting:
-                continue
             meaning = meanings[partition.topic]
+            if lane.in_flight:
+                if not second or not lane.may_follow(identity, meaning.topic_id, node_id):
+                    continue
+            elif not lane.waiting or (second and not lane.has_full_batch):
+                continue
             if course(lane.waiting[0].unconfirmed, meaning) is not Course.SEND:
                 continue
             lane.go_to(meaning.topic_id)
             if identity is not None:  # a refused batch may have been in flight when the former identity was forgotten
                 lane.forget_numbers(but_of=identity)
-            owner = lane.waiting[0].identity or identity or NO_IDENTITY
-            batches: list[Batch[RecordT, WatcherT]] = []
-            while lane.waiting and len(batches) < BATCHES_IN_FLIGHT and (not batches or budget_bytes > 0):
-                head = lane.waiting[0]
-                if (head.identity or identity or NO_IDENTITY) != owner:
-                    break  # what follows belongs to a newer identity
-                lane.number(head, identity)
-                batches.append(lane.waiting.popleft())
-                budget_bytes -= head.size_bytes
-            lane.in_flight = Group(partition, batches)
-            groups.append(lane.in_flight)
+            batches = self._head(lane, identity, budget_bytes, full_only=second)
+            if not batches:
+                continue
+            budget_bytes -= sum(batch.size_bytes for batch in batches)
+            first_try = all(batch.identity is None for batch in batches)
+            for batch in batches:
+                lane.number(batch, identity)
+            groups.append(Group(partition, batches, node_id, first_try))
+            lane.in_flight.append(groups[-1])
         return groups
+
+    def _head(
+        self, lane: Lane[RecordT, WatcherT], identity: ProducerIdentity | None, budget_bytes: int, *, full_only: bool
+    ) -> list[Batch[RecordT, WatcherT]]:
+        """Remove and return the waiting batches that make one group: all of one identity, and at least one if there is
+        one. `full_only`: not the last one, which takes more records."""
+        limit = BATCHES_IN_FLIGHT - sum(len(group.batches) for group in lane.in_flight)
+        if self.follows and lane.proven is not None:
+            limit = min(limit, _BATCHES_OF_FIRST)
+        owner = lane.waiting[0].identity or identity or NO_IDENTITY
+        found: list[Batch[RecordT, WatcherT]] = []
+        while len(lane.waiting) > full_only and len(found) < limit and (not found or budget_bytes > 0):
+            head = lane.waiting[0]
+            if (head.identity or identity or NO_IDENTITY) != owner:
+                break  # what follows belongs to a newer identity
+            found.append(lane.waiting.popleft())
+            budget_bytes -= head.size_bytes
+        return found
 
     def in_flight(self) -> list[Group[RecordT, WatcherT]]:
         """The groups that `take` gave out and that no leader has answered yet."""
-        return [lane.in_flight for lane in self._lanes.values() if lane.in_flight is not None]
+        return [group for lane in self._lanes.values() for group in lane.in_flight]
+
+    def settle(self, group: Group[RecordT, WatcherT], outcome: Outcome) -> list[Group[RecordT, WatcherT]]:
+        """The outcome of a group is known. Returns the groups of its partition that can be dealt with now, in order.
+
+        A group that follows waits for the first one's outcome. A first one that failed waits for the outcome of the
+        group that follows it, since what becomes of the two depends on both (CL-130).
+        """
+        return self._lanes[group.partition].settle(group, outcome)
 
     def delivered(self, group: Group[RecordT, WatcherT]) -> None:
-        """The leader answered for every batch of the group, or the sender gave it up: its memory is free again."""
+        """The leader took every batch of the group: its memory is free again."""
+        self._end(group).proven = group.batches[0].identity
+
+    def failed(self, group: Group[RecordT, WatcherT]) -> None:
+        """The sender gives the group up: its memory is free again."""
+        self._end(group).proven = None
+
+    def _end(self, group: Group[RecordT, WatcherT]) -> Lane[RecordT, WatcherT]:
         lane = self._lanes[group.partition]
-        lane.in_flight = None
+        lane.in_flight.remove(group)
         lane.not_before_ms = 0
         self._free(group.batches)
+        return lane
 
     def retry(self, group: Group[RecordT, WatcherT], not_before_ms: int, unconfirmed: Meaning | None) -> None:
         """Put the group back in front, sequences unchanged, to be sent again from `not_before_ms` on.
@@ -279,9 +238,10 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
             for batch in group.batches:
                 batch.unconfirmed = batch.unconfirmed or unconfirmed
                 batch.identity = batch.identity or NO_IDENTITY
-        lane.in_flight = None
-        lane.not_before_ms = not_before_ms
-        lane.waiting.extendleft(reversed(group.batches))
+        lane.in_flight.remove(group)
+        lane.proven = None
+        lane.not_before_ms = max(lane.not_before_ms, not_before_ms)
+        lane.put_back(group.batches)
 
     def hurry(self) -> None:
         """The cluster can be reached again: groups that wait for a back-off may be sent now."""
@@ -296,7 +256,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         groups: list[Group[RecordT, WatcherT]] = []
         for lane in self._lanes.values():
             old: list[Batch[RecordT, WatcherT]] = []
-            while lane.in_flight is None and lane.waiting and lane.waiting[0].created_ms < older_than_ms:
+            while not lane.in_flight and lane.waiting and lane.waiting[0].created_ms < older_than_ms:
                 old.append(lane.waiting.popleft())
             if old:
                 groups.append(Group(lane.partition, old))
@@ -323,7 +283,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         groups: list[Group[RecordT, WatcherT]] = []
         waits = False
         for key, lane in list(self._unconfirmed.items()):
-            if lane.in_flight is not None:
+            if lane.in_flight:
                 continue
             if not lane.waiting or lane.waiting[0].unconfirmed is None:
                 del self._unconfirmed[key]

@@ -12,7 +12,7 @@ _MIB: Final = 1 << 20
 class TopicLogSettings:
     """Settings of every topic log of a process; sizes in bytes, times in milliseconds."""
 
-    tail_cache_bytes: int = 16 * _MIB
+    tail_cache_bytes: int = 64 * _MIB
     """The memory for the newest batches, shared by all groups (CM-46, P-8)."""
     read_ahead_bytes: int = _MIB
     """How much a read from the store reads at least; kept in memory until the next such read."""

@@ -158,7 +158,7 @@ def _told(image: MetadataImage, previous: MetadataImage) -> dict[str, list[tuple
 def test_topic_logs_are_bounded_as_the_rules_say_unless_told_otherwise() -> None:
     log, caches = TopicLogSettings(), TailCaches()
     assert (log.snapshot_batches, log.snapshot_bytes, log.jump_offsets) == (1_000, 16 << 20, 1_000_000)
-    assert (log.tail_cache_bytes, caches.total_bytes, caches.least_bytes) == (16 << 20, 256 << 20, 8 << 10)
+    assert (log.tail_cache_bytes, caches.total_bytes, caches.least_bytes) == (64 << 20, 256 << 20, 8 << 10)
     assert caches.total_bytes // caches.least_bytes == 32_768
     assert BATCH_BYTES == 440
 

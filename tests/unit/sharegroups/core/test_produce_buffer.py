@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kip932.ids import TopicPartition
-from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, ProduceBuffer, ProducerIdentity
+from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, ProduceBuffer
+from sharegroups.core.produce_lane import ProducerIdentity
 from sharegroups.core.unconfirmed_batches import Meaning
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -92,7 +93,7 @@ def test_a_request_takes_at_most_five_batches_of_a_partition_and_keeps_to_its_bu
 def test_old_batches_expire_and_room_is_bounded() -> None:
     buffer: ProduceBuffer[int, None] = ProduceBuffer(25, 100, 10)
     assert buffer.has_room(99)
-    assert buffer.append(T0, 0, 20, now_ms=5).was_idle
+    assert buffer.append(T0, 0, 20, now_ms=5).wakes
     assert not buffer.has_room(6)
     assert buffer.expired(5) == []
     (group,) = buffer.expired(6)

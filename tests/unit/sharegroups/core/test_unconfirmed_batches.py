@@ -7,7 +7,8 @@ import pytest
 from kip932 import errors
 from kip932.errors import KafkaError, error_class
 from kip932.ids import TopicPartition
-from sharegroups.core.produce_buffer import NO_IDENTITY, Group, ProduceBuffer, ProducerIdentity
+from sharegroups.core.produce_buffer import ProduceBuffer
+from sharegroups.core.produce_lane import NO_IDENTITY, Group, ProducerIdentity
 from sharegroups.core.unconfirmed_batches import Course, Meaning, course, created_again, nothing_written
 
 T0 = TopicPartition("t", 0)

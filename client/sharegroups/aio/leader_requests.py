@@ -1,0 +1,54 @@
+"""The produce requests that are with one leader, and the stream that carries them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, Final
+
+from kip932.api.v1.produce_pb2 import ProduceResponse, ProduceStreamRequest, ProduceStreamResponse
+from kip932.ids import TopicIdPartition
+from sharegroups import wire
+from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.leader_stream import LeaderStream
+from sharegroups.aio.silent_nodes import SILENCE_S
+
+
+class LeaderRequests:
+    """`tasks` send a request to the leader `node_id` each, and wait for its answer: two at most (CL-130)."""
+
+    def __init__(self, node_id: int, cluster: Cluster) -> None:
+        self.node_id: Final = node_id
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._asked: list[list[TopicIdPartition]] = []
+        self.link: Final[LeaderStream[ProduceStreamRequest, ProduceStreamResponse]] = LeaderStream(
+            node_id, cluster, wire.PRODUCE_STREAM, lambda: [one for each in self._asked for one in each]
+        )
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work`, which calls `ended` at its end, as one of the tasks."""
+        self.tasks.add(asyncio.create_task(work))
+
+    def ended(self) -> None:
+        """The running task is at its end."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.discard(task)
+
+    async def ask(
+        self, message: ProduceStreamRequest, places: Iterable[TopicIdPartition], timeout_s: float
+    ) -> ProduceResponse:
+        """Send a request about these partitions and wait for its answer. Its `correlation_id` is 0 until it is written
+        to the stream. Raises TransportError."""
+
+        def make(number: int) -> ProduceStreamRequest:
+            message.correlation_id = number
+            return message
+
+        held = list(places)
+        self._asked.append(held)
+        try:
+            stream = await self.link.open()
+            return (await stream.request(make, timeout_s, SILENCE_S)).response
+        finally:
+            self._asked = [one for one in self._asked if one is not held]

@@ -1,0 +1,194 @@
+"""One partition of a producer's buffer: the batches that wait, the groups in flight, and their sequences.
+
+Rules CM-43 (sequences by identity and topic id) and CL-130 (a second group may follow the first). See `produce_buffer`,
+which owns the lanes. Not thread-safe: the host holds a lock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from kip932.errors import KafkaError, OutOfOrderSequenceNumberError
+from kip932.ids import TopicPartition
+from sharegroups.core.unconfirmed_batches import Meaning
+
+RecordT = TypeVar("RecordT")
+WatcherT = TypeVar("WatcherT")
+
+_SEQUENCE_LIMIT: Final = 2**31
+
+
+class ProducerIdentity(NamedTuple):
+    """Producer id and epoch of InitProducerId; (−1, −1) without idempotence."""
+
+    producer_id: int
+    epoch: int
+
+
+#: The identity of a batch that was sent without one.
+NO_IDENTITY: Final = ProducerIdentity(-1, -1)
+
+
+class Outcome(NamedTuple):
+    """How an attempt with a group ended.
+
+    Without `error` it was delivered, and `answer` is the leader's. `delay_ms`: retry after it; None: a retry cannot
+    help. `unconfirmed`: see `ProduceBuffer.retry`.
+    """
+
+    answer: Any = None
+    error: KafkaError | None = None
+    delay_ms: int | None = None
+    unconfirmed: Meaning | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Batch(Generic[RecordT, WatcherT]):
+    """Records of one partition that are sent and stored together.
+
+    `watchers` are told the outcome of a record; each comes with the record's place in the batch, and most records have
+    none. `order` numbers all batches of the partition. `identity` and `base_sequence` number the batch under the topic
+    id that its partition was last sent under; a retry under that id keeps them. `unconfirmed` is the topic at the first
+    attempt that may have appended the batch; None while no attempt may have.
+    """
+
+    records: list[RecordT] = field(default_factory=list)
+    watchers: list[tuple[int, WatcherT]] = field(default_factory=list)
+    size_bytes: int = 0
+    created_ms: int = 0
+    identity: ProducerIdentity | None = None
+    base_sequence: int = -1
+    unconfirmed: Meaning | None = None
+    order: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Group(Generic[RecordT, WatcherT]):
+    """Batches of one partition that are in flight together.
+
+    `node_id` is the leader they were sent to; `is_first_try`, that no batch of it was sent before. `outcome` is the
+    sender's, once it is known.
+    """
+
+    partition: TopicPartition
+    batches: list[Batch[RecordT, WatcherT]]
+    node_id: int = -1
+    is_first_try: bool = False
+    outcome: Outcome | None = None
+
+    @property
+    def created_ms(self) -> int:
+        """When the oldest record of it was accepted."""
+        return self.batches[0].created_ms
+
+
+class Lane(Generic[RecordT, WatcherT]):
+    """One partition: waiting batches, the groups in flight, and the next sequence by identity and topic id.
+
+    `proven` is the identity whose last group the leader took, with no failure since: it knows that producer. Waiting
+    batches keep their order: first the unconfirmed ones, all under `topic_id`, then other numbered ones, then those
+    without a number.
+    """
+
+    __slots__ = ("in_flight", "next_sequence", "not_before_ms", "order", "partition", "proven", "topic_id", "waiting")
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.waiting: deque[Batch[RecordT, WatcherT]] = deque()
+        self.in_flight: list[Group[RecordT, WatcherT]] = []
+        self.proven: ProducerIdentity | None = None
+        self.order = 0
+        self.next_sequence: dict[tuple[ProducerIdentity, bytes], int] = {}
+        self.not_before_ms = 0
+        self.topic_id = b""
+
+    def take_unconfirmed(self) -> list[Batch[RecordT, WatcherT]]:
+        """Remove and return the unconfirmed batches."""
+        taken: list[Batch[RecordT, WatcherT]] = []
+        while self.waiting and self.waiting[0].unconfirmed is not None:
+            taken.append(self.waiting.popleft())
+        return taken
+
+    def go_to(self, topic_id: bytes) -> None:
+        """Send under this id from now on; call it only while no batch is unconfirmed under another id.
+
+        The waiting numbered batches were refused under the former id. Their sequences are given back, for the case
+        that the former id is used again, and the batches get new numbers.
+        """
+        if topic_id == self.topic_id:
+            return
+        for batch in reversed(self._numbered()):
+            assert batch.identity is not None
+            if (batch.identity, self.topic_id) in self.next_sequence:
+                self.next_sequence[batch.identity, self.topic_id] = batch.base_sequence
+        self.forget_numbers()
+        self.topic_id = topic_id
+        self.proven = None
+
+    def forget_numbers(self, but_of: ProducerIdentity | None = None) -> None:
+        """Take the numbers off the waiting batches, so that they get new ones; they were certainly not appended.
+
+        Unconfirmed batches keep theirs, and so do the batches that the identity `but_of` has numbered.
+        """
+        for batch in self._numbered():
+            if batch.unconfirmed is None and (but_of is None or batch.identity != but_of):
+                batch.identity, batch.base_sequence = None, -1
+
+    def number(self, batch: Batch[RecordT, WatcherT], identity: ProducerIdentity | None) -> None:
+        """Give the batch its number, unless it has one."""
+        if identity is None or batch.identity is not None:
+            return
+        key = identity, self.topic_id
+        batch.identity, batch.base_sequence = identity, self.next_sequence.get(key, 0)
+        self.next_sequence[key] = (batch.base_sequence + len(batch.records)) % _SEQUENCE_LIMIT
+
+    def may_follow(self, identity: ProducerIdentity | None, topic_id: bytes, node_id: int) -> bool:
+        """Whether a second group may be sent before the first one is answered (CL-130)."""
+        if len(self.in_flight) != 1 or identity is None or self.proven != identity or self.topic_id != topic_id:
+            return False
+        first = self.in_flight[0]
+        return first.is_first_try and first.outcome is None and first.node_id == node_id and self.has_full_batch
+
+    @property
+    def has_full_batch(self) -> bool:
+        """Whether a batch waits that takes no more records, none of which was sent before."""
+        return len(self.waiting) > 1 and self.waiting[0].identity is None
+
+    def put_back(self, batches: list[Batch[RecordT, WatcherT]]) -> None:
+        """Let the batches wait again, in their place."""
+        before: list[Batch[RecordT, WatcherT]] = []
+        while self.waiting and self.waiting[0].order < batches[0].order:
+            before.append(self.waiting.popleft())
+        self.waiting.extendleft(reversed(before + batches))
+
+    def _numbered(self) -> list[Batch[RecordT, WatcherT]]:
+        return list(takewhile(lambda batch: batch.identity is not None, self.waiting))
+
+    def settle(self, group: Group[RecordT, WatcherT], outcome: Outcome) -> list[Group[RecordT, WatcherT]]:
+        """See `ProduceBuffer.settle`."""
+        group.outcome = outcome
+        first = self.in_flight[0].outcome
+        if first is None or (first.error is not None and any(each.outcome is None for each in self.in_flight)):
+            return []
+        if first.error is not None and len(self.in_flight) > 1:
+            _settle_behind_failed(*self.in_flight)
+        return [each for each in self.in_flight if each.outcome is not None]
+
+
+def _settle_behind_failed(first: Group[RecordT, WatcherT], second: Group[RecordT, WatcherT]) -> None:
+    """Correct the outcomes of two groups, the first of which failed (CM-43, CL-130).
+
+    A gap that the leader found before the second is the missing first: the second was not appended, and goes again as
+    soon as the first does. If nobody knows whether the second was appended, the first counts as unconfirmed too, so
+    that both keep their numbers and their topic: what waits has the unconfirmed batches first.
+    """
+    one, two = first.outcome, second.outcome
+    assert one is not None
+    assert two is not None
+    if isinstance(two.error, OutOfOrderSequenceNumberError):
+        second.outcome = two._replace(delay_ms=one.delay_ms or 0, unconfirmed=None)
+    elif two.error is not None and two.unconfirmed is not None and one.unconfirmed is None:
+        first.outcome = one._replace(unconfirmed=two.unconfirmed)

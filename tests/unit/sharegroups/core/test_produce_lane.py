@@ -1,0 +1,135 @@
+"""One partition of the produce buffer: a second group in flight, its outcome, and what waits again (CL-130)."""
+
+from __future__ import annotations
+
+import pytest
+
+from kip932.errors import MessageTooLargeError, NetworkError, OutOfOrderSequenceNumberError
+from kip932.ids import TopicPartition
+from sharegroups.core.produce_buffer import ProduceBuffer
+from sharegroups.core.produce_lane import Group, Outcome, ProducerIdentity
+from sharegroups.core.unconfirmed_batches import Meaning
+
+T0 = TopicPartition("t", 0)
+ME, NEXT = ProducerIdentity(7, 0), ProducerIdentity(8, 0)
+IDS = {"t": Meaning(b"first", 1)}
+AGAIN = {"t": Meaning(b"again", 2)}
+
+
+def full_buffer(batches: int = 3, identity: ProducerIdentity | None = ME) -> ProduceBuffer[int, None]:
+    """T0's leader has taken a batch of this identity, and so many batches of one record wait, the last one open."""
+    buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
+    buffer.follows = True
+    buffer.append(T0, 0, 10, 0)
+    buffer.delivered(buffer.take([T0], identity, 1000, IDS, 1)[0])
+    for number in range(batches):
+        buffer.append(T0, 1 + number, 10, 0)
+    return buffer
+
+
+def numbers(groups: list[Group[int, None]]) -> list[list[int]]:
+    return [[batch.base_sequence for batch in group.batches] for group in groups]
+
+
+@pytest.mark.rule("CL-130")
+def test_full_batches_follow_those_in_flight_and_the_open_one_waits() -> None:
+    buffer = full_buffer(7)
+    first = buffer.take([T0], ME, 1000, IDS, 1)
+    assert buffer.following(0) == [T0]
+    second = buffer.take([T0], ME, 1000, IDS, 1, second=True)
+    assert numbers(first) == [[1, 2, 3]]
+    assert numbers(second) == [[4, 5]], "five in all: more the leader would not know again (CM-43)"
+    assert buffer.take([T0], ME, 1000, IDS, 1, second=True) == [], "no third one"
+    assert buffer.settle(first[0], Outcome()) == first
+    buffer.delivered(first[0])
+    assert numbers(buffer.take([T0], ME, 1000, IDS, 1, second=True)) == [[6]], "it follows the second one"
+
+
+@pytest.mark.rule("CL-130")
+@pytest.mark.parametrize(
+    ("identity", "meanings", "node_id"),
+    [(None, IDS, 1), (NEXT, IDS, 1), (ME, AGAIN, 1), (ME, IDS, 2)],
+    ids=["not idempotent", "another identity", "another topic", "another leader"],
+)
+def test_nothing_follows_to_whom_does_not_know_the_producer(
+    identity: ProducerIdentity | None, meanings: dict[str, Meaning], node_id: int
+) -> None:
+    buffer = full_buffer()
+    buffer.take([T0], ME, 10, IDS, 1)
+    assert buffer.take([T0], identity, 1000, meanings, node_id, second=True) == []
+
+
+@pytest.mark.rule("CL-130")
+def test_nothing_follows_a_retry_or_a_first_group() -> None:
+    buffer = full_buffer()
+    (group,) = buffer.take([T0], ME, 10, IDS, 1)
+    buffer.retry(group, 0, None)
+    buffer.take([T0], ME, 10, IDS, 1)
+    assert buffer.take([T0], ME, 1000, IDS, 1, second=True) == []
+    new: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
+    new.follows = True
+    for number in range(3):
+        new.append(T0, number, 10, 0)
+    new.take([T0], ME, 10, IDS, 1)
+    assert new.following(0) == []
+    assert new.take([T0], ME, 1000, IDS, 1, second=True) == []
+
+
+@pytest.mark.rule("CL-130")
+def test_the_sender_is_woken_when_a_batch_becomes_full() -> None:
+    buffer = full_buffer(0)
+    assert buffer.append(T0, 1, 10, 0).wakes
+    buffer.take([T0], ME, 1000, IDS, 1)
+    assert not buffer.append(T0, 2, 10, 0).wakes, "it may be filled while the first group is under way (P-1)"
+    assert buffer.append(T0, 3, 10, 0).wakes
+    buffer.follows = False
+    buffer.take([T0], ME, 1000, IDS, 1)
+    assert not buffer.append(T0, 4, 10, 0).wakes
+
+
+_LOST = Outcome(None, NetworkError("lost"), 70, IDS["t"])
+_REFUSED = Outcome(None, NetworkError("not now"), 50)
+_NEVER = Outcome(error=MessageTooLargeError("never"))
+_GAP = Outcome(error=OutOfOrderSequenceNumberError("a gap"))
+
+
+@pytest.mark.rule("CL-130", "CM-43")
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("one", "two", "told"),
+    [
+        (Outcome("a"), _GAP, (Outcome("a"), _GAP)),
+        (_LOST, Outcome("b"), (_LOST, Outcome("b"))),
+        (_LOST, _LOST, (_LOST, _LOST)),
+        (_REFUSED, _GAP, (_REFUSED, _GAP._replace(delay_ms=50))),
+        (_NEVER, _GAP, (_NEVER, _GAP._replace(delay_ms=0))),
+        (_REFUSED, _LOST, (_REFUSED._replace(unconfirmed=IDS["t"]), _LOST)),
+        (_REFUSED, _NEVER, (_REFUSED, _NEVER)),
+    ],
+)
+def test_two_outcomes_are_told_in_order_and_what_followed_a_failure_goes_again(
+    one: Outcome, two: Outcome, told: tuple[Outcome, Outcome], turned: bool
+) -> None:
+    buffer = full_buffer()
+    groups = buffer.take([T0], ME, 10, IDS, 1)
+    groups += buffer.take([T0], ME, 10, IDS, 1, second=True)
+    found: list[Group[int, None]] = []
+    for group, outcome in list(zip(groups, (one, two), strict=True))[:: -1 if turned else 1]:
+        for settled in buffer.settle(group, outcome):
+            found.append(settled)
+            (buffer.delivered if settled.outcome is not None and settled.outcome.error is None else buffer.failed)(
+                settled
+            )
+    assert found == groups
+    assert (groups[0].outcome, groups[1].outcome) == told
+
+
+@pytest.mark.rule("CL-130", "CM-43")
+def test_two_groups_that_go_again_keep_their_order_and_numbers() -> None:
+    buffer = full_buffer()
+    first, second = buffer.take([T0], ME, 10, IDS, 1) + buffer.take([T0], ME, 10, IDS, 1, second=True)
+    buffer.retry(first, 90, IDS["t"])
+    buffer.retry(second, 40, IDS["t"])
+    assert buffer.next_deadline() == 90
+    assert buffer.take([T0], ME, 1000, IDS, 1, second=True) == [], "none of them is new"
+    assert numbers(buffer.take([T0], ME, 1000, IDS, 1)) == [[1, 2, 3]]
