@@ -18,7 +18,7 @@ import sharegroups
 from kip932.errors import FencedError, RetriableError
 from kip932.rpc.unserved import UNSERVED
 from sharegroups import admin_values, aio, errors, wire
-from sharegroups.aio import ack_ledger, admin, group_admin, group_listing, log_reading, producer, sender, transactions
+from sharegroups.aio import ack_ledger, admin, group_admin, group_listing, log_reading, producer, telling, transactions
 
 _INTRODUCTION = """# Python API
 
@@ -64,7 +64,7 @@ _ALIASES: Final = {
     "Errors": admin,
     "Headers": producer,
     "Offsets": group_admin,
-    "OnDelivery": sender,
+    "OnDelivery": telling,
 }
 #: Methods that only the asyncio clients have. Their other public methods are for the blocking clients' use.
 _ONLY_IN_ASYNCIO: Final = {"Producer": ("send",)}

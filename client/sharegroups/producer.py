@@ -19,7 +19,7 @@ from kip932.rpc.transport import Transport
 from sharegroups import arguments
 from sharegroups.aio.producer import Headers
 from sharegroups.aio.producer import Producer as AsyncProducer
-from sharegroups.aio.sender import OnDelivery
+from sharegroups.aio.telling import OnDelivery
 from sharegroups.aio.transactions import no_offsets
 from sharegroups.errors import IllegalStateError
 from sharegroups.loop_thread import LoopThread

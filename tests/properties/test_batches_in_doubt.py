@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kip932.errors import InvalidRecordError, NetworkError, OutOfOrderSequenceNumberError
 from kip932.ids import TopicPartition
-from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, ProduceBuffer
+from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, Behind, ProduceBuffer
 from sharegroups.core.produce_lane import NO_IDENTITY, Group, Outcome, ProducerIdentity
 from sharegroups.core.unconfirmed_batches import Meaning
 
@@ -103,7 +103,7 @@ class Story:
         meaning = self.meanings[-1]
         groups = self.buffer.take([T0], self.identity, budget, {"t": meaning}) if self.buffer.ready(0) else []
         if T0 in self.buffer.following(0):
-            groups += self.buffer.take([T0], self.identity, budget, {"t": meaning}, second=True)
+            groups += self.buffer.take([T0], self.identity, budget, {"t": meaning}, behind=Behind(0))
         self.another_partition_fails()
         assert len(groups) <= 1 + self.idempotent
         assert sum(len(group.batches) for group in groups) <= BATCHES_IN_FLIGHT, "the leader would not know all again"

@@ -20,13 +20,21 @@ class LeaderRequests:
     def __init__(self, node_id: int, cluster: Cluster) -> None:
         self.node_id: Final = node_id
         self.tasks: set[asyncio.Task[None]] = set()
+        #: When the last of them began, ms of the loop's clock.
+        self.began_ms = 0
         self._asked: list[list[TopicIdPartition]] = []
         self.link: Final[LeaderStream[ProduceStreamRequest, ProduceStreamResponse]] = LeaderStream(
-            node_id, cluster, wire.PRODUCE_STREAM, lambda: [one for each in self._asked for one in each]
+            node_id, cluster, wire.PRODUCE_STREAM, lambda: self._asked
         )
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+    @property
+    def way(self) -> tuple[int, int]:
+        """How the next request reaches the leader: the node, and which of the streams to it, the first being 1."""
+        return self.node_id, self.link.opened + (self.link.current is None)
+
+    def begin(self, work: Coroutine[Any, Any, None], now_ms: int) -> None:
         """Run `work`, which calls `ended` at its end, as one of the tasks."""
+        self.began_ms = now_ms
         self.tasks.add(asyncio.create_task(work))
 
     def ended(self) -> None:

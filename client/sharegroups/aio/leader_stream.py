@@ -17,14 +17,14 @@ from sharegroups.aio.streams import CorrelatedStream, RequestT, ResponseT
 
 
 class LeaderStream(Generic[RequestT, ResponseT]):
-    """The stream to node `node_id`. `held` returns the partitions that its requests are about."""
+    """The stream to node `node_id`. `held` returns the partitions that each of its requests is about."""
 
     def __init__(
         self,
         node_id: int,
         cluster: Cluster,
         method: Method[RequestT, ResponseT],
-        held: Callable[[], Iterable[TopicIdPartition]],
+        held: Callable[[], Iterable[Iterable[TopicIdPartition]]],
     ) -> None:
         self._node_id = node_id
         self._cluster = cluster
@@ -32,6 +32,8 @@ class LeaderStream(Generic[RequestT, ResponseT]):
         self._held = held
         self._stream: CorrelatedStream[RequestT, ResponseT] | None = None
         self._opening = asyncio.Lock()
+        #: How many streams were opened so far.
+        self.opened = 0
 
     @property
     def current(self) -> CorrelatedStream[RequestT, ResponseT] | None:
@@ -68,12 +70,13 @@ class LeaderStream(Generic[RequestT, ResponseT]):
                     text = "its address is unknown"
                     raise TransportError(TransportStatus.UNAVAILABLE, f"node {self._node_id}", text)
                 self._stream = await CorrelatedStream.open(self._cluster.transport, address, self._method, self._late)
+                self.opened += 1
             return self._stream
 
     def give_up_silent(self) -> None:
-        """Abandon the stream if an answer is late and others lead all its partitions (PL-524, CL-33, CL-34)."""
-        stream = self._stream
-        if stream is not None and stream.is_late and self._cluster.moved(self._held(), self._node_id):
+        """Abandon the stream if an answer is late and others lead a request's partitions (PL-524, CL-33, CL-34)."""
+        stream, moved = self._stream, self._cluster.moved
+        if stream is not None and stream.is_late and any(moved(held, self._node_id) for held in self._held()):
             stream.abandon(f"no answer, and node {self._node_id} does not lead these partitions any more")
 
     async def close(self) -> None:

@@ -25,7 +25,8 @@ from kip932.errors import (
 from kip932.rpc.transport import Transport
 from sharegroups import arguments
 from sharegroups.aio.cluster import Cluster
-from sharegroups.aio.sender import OnDelivery, Sender
+from sharegroups.aio.sender import Sender
+from sharegroups.aio.telling import OnDelivery
 from sharegroups.aio.transactions import Transactions, no_offsets
 from sharegroups.config import producer_config
 from sharegroups.core.shell_word import quote
@@ -123,7 +124,7 @@ class Producer:
         """Put one record into the buffer; `on_delivery(error or None, report)` gets its outcome, in the event loop.
 
         Without it a failure is logged as an error. `timestamp` is in ms since 1970, now when left out. Waits for
-        metadata and room, at most max.block.ms each.
+        metadata and room, at most max.block.ms each. A call that is cancelled may have put the record into the buffer.
         Raises BufferFullError, MessageTooLargeError, UnknownTopicOrPartitionError, InvalidRequestError for a partition
         that does not exist.
         """
@@ -131,16 +132,16 @@ class Producer:
             await self.ensure_topic(topic)
         if on_delivery is not None:
             arguments.callback("produce", "on_delivery", on_delivery, "error, report")
-        self._turn += 1
-        if self._turn >= _RECORDS_A_TURN:
-            self._turn = 0
-            await asyncio.sleep(0)
         record = self.record(value, key, headers, timestamp)
         wake = self.append(topic, partition, record, on_delivery)
         if wake is None:
             wake = await self._append_when_room(topic, partition, record, on_delivery)
         if wake:
             asyncio.get_running_loop().call_soon(self.sender.pump)
+        self._turn += 1
+        if self._turn >= _RECORDS_A_TURN:
+            self._turn = 0
+            await asyncio.sleep(0)
 
     async def flush(self, timeout: float | None = None) -> int:  # noqa: ASYNC109 - the public shape of CL-44
         """Wait until all records are delivered or failed. Returns how many still wait after `timeout` seconds."""

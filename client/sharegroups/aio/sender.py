@@ -34,14 +34,14 @@ from sharegroups.aio.cluster import Cluster, wait_for_event
 from sharegroups.aio.leader_requests import LeaderRequests
 from sharegroups.aio.partition_health import PartitionHealth
 from sharegroups.aio.produce_messages import closed_before, identity_request, place_of, stream_message
+from sharegroups.aio.telling import OnDelivery, tell
 from sharegroups.config import Config
 from sharegroups.core.open_transaction import OpenTransaction, Transaction
-from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, ProduceBuffer
+from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, Behind, ProduceBuffer
 from sharegroups.core.produce_lane import Group, Outcome, ProducerIdentity
 from sharegroups.core.unconfirmed_batches import Meaning, created_again, nothing_written
 from sharegroups.core.undelivered import Undelivered
 from sharegroups.produced import ProducedRecord
-from sharegroups.reports import DeliveryReport
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,6 @@ _REQUEST_BYTES: Final = 4 * 1024 * 1024
 _REQUEST_PARTITIONS: Final = PRODUCED_BATCHES_MAX // BATCHES_IN_FLIGHT
 _OUTDATED: Final = (NotLeaderOrFollowerError, UnknownTopicOrPartitionError, UnknownTopicIdError)
 
-OnDelivery = Callable[[KafkaError | None, DeliveryReport], None]
 _Group = Group[ProducedRecord, OnDelivery]
 _Result = ProduceResponse.PartitionResult
 
@@ -196,16 +195,22 @@ class Sender:
             elif len(self._leader(leader.node_id).tasks) == second:
                 by_leader[leader.node_id].append(partition)
         for node_id, some in by_leader.items():
-            leader_requests = self._leader(node_id)
-            groups: list[_Group] = []
-            if leader_requests.link.free_at_ms <= self._now_ms():
+            leader_requests, groups = self._leader(node_id), list[_Group]()
+            is_free = leader_requests.link.free_at_ms <= self._now_ms()
+            if is_free:
+                behind = Behind(leader_requests.began_ms) if second else None
                 with self.lock:
                     groups = self.buffer.take(
-                        some[:_REQUEST_PARTITIONS], self.identity, _REQUEST_BYTES, meanings, node_id, second=second
+                        some[:_REQUEST_PARTITIONS],
+                        self.identity,
+                        _REQUEST_BYTES,
+                        meanings,
+                        way=leader_requests.way,
+                        behind=behind,
                     )
-            if groups or not (second or leader_requests.link.free_at_ms <= self._now_ms()):
+            if groups or not (second or is_free):
                 self.open.sent_any = self.open.sent_any or bool(groups)
-                leader_requests.begin(self._serve(leader_requests, groups, meanings))
+                leader_requests.begin(self._serve(leader_requests, groups, meanings), self._now_ms())
 
     async def _serve(self, leader: LeaderRequests, groups: list[_Group], meanings: dict[str, Meaning]) -> None:
         """Send one request, if there are groups; then wait for as long as the leader wants no request (CL-86)."""
@@ -308,8 +313,7 @@ class Sender:
         for number, batch in enumerate(group.batches):
             if number < len(result.base_offsets):
                 offset = result.base_offsets[number]
-            for index, on_delivery in batch.watchers:
-                on_delivery(None, DeliveryReport(group.partition, offset + index, batch.records[index]))
+            tell(batch, group.partition, offset)
             offset += len(batch.records)
         self.health.over(group.partition)
         with self.lock:
@@ -372,8 +376,7 @@ class Sender:
         elif any(batch.identity is not None and batch.identity == self.identity for batch in group.batches):
             self.identity = None
         for batch in group.batches:
-            for index, on_delivery in batch.watchers:
-                on_delivery(error, DeliveryReport(group.partition, -1, batch.records[index]))
+            tell(batch, group.partition, -1, error)
         unwatched = sum(len(batch.records) - len(batch.watchers) for batch in group.batches)
         if unwatched:
             line = self._undelivered.lost(group.partition, error, unwatched, self._now_ms())

@@ -69,7 +69,7 @@ class ShareSession:
         self._backoff = cluster.backoff()
         self._refusals = FetchRefusals(member.group_id, cluster, owner)
         self.outbox = AckOutbox(node_id, cluster, owner)
-        self.link = LeaderStream(node_id, cluster, wire.SHARE_STREAM, lambda: self._session.known)
+        self.link = LeaderStream(node_id, cluster, wire.SHARE_STREAM, lambda: [self._session.known])
         self._flushed = Signal()
         self._acknowledging: asyncio.Task[None] | None = None
         self._opening_fetch: asyncio.Task[None] | None = None

@@ -16,6 +16,7 @@ from typing import Final, Generic, NamedTuple
 from kip932.ids import TopicPartition
 from sharegroups.core.produce_lane import (
     NO_IDENTITY,
+    NO_WAY,
     Batch,
     Group,
     Lane,
@@ -23,12 +24,13 @@ from sharegroups.core.produce_lane import (
     ProducerIdentity,
     RecordT,
     WatcherT,
+    Way,
 )
 from sharegroups.core.unconfirmed_batches import Course, Meaning, course
 
 #: The leader remembers the last five batches of a producer (CM-43), so no more may be in flight.
 BATCHES_IN_FLIGHT: Final = 5
-#: How many of them the first group takes where a second one may follow it.
+#: How many of them a group takes where a second one may follow it.
 _BATCHES_OF_FIRST: Final = 3
 
 
@@ -40,6 +42,13 @@ class Appended(NamedTuple):
     wakes: bool
     #: The record began a batch. Records without a key then go to the next partition.
     began_batch: bool
+
+
+class Behind(NamedTuple):
+    """What a request may take that is sent while another one to its leader is in flight, which was sent at `began_ms`:
+    full batches, and of partitions that have nothing in flight also what waited then already (CL-130)."""
+
+    began_ms: int
 
 
 class ProduceBuffer(Generic[RecordT, WatcherT]):
@@ -121,14 +130,14 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         ]
 
     def following(self, now_ms: int) -> list[TopicPartition]:
-        """Partitions with full batches that a second request to their leader could take, while a first one is in
-        flight: they may be of partitions that the first one has, or not (CL-130)."""
+        """Partitions of which a second request to their leader could take something (CL-130); see `Behind`."""
         if not self.follows:
             return []
         return [
             lane.partition
             for lane in self._lanes.values()
-            if lane.has_full_batch and (lane.proven is not None if lane.in_flight else lane.not_before_ms <= now_ms)
+            if lane.waiting
+            and (lane.proven is not None and lane.has_full_batch if lane.in_flight else lane.not_before_ms <= now_ms)
         ]
 
     def next_deadline(self) -> int | None:
@@ -142,17 +151,17 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         identity: ProducerIdentity | None,
         budget_bytes: int,
         meanings: Mapping[str, Meaning],
-        node_id: int = -1,
         *,
-        second: bool = False,
+        way: Way = NO_WAY,
+        behind: Behind | None = None,
     ) -> list[Group[RecordT, WatcherT]]:
-        """Take the groups of one request to the leader `node_id`, with their sequences, and have them in flight.
+        """Take the groups of one request, with their sequences, and have them in flight.
 
         They hold about `budget_bytes` at most, and at least one batch of each partition that is reached before the
-        budget is used up. `meanings`: what the topics' names mean now. `second`: another request to that leader is in
-        flight; only full batches are taken (CL-130). Partitions whose first batches are unconfirmed under another topic
-        id are left out. Report each group with `settle` once, then each that it returns with `delivered`, `failed` or
-        `retry`.
+        budget is used up. `meanings`: what the topics' names mean now. `way`: how the leader is reached. `behind`: of
+        a request that is sent while another one is in flight. Partitions whose first batches are unconfirmed under
+        another topic id are left out. Report each group with `settle` once, then each that it returns with `delivered`,
+        `failed` or `retry`.
         """
         groups: list[Group[RecordT, WatcherT]] = []
         for partition in partitions:
@@ -160,39 +169,46 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
                 break
             lane = self._lanes[partition]
             meaning = meanings[partition.topic]
-            if lane.in_flight:
-                if not second or not lane.may_follow(identity, meaning.topic_id, node_id):
-                    continue
-            elif not lane.waiting or (second and not lane.has_full_batch):
+            full_only = behind is not None and (
+                bool(lane.in_flight) or not lane.waiting or lane.waiting[0].created_ms >= behind.began_ms
+            )
+            if lane.in_flight and not (full_only and lane.may_follow(identity, meaning.topic_id, way)):
+                continue
+            if not (lane.has_full_batch if full_only else lane.waiting):
                 continue
             if course(lane.waiting[0].unconfirmed, meaning) is not Course.SEND:
                 continue
             lane.go_to(meaning.topic_id)
             if identity is not None:  # a refused batch may have been in flight when the former identity was forgotten
                 lane.forget_numbers(but_of=identity)
-            batches = self._head(lane, identity, budget_bytes, full_only=second)
+            batches = self._head(lane, identity, budget_bytes, full_only=full_only)
             if not batches:
                 continue
             budget_bytes -= sum(batch.size_bytes for batch in batches)
             first_try = all(batch.identity is None for batch in batches)
             for batch in batches:
                 lane.number(batch, identity)
-            groups.append(Group(partition, batches, node_id, first_try))
+            groups.append(Group(partition, batches, way, first_try))
             lane.in_flight.append(groups[-1])
         return groups
 
     def _head(
         self, lane: Lane[RecordT, WatcherT], identity: ProducerIdentity | None, budget_bytes: int, *, full_only: bool
     ) -> list[Batch[RecordT, WatcherT]]:
-        """Remove and return the waiting batches that make one group: all of one identity, and at least one if there is
-        one. `full_only`: not the last one, which takes more records."""
-        limit = BATCHES_IN_FLIGHT - sum(len(group.batches) for group in lane.in_flight)
-        if self.follows and lane.proven is not None:
-            limit = min(limit, _BATCHES_OF_FIRST)
+        """Remove and return the waiting batches that make one group, all of one identity. `full_only`: not the last
+        one, which takes more records.
+
+        From the oldest batch that may have to be sent again to the newest one there are five at most (CM-43), those
+        counted that were delivered in between.
+        """
+        limit = _BATCHES_OF_FIRST if self.follows and lane.proven is not None else BATCHES_IN_FLIGHT
+        oldest = (lane.in_flight[0].batches if lane.in_flight else lane.waiting)[0].order
         owner = lane.waiting[0].identity or identity or NO_IDENTITY
         found: list[Batch[RecordT, WatcherT]] = []
         while len(lane.waiting) > full_only and len(found) < limit and (not found or budget_bytes > 0):
             head = lane.waiting[0]
+            if head.order >= oldest + BATCHES_IN_FLIGHT:
+                break
             if (head.identity or identity or NO_IDENTITY) != owner:
                 break  # what follows belongs to a newer identity
             found.append(lane.waiting.popleft())
@@ -213,7 +229,8 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
 
     def delivered(self, group: Group[RecordT, WatcherT]) -> None:
         """The leader took every batch of the group: its memory is free again."""
-        self._end(group).proven = group.batches[0].identity
+        identity = group.batches[0].identity
+        self._end(group).proven = None if identity is None else (identity, group.way)
 
     def failed(self, group: Group[RecordT, WatcherT]) -> None:
         """The sender gives the group up: its memory is free again."""

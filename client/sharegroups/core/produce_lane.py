@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from kip932.errors import KafkaError, OutOfOrderSequenceNumberError
 from kip932.ids import TopicPartition
-from sharegroups.core.unconfirmed_batches import Meaning
+from sharegroups.core.unconfirmed_batches import Meaning, nothing_written
 
 RecordT = TypeVar("RecordT")
 WatcherT = TypeVar("WatcherT")
@@ -27,6 +27,10 @@ class ProducerIdentity(NamedTuple):
     producer_id: int
     epoch: int
 
+
+#: How a leader is reached: its node, and which of the streams to it.
+Way = tuple[int, int]
+NO_WAY: Final[Way] = (-1, -1)
 
 #: The identity of a batch that was sent without one.
 NO_IDENTITY: Final = ProducerIdentity(-1, -1)
@@ -69,13 +73,13 @@ class Batch(Generic[RecordT, WatcherT]):
 class Group(Generic[RecordT, WatcherT]):
     """Batches of one partition that are in flight together.
 
-    `node_id` is the leader they were sent to; `is_first_try`, that no batch of it was sent before. `outcome` is the
+    `way` is how they were sent; `is_first_try`, that no batch of it was sent before. `outcome` is the
     sender's, once it is known.
     """
 
     partition: TopicPartition
     batches: list[Batch[RecordT, WatcherT]]
-    node_id: int = -1
+    way: Way = NO_WAY
     is_first_try: bool = False
     outcome: Outcome | None = None
 
@@ -88,9 +92,9 @@ class Group(Generic[RecordT, WatcherT]):
 class Lane(Generic[RecordT, WatcherT]):
     """One partition: waiting batches, the groups in flight, and the next sequence by identity and topic id.
 
-    `proven` is the identity whose last group the leader took, with no failure since: it knows that producer. Waiting
-    batches keep their order: first the unconfirmed ones, all under `topic_id`, then other numbered ones, then those
-    without a number.
+    `proven` is the identity whose last group the leader took, and on which way, with no failure since: it knows that
+    producer. Waiting batches keep their order: first the unconfirmed ones, all under `topic_id`, then other numbered
+    ones, then those without a number.
     """
 
     __slots__ = ("in_flight", "next_sequence", "not_before_ms", "order", "partition", "proven", "topic_id", "waiting")
@@ -99,7 +103,7 @@ class Lane(Generic[RecordT, WatcherT]):
         self.partition = partition
         self.waiting: deque[Batch[RecordT, WatcherT]] = deque()
         self.in_flight: list[Group[RecordT, WatcherT]] = []
-        self.proven: ProducerIdentity | None = None
+        self.proven: tuple[ProducerIdentity, Way] | None = None
         self.order = 0
         self.next_sequence: dict[tuple[ProducerIdentity, bytes], int] = {}
         self.not_before_ms = 0
@@ -145,12 +149,12 @@ class Lane(Generic[RecordT, WatcherT]):
         batch.identity, batch.base_sequence = identity, self.next_sequence.get(key, 0)
         self.next_sequence[key] = (batch.base_sequence + len(batch.records)) % _SEQUENCE_LIMIT
 
-    def may_follow(self, identity: ProducerIdentity | None, topic_id: bytes, node_id: int) -> bool:
+    def may_follow(self, identity: ProducerIdentity | None, topic_id: bytes, way: Way) -> bool:
         """Whether a second group may be sent before the first one is answered (CL-130)."""
-        if len(self.in_flight) != 1 or identity is None or self.proven != identity or self.topic_id != topic_id:
+        if len(self.in_flight) != 1 or identity is None or self.proven != (identity, way):
             return False
         first = self.in_flight[0]
-        return first.is_first_try and first.outcome is None and first.node_id == node_id and self.has_full_batch
+        return first.is_first_try and first.outcome is None and first.way == way and self.topic_id == topic_id
 
     @property
     def has_full_batch(self) -> bool:
@@ -190,5 +194,8 @@ def _settle_behind_failed(first: Group[RecordT, WatcherT], second: Group[RecordT
     assert two is not None
     if isinstance(two.error, OutOfOrderSequenceNumberError):
         second.outcome = two._replace(delay_ms=one.delay_ms or 0, unconfirmed=None)
+    elif one.delay_ms is None and one.error is not None and nothing_written(one.error):
+        # The first is given up, and nothing fills the gap that it leaves: the second was not appended, and never is.
+        second.outcome = two._replace(unconfirmed=None)
     elif two.error is not None and two.unconfirmed is not None and one.unconfirmed is None:
         first.outcome = one._replace(unconfirmed=two.unconfirmed)

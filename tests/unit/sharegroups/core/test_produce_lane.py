@@ -6,14 +6,17 @@ import pytest
 
 from kip932.errors import MessageTooLargeError, NetworkError, OutOfOrderSequenceNumberError
 from kip932.ids import TopicPartition
-from sharegroups.core.produce_buffer import ProduceBuffer
-from sharegroups.core.produce_lane import Group, Outcome, ProducerIdentity
+from sharegroups.core.produce_buffer import Behind, ProduceBuffer
+from sharegroups.core.produce_lane import Group, Outcome, ProducerIdentity, Way
 from sharegroups.core.unconfirmed_batches import Meaning
 
-T0 = TopicPartition("t", 0)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ME, NEXT = ProducerIdentity(7, 0), ProducerIdentity(8, 0)
 IDS = {"t": Meaning(b"first", 1)}
 AGAIN = {"t": Meaning(b"again", 2)}
+WAY, OTHER_WAY, REOPENED = (1, 1), (2, 1), (1, 2)
+#: Another request is in flight. All batches here are of the instant at which it began.
+NOW = Behind(0)
 
 
 def full_buffer(batches: int = 3, identity: ProducerIdentity | None = ME) -> ProduceBuffer[int, None]:
@@ -21,7 +24,7 @@ def full_buffer(batches: int = 3, identity: ProducerIdentity | None = ME) -> Pro
     buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
     buffer.follows = True
     buffer.append(T0, 0, 10, 0)
-    buffer.delivered(buffer.take([T0], identity, 1000, IDS, 1)[0])
+    buffer.delivered(buffer.take([T0], identity, 1000, IDS, way=WAY)[0])
     for number in range(batches):
         buffer.append(T0, 1 + number, 10, 0)
     return buffer
@@ -34,56 +37,56 @@ def numbers(groups: list[Group[int, None]]) -> list[list[int]]:
 @pytest.mark.rule("CL-130")
 def test_full_batches_follow_those_in_flight_and_the_open_one_waits() -> None:
     buffer = full_buffer(7)
-    first = buffer.take([T0], ME, 1000, IDS, 1)
+    first = buffer.take([T0], ME, 1000, IDS, way=WAY)
     assert buffer.following(0) == [T0]
-    second = buffer.take([T0], ME, 1000, IDS, 1, second=True)
+    second = buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW)
     assert numbers(first) == [[1, 2, 3]]
     assert numbers(second) == [[4, 5]], "five in all: more the leader would not know again (CM-43)"
-    assert buffer.take([T0], ME, 1000, IDS, 1, second=True) == [], "no third one"
+    assert buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW) == [], "no third one"
     assert buffer.settle(first[0], Outcome()) == first
     buffer.delivered(first[0])
-    assert numbers(buffer.take([T0], ME, 1000, IDS, 1, second=True)) == [[6]], "it follows the second one"
+    assert numbers(buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW)) == [[6]], "it follows the second one"
 
 
 @pytest.mark.rule("CL-130")
 @pytest.mark.parametrize(
-    ("identity", "meanings", "node_id"),
-    [(None, IDS, 1), (NEXT, IDS, 1), (ME, AGAIN, 1), (ME, IDS, 2)],
-    ids=["not idempotent", "another identity", "another topic", "another leader"],
+    ("identity", "meanings", "way"),
+    [(None, IDS, WAY), (NEXT, IDS, WAY), (ME, AGAIN, WAY), (ME, IDS, OTHER_WAY), (ME, IDS, REOPENED)],
+    ids=["not idempotent", "another identity", "another topic", "another leader", "another stream"],
 )
 def test_nothing_follows_to_whom_does_not_know_the_producer(
-    identity: ProducerIdentity | None, meanings: dict[str, Meaning], node_id: int
+    identity: ProducerIdentity | None, meanings: dict[str, Meaning], way: Way
 ) -> None:
     buffer = full_buffer()
-    buffer.take([T0], ME, 10, IDS, 1)
-    assert buffer.take([T0], identity, 1000, meanings, node_id, second=True) == []
+    buffer.take([T0], ME, 10, IDS, way=WAY)
+    assert buffer.take([T0], identity, 1000, meanings, way=way, behind=NOW) == []
 
 
 @pytest.mark.rule("CL-130")
 def test_nothing_follows_a_retry_or_a_first_group() -> None:
     buffer = full_buffer()
-    (group,) = buffer.take([T0], ME, 10, IDS, 1)
+    (group,) = buffer.take([T0], ME, 10, IDS, way=WAY)
     buffer.retry(group, 0, None)
-    buffer.take([T0], ME, 10, IDS, 1)
-    assert buffer.take([T0], ME, 1000, IDS, 1, second=True) == []
+    buffer.take([T0], ME, 10, IDS, way=WAY)
+    assert buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW) == []
     new: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
     new.follows = True
     for number in range(3):
         new.append(T0, number, 10, 0)
-    new.take([T0], ME, 10, IDS, 1)
+    new.take([T0], ME, 10, IDS, way=WAY)
     assert new.following(0) == []
-    assert new.take([T0], ME, 1000, IDS, 1, second=True) == []
+    assert new.take([T0], ME, 1000, IDS, way=WAY, behind=NOW) == []
 
 
 @pytest.mark.rule("CL-130")
 def test_the_sender_is_woken_when_a_batch_becomes_full() -> None:
     buffer = full_buffer(0)
     assert buffer.append(T0, 1, 10, 0).wakes
-    buffer.take([T0], ME, 1000, IDS, 1)
+    buffer.take([T0], ME, 1000, IDS, way=WAY)
     assert not buffer.append(T0, 2, 10, 0).wakes, "it may be filled while the first group is under way (P-1)"
     assert buffer.append(T0, 3, 10, 0).wakes
     buffer.follows = False
-    buffer.take([T0], ME, 1000, IDS, 1)
+    buffer.take([T0], ME, 1000, IDS, way=WAY)
     assert not buffer.append(T0, 4, 10, 0).wakes
 
 
@@ -103,6 +106,7 @@ _GAP = Outcome(error=OutOfOrderSequenceNumberError("a gap"))
         (_LOST, _LOST, (_LOST, _LOST)),
         (_REFUSED, _GAP, (_REFUSED, _GAP._replace(delay_ms=50))),
         (_NEVER, _GAP, (_NEVER, _GAP._replace(delay_ms=0))),
+        (_NEVER, _LOST, (_NEVER, _LOST._replace(unconfirmed=None))),
         (_REFUSED, _LOST, (_REFUSED._replace(unconfirmed=IDS["t"]), _LOST)),
         (_REFUSED, _NEVER, (_REFUSED, _NEVER)),
     ],
@@ -111,8 +115,8 @@ def test_two_outcomes_are_told_in_order_and_what_followed_a_failure_goes_again(
     one: Outcome, two: Outcome, told: tuple[Outcome, Outcome], turned: bool
 ) -> None:
     buffer = full_buffer()
-    groups = buffer.take([T0], ME, 10, IDS, 1)
-    groups += buffer.take([T0], ME, 10, IDS, 1, second=True)
+    groups = buffer.take([T0], ME, 10, IDS, way=WAY)
+    groups += buffer.take([T0], ME, 10, IDS, way=WAY, behind=NOW)
     found: list[Group[int, None]] = []
     for group, outcome in list(zip(groups, (one, two), strict=True))[:: -1 if turned else 1]:
         for settled in buffer.settle(group, outcome):
@@ -127,9 +131,32 @@ def test_two_outcomes_are_told_in_order_and_what_followed_a_failure_goes_again(
 @pytest.mark.rule("CL-130", "CM-43")
 def test_two_groups_that_go_again_keep_their_order_and_numbers() -> None:
     buffer = full_buffer()
-    first, second = buffer.take([T0], ME, 10, IDS, 1) + buffer.take([T0], ME, 10, IDS, 1, second=True)
+    first, second = buffer.take([T0], ME, 10, IDS, way=WAY) + buffer.take([T0], ME, 10, IDS, way=WAY, behind=NOW)
     buffer.retry(first, 90, IDS["t"])
     buffer.retry(second, 40, IDS["t"])
     assert buffer.next_deadline() == 90
-    assert buffer.take([T0], ME, 1000, IDS, 1, second=True) == [], "none of them is new"
-    assert numbers(buffer.take([T0], ME, 1000, IDS, 1)) == [[1, 2, 3]]
+    assert buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW) == [], "none of them is new"
+    assert numbers(buffer.take([T0], ME, 1000, IDS, way=WAY)) == [[1, 2, 3]]
+
+
+@pytest.mark.rule("CL-130", "CM-43")
+def test_what_was_delivered_behind_an_unconfirmed_batch_counts_among_the_five() -> None:
+    buffer = full_buffer(9)
+    (first,) = buffer.take([T0], ME, 10, IDS, way=WAY)
+    (second,) = buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW)
+    assert numbers([first, second]) == [[1], [2, 3, 4]]
+    assert buffer.settle(second, Outcome("stored")) == []
+    assert buffer.settle(first, _LOST) == [first, second]
+    buffer.retry(first, 0, IDS["t"])
+    buffer.delivered(second)
+    assert numbers(buffer.take([T0], ME, 1000, IDS, way=WAY)) == [[1, 5]], "the leader knows 1 to 5 again"
+
+
+@pytest.mark.rule("CL-130", "P-1")
+def test_a_second_request_takes_what_waited_when_the_first_one_began_and_has_nothing_in_flight() -> None:
+    buffer = full_buffer()
+    buffer.take([T0], ME, 10, IDS, way=WAY)
+    buffer.append(T1, 0, 10, now_ms=5)
+    assert T1 in buffer.following(9)
+    assert buffer.take([T1], ME, 1000, IDS, way=WAY, behind=Behind(5)) == [], "it may grow until the first is answered"
+    assert numbers(buffer.take([T1], ME, 1000, IDS, way=WAY, behind=Behind(6))) == [[0]]
