@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kip932.errors import InvalidRecordError, NetworkError, OutOfOrderSequenceNumberError
 from kip932.ids import TopicPartition
-from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, Behind, ProduceBuffer
-from sharegroups.core.produce_lane import NO_IDENTITY, Group, Outcome, ProducerIdentity
+from sharegroups.core.produce_buffer import Behind, ProduceBuffer
+from sharegroups.core.produce_lane import BATCHES_IN_FLIGHT, NO_IDENTITY, Group, Outcome, ProducerIdentity
 from sharegroups.core.unconfirmed_batches import Meaning
 
 T0 = TopicPartition("t", 0)
@@ -41,7 +41,7 @@ class Story:
 
     def __init__(self, idempotent: bool) -> None:
         self.buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 10, 2)
-        self.buffer.follows = idempotent
+        self.buffer.follow_bytes = 2 if idempotent else None
         self.idempotent = idempotent
         self.identity = ProducerIdentity(0, 0) if idempotent else None
         self.meanings = [Meaning(b"0", 1)]

@@ -43,7 +43,7 @@ _TIMES: Final = (-(2**62), 2**62)
 
 #: After so many records `produce` lets the loop's other tasks run, the sender's among them: a loop of calls would have
 #: filled the buffer before the first record is sent.
-_RECORDS_A_TURN: Final = 64
+_RECORDS_A_TURN: Final = 256
 
 Headers = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None
 

@@ -37,8 +37,8 @@ from sharegroups.aio.produce_messages import closed_before, identity_request, pl
 from sharegroups.aio.telling import OnDelivery, tell
 from sharegroups.config import Config
 from sharegroups.core.open_transaction import OpenTransaction, Transaction
-from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, Behind, ProduceBuffer
-from sharegroups.core.produce_lane import Group, Outcome, ProducerIdentity
+from sharegroups.core.produce_buffer import Behind, ProduceBuffer
+from sharegroups.core.produce_lane import BATCHES_IN_FLIGHT, Group, Outcome, ProducerIdentity
 from sharegroups.core.unconfirmed_batches import Meaning, created_again, nothing_written
 from sharegroups.core.undelivered import Undelivered
 from sharegroups.produced import ProducedRecord
@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 _REQUEST_BYTES: Final = 4 * 1024 * 1024
 #: Partitions of one request. Even with a full group of batches each, a leader takes so many (CM-113).
 _REQUEST_PARTITIONS: Final = PRODUCED_BATCHES_MAX // BATCHES_IN_FLIGHT
+#: A further request costs the leader about half a millisecond, whatever it holds: less than this is not worth one.
+_FOLLOW_BYTES: Final = 128 * 1024
 _OUTDATED: Final = (NotLeaderOrFollowerError, UnknownTopicOrPartitionError, UnknownTopicIdError)
 
 _Group = Group[ProducedRecord, OnDelivery]
@@ -73,7 +75,8 @@ class Sender:
         self._changed = changed
         self._acks = 1 if config["acks"] == "1" else -1
         self._leaders: dict[int, LeaderRequests] = {}
-        self.buffer.follows = bool(config["enable.idempotence"] and not config["transactional.id"])
+        if config["enable.idempotence"] and not config["transactional.id"]:
+            self.buffer.follow_bytes = _FOLLOW_BYTES
         self._backoff = cluster.backoff()
         self._reachable = asyncio.Event()
         self._identifying: asyncio.Task[None] | None = None
@@ -199,15 +202,9 @@ class Sender:
             is_free = leader_requests.link.free_at_ms <= self._now_ms()
             if is_free:
                 behind = Behind(leader_requests.began_ms) if second else None
+                most, way = some[:_REQUEST_PARTITIONS], leader_requests.way
                 with self.lock:
-                    groups = self.buffer.take(
-                        some[:_REQUEST_PARTITIONS],
-                        self.identity,
-                        _REQUEST_BYTES,
-                        meanings,
-                        way=leader_requests.way,
-                        behind=behind,
-                    )
+                    groups = self.buffer.take(most, self.identity, _REQUEST_BYTES, meanings, way=way, behind=behind)
             if groups or not (second or is_free):
                 self.open.sent_any = self.open.sent_any or bool(groups)
                 leader_requests.begin(self._serve(leader_requests, groups, meanings), self._now_ms())

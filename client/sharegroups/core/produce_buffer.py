@@ -15,6 +15,7 @@ from typing import Final, Generic, NamedTuple
 
 from kip932.ids import TopicPartition
 from sharegroups.core.produce_lane import (
+    BATCHES_IN_FLIGHT,
     NO_IDENTITY,
     NO_WAY,
     Batch,
@@ -28,10 +29,9 @@ from sharegroups.core.produce_lane import (
 )
 from sharegroups.core.unconfirmed_batches import Course, Meaning, course
 
-#: The leader remembers the last five batches of a producer (CM-43), so no more may be in flight.
-BATCHES_IN_FLIGHT: Final = 5
-#: How many of them a group takes where a second one may follow it.
+#: How many of them a group takes where a second one may follow it, unless they hold less than twice what is worth it.
 _BATCHES_OF_FIRST: Final = 3
+_FIRST_TIMES: Final = 2
 
 
 class Appended(NamedTuple):
@@ -67,8 +67,9 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         self._unconfirmed: dict[tuple[str, int], Lane[RecordT, WatcherT]] = {}
         self.used_bytes = 0
         self.records = 0
-        #: Whether a second group may follow the first one of its partition (CL-130).
-        self.follows = False
+        #: A second request must find so many bytes of full batches in a partition to take them; None: none is sent
+        #: (CL-130).
+        self.follow_bytes: int | None = None
 
     def has_room(self, size_bytes: int) -> bool:
         """Whether a record of this size fits now. An empty buffer has room for a record of any size."""
@@ -118,8 +119,8 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         self.used_bytes += size_bytes
         self.records += 1
         idle = len(lane.waiting) == 1 and not lane.in_flight
-        # A batch has just become full: the first of those that may follow the group in flight.
-        return Appended(idle or (self.follows and len(lane.waiting) == 2), began_batch=True)
+        # A batch has just become full, and so may follow the group in flight.
+        return Appended(idle or lane.has_full(self.follow_bytes), began_batch=True)
 
     def ready(self, now_ms: int) -> list[TopicPartition]:
         """Partitions that have something to send, nothing in flight, and no back-off running."""
@@ -131,13 +132,17 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
 
     def following(self, now_ms: int) -> list[TopicPartition]:
         """Partitions of which a second request to their leader could take something (CL-130); see `Behind`."""
-        if not self.follows:
+        if self.follow_bytes is None:
             return []
         return [
             lane.partition
             for lane in self._lanes.values()
             if lane.waiting
-            and (lane.proven is not None and lane.has_full_batch if lane.in_flight else lane.not_before_ms <= now_ms)
+            and (
+                lane.proven is not None and lane.has_full(self.follow_bytes)
+                if lane.in_flight
+                else lane.not_before_ms <= now_ms
+            )
         ]
 
     def next_deadline(self) -> int | None:
@@ -174,7 +179,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
             )
             if lane.in_flight and not (full_only and lane.may_follow(identity, meaning.topic_id, way)):
                 continue
-            if not (lane.has_full_batch if full_only else lane.waiting):
+            if not (lane.has_full(self.follow_bytes) if full_only else lane.waiting):
                 continue
             if course(lane.waiting[0].unconfirmed, meaning) is not Course.SEND:
                 continue
@@ -201,18 +206,21 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         From the oldest batch that may have to be sent again to the newest one there are five at most (CM-43), those
         counted that were delivered in between.
         """
-        limit = _BATCHES_OF_FIRST if self.follows and lane.proven is not None else BATCHES_IN_FLIGHT
+        leaves_room = self.follow_bytes is not None and lane.proven is not None
         oldest = (lane.in_flight[0].batches if lane.in_flight else lane.waiting)[0].order
         owner = lane.waiting[0].identity or identity or NO_IDENTITY
         found: list[Batch[RecordT, WatcherT]] = []
-        while len(lane.waiting) > full_only and len(found) < limit and (not found or budget_bytes > 0):
+        size = 0
+        while len(lane.waiting) > full_only and (not found or size < budget_bytes):
             head = lane.waiting[0]
             if head.order >= oldest + BATCHES_IN_FLIGHT:
                 break
             if (head.identity or identity or NO_IDENTITY) != owner:
                 break  # what follows belongs to a newer identity
+            if leaves_room and len(found) >= _BATCHES_OF_FIRST and size >= _FIRST_TIMES * (self.follow_bytes or 0):
+                break
             found.append(lane.waiting.popleft())
-            budget_bytes -= head.size_bytes
+            size += head.size_bytes
         return found
 
     def in_flight(self) -> list[Group[RecordT, WatcherT]]:

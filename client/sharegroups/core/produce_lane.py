@@ -18,6 +18,8 @@ from sharegroups.core.unconfirmed_batches import Meaning, nothing_written
 RecordT = TypeVar("RecordT")
 WatcherT = TypeVar("WatcherT")
 
+#: The leader remembers the last five batches of a producer (CM-43), so no more may be in flight.
+BATCHES_IN_FLIGHT: Final = 5
 _SEQUENCE_LIMIT: Final = 2**31
 
 
@@ -156,10 +158,18 @@ class Lane(Generic[RecordT, WatcherT]):
         first = self.in_flight[0]
         return first.is_first_try and first.outcome is None and first.way == way and self.topic_id == topic_id
 
-    @property
-    def has_full_batch(self) -> bool:
-        """Whether a batch waits that takes no more records, none of which was sent before."""
-        return len(self.waiting) > 1 and self.waiting[0].identity is None
+    def has_full(self, least_bytes: int | None) -> bool:
+        """Whether batches wait that take no more records, of at least so many bytes together, and none of which was
+        sent before. None: never."""
+        waiting = self.waiting
+        if least_bytes is None or len(waiting) < 2 or waiting[0].identity is not None:
+            return False
+        found = 0
+        for number in range(min(len(waiting) - 1, BATCHES_IN_FLIGHT)):
+            found += waiting[number].size_bytes
+            if found >= least_bytes:
+                return True
+        return False
 
     def put_back(self, batches: list[Batch[RecordT, WatcherT]]) -> None:
         """Let the batches wait again, in their place."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kip932.ids import TopicPartition
-from sharegroups.core.produce_buffer import BATCHES_IN_FLIGHT, ProduceBuffer
-from sharegroups.core.produce_lane import ProducerIdentity
+from sharegroups.core.produce_buffer import ProduceBuffer
+from sharegroups.core.produce_lane import BATCHES_IN_FLIGHT, ProducerIdentity
 from sharegroups.core.unconfirmed_batches import Meaning
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

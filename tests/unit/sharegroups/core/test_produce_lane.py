@@ -22,7 +22,7 @@ NOW = Behind(0)
 def full_buffer(batches: int = 3, identity: ProducerIdentity | None = ME) -> ProduceBuffer[int, None]:
     """T0's leader has taken a batch of this identity, and so many batches of one record wait, the last one open."""
     buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
-    buffer.follows = True
+    buffer.follow_bytes = 10
     buffer.append(T0, 0, 10, 0)
     buffer.delivered(buffer.take([T0], identity, 1000, IDS, way=WAY)[0])
     for number in range(batches):
@@ -70,7 +70,7 @@ def test_nothing_follows_a_retry_or_a_first_group() -> None:
     buffer.take([T0], ME, 10, IDS, way=WAY)
     assert buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW) == []
     new: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
-    new.follows = True
+    new.follow_bytes = 10
     for number in range(3):
         new.append(T0, number, 10, 0)
     new.take([T0], ME, 10, IDS, way=WAY)
@@ -85,7 +85,7 @@ def test_the_sender_is_woken_when_a_batch_becomes_full() -> None:
     buffer.take([T0], ME, 1000, IDS, way=WAY)
     assert not buffer.append(T0, 2, 10, 0).wakes, "it may be filled while the first group is under way (P-1)"
     assert buffer.append(T0, 3, 10, 0).wakes
-    buffer.follows = False
+    buffer.follow_bytes = None
     buffer.take([T0], ME, 1000, IDS, way=WAY)
     assert not buffer.append(T0, 4, 10, 0).wakes
 
@@ -160,3 +160,14 @@ def test_a_second_request_takes_what_waited_when_the_first_one_began_and_has_not
     assert T1 in buffer.following(9)
     assert buffer.take([T1], ME, 1000, IDS, way=WAY, behind=Behind(5)) == [], "it may grow until the first is answered"
     assert numbers(buffer.take([T1], ME, 1000, IDS, way=WAY, behind=Behind(6))) == [[0]]
+
+
+@pytest.mark.rule("CL-130", "P-1")
+def test_little_is_not_worth_a_second_request() -> None:
+    buffer = full_buffer(3)
+    buffer.follow_bytes = 30
+    buffer.take([T0], ME, 10, IDS, way=WAY)
+    assert buffer.following(0) == [], "a full batch of 10 bytes waits, and an open one"
+    assert not buffer.append(T0, 4, 10, 0).wakes
+    assert buffer.append(T0, 5, 10, 0).wakes
+    assert numbers(buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW)) == [[2, 3, 4]]
