@@ -101,7 +101,7 @@ def test_goals_are_for_everysec_and_the_second_line_is_shown_without() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "grade"), [(0.79, "MISSED"), (0.8, "must"), (1.3, "good"), (1.79, "good"), (1.8, "excellent")]
+    ("ratio", "grade"), [(0.79, "MISSED"), (0.8, "must"), (1.3, "good"), (1.99, "good"), (2.0, "excellent")]
 )
 def test_a_grade_is_the_best_goal_reached(ratio: float, grade: str) -> None:
     assert goals.CONSUME_1P1C.grade(ratio) == grade
