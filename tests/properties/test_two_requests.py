@@ -1,4 +1,5 @@
-"""CL-130 over random histories of a producer and two leaders: answers late, lost, overtaken, refused; leaders move.
+"""CL-132 and CL-133 over random histories of a producer and two leaders: answers late, lost, overtaken or refused, and
+leaders that move.
 
 Whatever comes, each record is told of once, what is said to be stored lies where it is said to, once and in order, what
 is said not to have been sent lies nowhere, and no partition has more than five batches in flight.
@@ -99,7 +100,7 @@ class Story:
                 assert error.name in {"MESSAGE_TOO_LARGE", "NETWORK_EXCEPTION"}, error
 
 
-@pytest.mark.rule("CL-130", "CM-43", "INV-2")
+@pytest.mark.rule("CL-132", "CL-133")
 @settings(max_examples=300)
 @given(st.integers(0, 2**32))
 def test_each_record_is_told_of_once_and_lies_where_it_is_said_to(seed: int) -> None:

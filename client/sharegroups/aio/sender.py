@@ -294,7 +294,7 @@ class Sender:
                 self._settled(group, Outcome(None, problem, wait_ms, unconfirmed))
 
     def _settled(self, group: _Group, outcome: Outcome) -> None:
-        """The outcome of a group is known: deal with all of its partition that can be dealt with now (CL-130)."""
+        """The outcome of a group is known: deal with all of its partition that can be dealt with now (CL-133)."""
         with self.lock:
             settled = self.buffer.settle(group, outcome)
         for one in settled:

@@ -231,7 +231,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         """The outcome of a group is known. Returns the groups of its partition that can be dealt with now, in order.
 
         A group that follows waits for the first one's outcome. A first one that failed waits for the outcome of the
-        group that follows it, since what becomes of the two depends on both (CL-130).
+        group that follows it, since what becomes of the two depends on both (CL-133).
         """
         return self._lanes[group.partition].settle(group, outcome)
 

@@ -1,7 +1,7 @@
 """One partition of a producer's buffer: the batches that wait, the groups in flight, and their sequences.
 
-Rules CM-43 (sequences by identity and topic id) and CL-130 (a second group may follow the first). See `produce_buffer`,
-which owns the lanes. Not thread-safe: the host holds a lock.
+Rules CM-43 (sequences by identity and topic id) and CL-130 to CL-133 (a second group may follow the first). See
+`produce_buffer`, which owns the lanes. Not thread-safe: the host holds a lock.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Lane(Generic[RecordT, WatcherT]):
         self.next_sequence[key] = (batch.base_sequence + len(batch.records)) % _SEQUENCE_LIMIT
 
     def may_follow(self, identity: ProducerIdentity | None, topic_id: bytes, way: Way) -> bool:
-        """Whether a second group may be sent before the first one is answered (CL-130)."""
+        """Whether a second group may be sent before the first one is answered (CL-131)."""
         if len(self.in_flight) != 1 or identity is None or self.proven != (identity, way):
             return False
         first = self.in_flight[0]
@@ -193,7 +193,7 @@ class Lane(Generic[RecordT, WatcherT]):
 
 
 def _settle_behind_failed(first: Group[RecordT, WatcherT], second: Group[RecordT, WatcherT]) -> None:
-    """Correct the outcomes of two groups, the first of which failed (CM-43, CL-130).
+    """Correct the outcomes of two groups, the first of which failed (CM-43, CL-133).
 
     A gap that the leader found before the second is the missing first: the second was not appended, and goes again as
     soon as the first does. If nobody knows whether the second was appended, the first counts as unconfirmed too, so

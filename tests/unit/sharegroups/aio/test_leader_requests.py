@@ -72,7 +72,7 @@ class Story:
         await self.producer.flush()
 
 
-@pytest.mark.rule("CL-130", "P-1")
+@pytest.mark.rule("CL-130")
 @on_fake_cluster()
 async def test_full_batches_do_not_wait_for_the_answer_before_them(fake: FakeCluster) -> None:
     story = Story(fake)
@@ -102,7 +102,7 @@ async def test_without_numbers_and_in_transactions_one_request_is_in_flight(
         assert [value for _, value, _ in story.told] == [str(number).encode() for number in range(8)]
 
 
-@pytest.mark.rule("CL-130", "CM-43")
+@pytest.mark.rule("CL-133")
 @pytest.mark.parametrize("fault", ["produce_stream", "produce_lost"])
 @on_fake_cluster()
 async def test_two_requests_that_a_broken_stream_loses_are_stored_once_and_in_order(
@@ -117,7 +117,7 @@ async def test_two_requests_that_a_broken_stream_loses_are_stored_once_and_in_or
         assert fake.log("t").end == 8
 
 
-@pytest.mark.rule("CL-130", "CM-43")
+@pytest.mark.rule("CL-133")
 @on_fake_cluster()
 async def test_a_request_that_follows_a_refused_one_goes_again_with_it(fake: FakeCluster) -> None:
     story = Story(fake)
@@ -129,7 +129,7 @@ async def test_a_request_that_follows_a_refused_one_goes_again_with_it(fake: Fak
         assert fake.log("t").end == 8
 
 
-@pytest.mark.rule("CL-130", "CM-43")
+@pytest.mark.rule("CL-133")
 @on_fake_cluster()
 async def test_a_request_that_follows_one_that_can_never_be_stored_is_numbered_anew(fake: FakeCluster) -> None:
     story = Story(fake)
@@ -141,7 +141,7 @@ async def test_a_request_that_follows_one_that_can_never_be_stored_is_numbered_a
         assert story.told[2:] == [("", str(number).encode(), number - 1) for number in range(2, 8)]
 
 
-@pytest.mark.rule("CL-130")
+@pytest.mark.rule("CL-133")
 @on_fake_cluster()
 async def test_a_producer_that_is_closed_with_two_requests_in_flight_tells_of_each_record_once(
     fake: FakeCluster,
@@ -154,7 +154,7 @@ async def test_a_producer_that_is_closed_with_two_requests_in_flight_tells_of_ea
         assert [error for error, _, _ in story.told] == ["", *["NETWORK_EXCEPTION"] * 7]
 
 
-@pytest.mark.rule("CL-130")
+@pytest.mark.rule("CL-135")
 @on_fake_cluster()
 async def test_a_loop_of_calls_lets_other_tasks_run(fake: FakeCluster) -> None:
     story = Story(fake, {"batch.num.records": 1000})
@@ -175,7 +175,7 @@ async def test_a_loop_of_calls_lets_other_tasks_run(fake: FakeCluster) -> None:
         assert turns >= 9, "one turn after every 256 records, and the first one starts the task"
 
 
-@pytest.mark.rule("CL-130", "CM-43")
+@pytest.mark.rule("CL-132")
 @on_fake_cluster(kind=PacedCluster)
 async def test_no_more_than_five_batches_lie_between_what_may_be_repeated_and_the_newest(fake: PacedCluster) -> None:
     """The answer to the first of two requests is lost, the second is answered; so is the answer to the retry, which
@@ -188,7 +188,7 @@ async def test_no_more_than_five_batches_lie_between_what_may_be_repeated_and_th
         assert fake.log("t").end == 16
 
 
-@pytest.mark.rule("CL-130", "CM-43")
+@pytest.mark.rule("CL-133")
 @on_fake_cluster(kind=PacedCluster)
 async def test_what_followed_a_record_that_is_given_up_is_stored_though_its_own_answer_was_lost(
     fake: PacedCluster,
@@ -208,7 +208,7 @@ async def test_what_followed_a_record_that_is_given_up_is_stored_though_its_own_
         assert fake.log("t").end == 7
 
 
-@pytest.mark.rule("CL-130", "P-1")
+@pytest.mark.rule("CL-130")
 @pytest.mark.parametrize("is_refused", [False, True])
 @on_fake_cluster(partitions=2, kind=PacedCluster)
 async def test_a_partition_with_few_records_does_not_wait_for_one_that_is_flooded(
@@ -240,7 +240,6 @@ async def test_a_partition_with_few_records_does_not_wait_for_one_that_is_floode
         assert [error for error, _, _ in story.told] == [""] * (8 if is_refused else 1)
 
 
-@pytest.mark.rule("CL-130", "CL-34")
 @on_fake_cluster(nodes=2, partitions=3)
 async def test_a_silent_leader_is_given_up_once_the_partitions_of_one_request_have_moved(fake: FakeCluster) -> None:
     transport = SilentTransport(fake.network)
@@ -267,7 +266,7 @@ async def test_a_silent_leader_is_given_up_once_the_partitions_of_one_request_ha
     await transport.speak("node0:9000")
 
 
-@pytest.mark.rule("CL-130")
+@pytest.mark.rule("CL-134")
 @on_fake_cluster(kind=PacedCluster)
 async def test_an_on_delivery_that_raises_keeps_nothing_from_being_told(fake: PacedCluster) -> None:
     fake.pace = {2: 0.05, 3: 0.01}  # the second answer comes first
@@ -290,7 +289,7 @@ async def test_an_on_delivery_that_raises_keeps_nothing_from_being_told(fake: Pa
     assert problems == ["on_delivery of a record for t-0 raised an exception"] * 7
 
 
-@pytest.mark.rule("CL-130")
+@pytest.mark.rule("CL-135")
 @on_fake_cluster()
 async def test_concurrent_calls_keep_their_order(fake: FakeCluster) -> None:
     async with Story(fake).producer as producer:

@@ -1,4 +1,4 @@
-"""One partition of the produce buffer: a second group in flight, its outcome, and what waits again (CL-130)."""
+"""One partition of the buffer: a second group in flight, its outcome, and what waits again (CL-130 to CL-133)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def numbers(groups: list[Group[int, None]]) -> list[list[int]]:
     return [[batch.base_sequence for batch in group.batches] for group in groups]
 
 
-@pytest.mark.rule("CL-130")
+@pytest.mark.rule("CL-130", "CL-132")
 def test_full_batches_follow_those_in_flight_and_the_open_one_waits() -> None:
     buffer = full_buffer(7)
     first = buffer.take([T0], ME, 1000, IDS, way=WAY)
@@ -48,7 +48,7 @@ def test_full_batches_follow_those_in_flight_and_the_open_one_waits() -> None:
     assert numbers(buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW)) == [[6]], "it follows the second one"
 
 
-@pytest.mark.rule("CL-130")
+@pytest.mark.rule("CL-131")
 @pytest.mark.parametrize(
     ("identity", "meanings", "way"),
     [(None, IDS, WAY), (NEXT, IDS, WAY), (ME, AGAIN, WAY), (ME, IDS, OTHER_WAY), (ME, IDS, REOPENED)],
@@ -62,7 +62,7 @@ def test_nothing_follows_to_whom_does_not_know_the_producer(
     assert buffer.take([T0], identity, 1000, meanings, way=way, behind=NOW) == []
 
 
-@pytest.mark.rule("CL-130")
+@pytest.mark.rule("CL-131")
 def test_nothing_follows_a_retry_or_a_first_group() -> None:
     buffer = full_buffer()
     (group,) = buffer.take([T0], ME, 10, IDS, way=WAY)
@@ -96,7 +96,7 @@ _NEVER = Outcome(error=MessageTooLargeError("never"))
 _GAP = Outcome(error=OutOfOrderSequenceNumberError("a gap"))
 
 
-@pytest.mark.rule("CL-130", "CM-43")
+@pytest.mark.rule("CL-133")
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(
     ("one", "two", "told"),
@@ -128,7 +128,7 @@ def test_two_outcomes_are_told_in_order_and_what_followed_a_failure_goes_again(
     assert (groups[0].outcome, groups[1].outcome) == told
 
 
-@pytest.mark.rule("CL-130", "CM-43")
+@pytest.mark.rule("CL-133")
 def test_two_groups_that_go_again_keep_their_order_and_numbers() -> None:
     buffer = full_buffer()
     first, second = buffer.take([T0], ME, 10, IDS, way=WAY) + buffer.take([T0], ME, 10, IDS, way=WAY, behind=NOW)
@@ -139,7 +139,7 @@ def test_two_groups_that_go_again_keep_their_order_and_numbers() -> None:
     assert numbers(buffer.take([T0], ME, 1000, IDS, way=WAY)) == [[1, 2, 3]]
 
 
-@pytest.mark.rule("CL-130", "CM-43")
+@pytest.mark.rule("CL-132")
 def test_what_was_delivered_behind_an_unconfirmed_batch_counts_among_the_five() -> None:
     buffer = full_buffer(9)
     (first,) = buffer.take([T0], ME, 10, IDS, way=WAY)
@@ -152,7 +152,7 @@ def test_what_was_delivered_behind_an_unconfirmed_batch_counts_among_the_five() 
     assert numbers(buffer.take([T0], ME, 1000, IDS, way=WAY)) == [[1, 5]], "the leader knows 1 to 5 again"
 
 
-@pytest.mark.rule("CL-130", "P-1")
+@pytest.mark.rule("CL-130")
 def test_a_second_request_takes_what_waited_when_the_first_one_began_and_has_nothing_in_flight() -> None:
     buffer = full_buffer()
     buffer.take([T0], ME, 10, IDS, way=WAY)
@@ -162,7 +162,7 @@ def test_a_second_request_takes_what_waited_when_the_first_one_began_and_has_not
     assert numbers(buffer.take([T1], ME, 1000, IDS, way=WAY, behind=Behind(6))) == [[0]]
 
 
-@pytest.mark.rule("CL-130", "P-1")
+@pytest.mark.rule("CL-130")
 def test_little_is_not_worth_a_second_request() -> None:
     buffer = full_buffer(3)
     buffer.follow_bytes = 30
