@@ -267,8 +267,9 @@ async def test_a_silent_leader_is_given_up_once_the_partitions_of_one_request_ha
 
 
 @pytest.mark.rule("CL-134")
+@pytest.mark.parametrize("is_refused", [False, True])
 @on_fake_cluster(kind=PacedCluster)
-async def test_an_on_delivery_that_raises_keeps_nothing_from_being_told(fake: PacedCluster) -> None:
+async def test_an_on_delivery_that_raises_keeps_nothing_from_being_told(fake: PacedCluster, is_refused: bool) -> None:
     fake.pace = {2: 0.05, 3: 0.01}  # the second answer comes first
     story = Story(fake)
     problems: list[str] = []
@@ -280,12 +281,14 @@ async def test_an_on_delivery_that_raises_keeps_nothing_from_being_told(fake: Pa
 
     async with story.producer as producer:
         await producer.send("t", "0")
+        fake.errors["produce"].extend([MESSAGE_TOO_LARGE] * is_refused)
         for number in range(1, 8):
             await producer.produce("t", str(number), on_delivery=hear)
             if number == 1:
                 await asyncio.sleep(0.001)
         assert await producer.flush(10) == 0
-        assert [(error, value) for error, value, _ in story.told] == [("", str(n).encode()) for n in range(1, 8)]
+        assert [value for _, value, _ in story.told] == [str(number).encode() for number in range(1, 8)]
+        assert [error for error, _, _ in story.told] == ["MESSAGE_TOO_LARGE" if is_refused else "", *[""] * 6]
     assert problems == ["on_delivery of a record for t-0 raised an exception"] * 7
 
 
