@@ -6,19 +6,15 @@ Exit status: 0 when every run could be counted, whatever its ratios; 1 when one 
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from benchmarks import drain, echo, one_by_one, peers, report, state_machine
 from benchmarks.kafka_side import MOCK, Kafka
-from benchmarks.machine import versions
-from benchmarks.processes import BenchmarkError
+from benchmarks.session import Session
 from benchmarks.share_group import Release, ShareGroup
 from benchmarks.valkey_group import ValkeyGroup
 
@@ -40,29 +36,6 @@ _MOCK_RECORDS: Final = 30_000
 _DENOMINATORS: Final = {report.ECHO_BYTES: "B1", report.ECHO_SMALL_BYTES: "B5"}
 FULL: Final = Size(300_000, 3.0, 100_000)
 QUICK: Final = Size(20_000, 0.5, 5_000)
-
-
-@dataclass(slots=True)
-class Session:
-    """The runs so far. Each is printed when it ends."""
-
-    versions: dict[str, str] = field(default_factory=versions)
-    runs: list[dict[str, Any]] = field(default_factory=list)
-    failures: int = 0
-
-    def add(self, run: dict[str, Any]) -> None:
-        """Store and print one run."""
-        self.runs.append(run)
-        stamp = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "versions": self.versions}
-        print(json.dumps(run | stamp), flush=True)
-
-    def attempt(self, name: str, number: int, work: Callable[[], dict[str, Any]]) -> None:
-        """Run one system of one round. If the run cannot be counted, print why and leave it out."""
-        try:
-            self.add(work() | {"round": number})
-        except BenchmarkError as error:
-            self.failures += 1
-            print(f"{name}, round {number}: {error}", file=sys.stderr, flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -16,19 +16,16 @@ of all processes for each delivered record, and the ratio of the two. Performanc
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from benchmarks import drain
 from benchmarks.goals import FLAT
-from benchmarks.machine import versions
-from benchmarks.processes import BenchmarkError
 from benchmarks.report import median
+from benchmarks.session import Session
 from benchmarks.share_group import ShareGroup
 
 TIMES: Final = 10
@@ -82,22 +79,13 @@ def run(series: Series, many: bool, records: int) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the rounds. Returns the exit status: 1 when a run could not be counted."""
     options = _parser().parse_args(arguments)
-    runs: list[dict[str, Any]] = []
-    failures = 0
+    session = Session()
     for number in range(1, options.rounds + 1):
         for name in options.series:
             for many in (False, True) if number % 2 else (True, False):
-                try:
-                    found = run(ALL[name], many, options.records)
-                except BenchmarkError as error:
-                    failures += 1
-                    print(f"{name}, round {number}: {error}", file=sys.stderr, flush=True)
-                    continue
-                runs.append(found | {"round": number})
-                stamp = {"load": os.getloadavg()[0], "at": time.time(), "versions": versions()}
-                print(json.dumps(runs[-1] | stamp), flush=True)
-    print("\n" + table(runs), file=sys.stderr, flush=True)
-    return 1 if failures else 0
+                session.attempt(name, number, partial(run, ALL[name], many, options.records))
+    print("\n" + table(session.runs), file=sys.stderr, flush=True)
+    return 1 if session.failures else 0
 
 
 def table(runs: Sequence[Mapping[str, Any]]) -> str:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -25,15 +24,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks import drain, peers
 from benchmarks.goals import FOREIGN_CPU_MAX, LATENCY, LATENCY_P99
 from benchmarks.kafka_side import Kafka
-from benchmarks.machine import Meter, process_tree, versions
+from benchmarks.machine import Meter, process_tree
 from benchmarks.processes import BenchmarkError, Crew, Process
 from benchmarks.report import median
+from benchmarks.session import Session
 from benchmarks.share_group import Release, ShareGroup
 from benchmarks.valkey_group import store_server
 
@@ -88,22 +89,13 @@ def main(arguments: list[str] | None = None) -> int:
         for rate in options.rates
         for number in options.consumers
     ]
-    runs: list[dict[str, Any]] = []
-    failures = 0
+    session = Session()
     for number in range(1, options.rounds + 1):
         for case in cases:
             for system in systems if number % 2 else reversed(systems):
-                try:
-                    found = run(system, case, options)
-                except BenchmarkError as error:
-                    failures += 1
-                    print(f"{system} {case}, round {number}: {error}", file=sys.stderr, flush=True)
-                    continue
-                runs.append(found | {"round": number})
-                stamp = {"load": os.getloadavg()[0], "at": time.time(), "versions": versions()}
-                print(json.dumps(runs[-1] | stamp), flush=True)
-    print("\n" + table(runs), file=sys.stderr, flush=True)
-    return 1 if failures else 0
+                session.attempt(f"{system} {case}", number, partial(run, system, case, options))
+    print("\n" + table(session.runs), file=sys.stderr, flush=True)
+    return 1 if session.failures else 0
 
 
 #: What each system needs beside this project: modules, programs.

@@ -14,20 +14,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.drain import SHAPES, Task
 from benchmarks.goals import FOREIGN_CPU_MAX
-from benchmarks.machine import Meter, peak_memory_mib, versions
+from benchmarks.machine import Meter, peak_memory_mib
 from benchmarks.processes import BenchmarkError, hear, run_loop, say
 from benchmarks.report import BEFORE, OURS, median
+from benchmarks.session import Session
 from benchmarks.share_group import TOPIC, Release, ShareGroup
 
 KIB: Final = 1 << 10
@@ -75,23 +76,16 @@ class _Before(Release, _Side):
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line asks for. Returns the exit status: 1 when a run could not be counted."""
     options = _parser().parse_args(arguments)
-    runs: list[dict[str, Any]] = []
-    failures = 0
+    session = Session()
     for number in range(1, options.rounds + 1):
         for size in options.sizes:
             sides = [_Side(), *([_Before(options.before)] if options.before else [])]
+            records = max(1, int(SIZES[size] * options.scale))
             for side in sides if number % 2 else reversed(sides):
-                try:
-                    found = _run(side, size, max(1, int(SIZES[size] * options.scale)), options.fsync)
-                except BenchmarkError as error:
-                    failures += 1
-                    print(f"{side.name}, {size} B, round {number}: {error}", file=sys.stderr, flush=True)
-                    continue
-                runs.append(found | {"round": number})
-                stamp = {"load": os.getloadavg()[0], "at": time.time(), "versions": versions()}
-                print(json.dumps(runs[-1] | stamp), flush=True)
-    print("\n" + table(runs), file=sys.stderr, flush=True)
-    return 1 if failures else 0
+                work = partial(_run, side, size, records, options.fsync)
+                session.attempt(f"{side.name}, {size} B", number, work)
+    print("\n" + table(session.runs), file=sys.stderr, flush=True)
+    return 1 if session.failures else 0
 
 
 def _run(side: _Side, size: int, records: int, fsync: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Sequences and CL-133 over random histories of one partition: one group in flight or two, answers lost, open or out of
+"""Sequences over random histories of one partition: one group in flight or two, answers lost, open or out of
 order, a topic created again, metadata that are behind, records out of time.
 
 Whatever comes, no record lies in two topics, none is told of twice or never, order holds, and no leader meets a gap but
@@ -181,7 +181,7 @@ class Story:
             self.attempt(1000, 0, "ok", appended=True)
 
 
-@pytest.mark.rule("CL-133", "INV-2")
+@pytest.mark.rule("INV-2")
 @settings(max_examples=400)
 @given(st.booleans(), st.lists(st.tuples(_STEP, st.booleans()), min_size=LEAST_STEPS, max_size=40))
 def test_no_record_lies_in_two_topics_and_each_is_told_of_once(

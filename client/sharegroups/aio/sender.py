@@ -1,10 +1,10 @@
 """Sends what a producer's buffer holds to the leaders, over ProduceStream.
 
 Rules P-1 and P-4 (records that arrive while a request is in flight form the next one), CL-130 (but full batches need
-not wait for its answer), CM-42, CM-43 (a batch is retried
-with the same sequences until the leader answers, and never under another topic's id while it is unconfirmed), CL-34
-(redirects). The sender abandons a silent leader when others lead its partitions. The application's threads share the
-buffer under `lock`; everything else belongs to the event loop.
+not wait for its answer), CM-42, CM-43 (a batch is retried with the same sequences until the leader answers, and never
+under another topic's id while it is unconfirmed), CL-34 (redirects). The sender abandons a silent leader when others
+lead a request's partitions. The application's threads share the buffer under `lock`; everything else belongs to the
+event loop.
 """
 
 from __future__ import annotations

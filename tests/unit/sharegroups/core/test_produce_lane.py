@@ -41,7 +41,7 @@ def test_full_batches_follow_those_in_flight_and_the_open_one_waits() -> None:
     assert buffer.following(0) == [T0]
     second = buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW)
     assert numbers(first) == [[1, 2, 3]]
-    assert numbers(second) == [[4, 5]], "five in all: more the leader would not know again (CM-43)"
+    assert numbers(second) == [[4, 5]], "five in all: more the leader would not know again"
     assert buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW) == [], "no third one"
     assert buffer.settle(first[0], Outcome()) == first
     buffer.delivered(first[0])
