@@ -126,6 +126,11 @@ class Delivered:
         return bool(self.lock_ms) and age_ms * 4 >= self.lock_ms and age_ms + need_ms >= self.lock_ms
 
     @property
+    def is_first(self) -> bool:
+        """Whether all its records are delivered for the first time, and were never in the application's hands."""
+        return not self.was_renewed and all(piece.delivery_count == 1 for piece in self.slices)
+
+    @property
     def is_kept(self) -> bool:
         """Whether all its records are kept alive, or were until their lock was lost: `keep_alive` tells of them."""
         return self.kept is not None and len(self.kept) >= self.records

@@ -52,6 +52,11 @@ class ConsumerMetrics:
     between_polls_ms: Sample = field(default_factory=Sample)
     idle_s: float = 0.0
 
+    def brought(self, records: int, size: int) -> None:
+        """An answer brought records of one partition, of `size` bytes together."""
+        self.fetch_size.add(size)
+        self.records.add(records)
+
     def polled(self, now_s: float) -> None:
         """A poll begins."""
         if self.last_poll_s is not None:

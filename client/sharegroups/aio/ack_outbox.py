@@ -89,6 +89,10 @@ class PendingAck:
         self.renews = has_renewal(self.batches)
 
 
+class NothingToSendError(Exception):
+    """A request was to carry acknowledgements, and one that was written before it has taken them all."""
+
+
 class AckOwner(Protocol):
     """Is told the outcome of acknowledgements."""
 

@@ -123,8 +123,8 @@ class ConsumerEngine:
         deadline = None if timeout_s is None else now_s + timeout_s
         while True:
             self.raise_background()
-            if delivered := fetcher.collect(int(clock() * 1000)):
-                fetcher.flush()  # no ShareFetch is sent now, so pending acknowledgements go without one (P-5)
+            if delivered := fetcher.collect(collected_ms := int(clock() * 1000)):
+                fetcher.handed_out(collected_ms)
                 machinery.watch.heard()
                 self.ledger.hand_out(delivered)
                 self._holding.handed(delivered)

@@ -8,8 +8,10 @@ before it is needed (P-5).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from kip932.errors import KafkaError
 from kip932.ids import TopicIdPartition
@@ -20,6 +22,13 @@ from sharegroups.aio.share_session import ShareSession
 from sharegroups.aio.signal import Signal
 from sharegroups.messages import Delivered
 from sharegroups.metrics import ConsumerMetrics
+
+log = logging.getLogger(__name__)
+
+#: How long acknowledgements wait for a fetch that carries them, while what was fetched ahead is handed out, ms.
+_ACKS_WAIT_MS: Final = 20
+#: How long records that were fetched ahead lie here without a poll, s, before they are released.
+LYING_S: Final = 1.0
 
 
 class Fetcher:
@@ -56,6 +65,11 @@ class Fetcher:
         self._buffer: deque[Delivered] = deque()
         self._signal = Signal()
         self._closing: set[asyncio.Task[None]] = set()
+        self._flush_timer: asyncio.TimerHandle | None = None
+        #: Since when acknowledgements wait for a fetch that carries them.
+        self._unsent_ms: int | None = None
+        self._lying_timer: asyncio.TimerHandle | None = None
+        self._handed_ms = 0
         self._turn = 0
         self._max_records = int(member.config["max.poll.records"])
         #: How many leaders were asked, one at a time, since one had records.
@@ -116,6 +130,7 @@ class Fetcher:
                 missing = True
             else:
                 wanted.setdefault(leader.node_id, {})[partition] = name
+        self._member.leaders = len(wanted)
         for node_id in wanted.keys() - self._sessions.keys():
             self._sessions[node_id] = ShareSession(node_id, self._member, self._cluster, self, self._metrics)
         for node_id, session in self._sessions.items():
@@ -177,6 +192,7 @@ class Fetcher:
             ready = self._next_of(ready, now_ms)
         for session in ready:
             session.fetch(now_ms)
+        self._unsent_ms = None
         for session in sessions:
             if session.outbox and (session not in ready or session.outbox.has_renewals):
                 session.flush()
@@ -194,6 +210,24 @@ class Fetcher:
         session = ready[self._turn % len(ready)]
         session.wait_ms = 0 if self._asked <= len(ready) else self._wait_ms // len(ready)
         return [session]
+
+    def handed_out(self, now_ms: int) -> None:
+        """A poll returns records, and so sends no ShareFetch. Pending acknowledgements are sent without one (P-5);
+        those of a consumer that fetches ahead wait for the next one, _ACKS_WAIT_MS at most (CL-136)."""
+        self._handed_ms = now_ms
+        if not self._member.fetches_ahead:
+            self.flush()
+            return
+        loop = asyncio.get_running_loop()
+        for session in self._sessions.values():
+            if session.outbox and (session.fetching or session.outbox.has_renewals):
+                session.flush()
+            elif session.outbox:
+                self._unsent_ms = now_ms if self._unsent_ms is None else self._unsent_ms
+                if self._flush_timer is None:
+                    self._flush_timer = loop.call_later(_ACKS_WAIT_MS / 1000, self._flush_due)
+        if self._lying_timer is None and self._buffer:
+            self._lying_timer = loop.call_later(LYING_S, self._release_lying)
 
     def flush(self) -> None:
         """Send pending acknowledgements now."""
@@ -219,6 +253,9 @@ class Fetcher:
     async def close(self, timeout_s: float) -> None:
         """Close every session (CL-28). That releases the buffered records."""
         self._buffer.clear()
+        for timer in (self._flush_timer, self._lying_timer):
+            if timer is not None:
+                timer.cancel()
         self._assignment = frozenset()
         sessions = list(self._sessions.values())
         await asyncio.gather(*(session.close(timeout_s) for session in sessions), self._finish_closing(timeout_s))
@@ -233,6 +270,44 @@ class Fetcher:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+
+    def _flush_due(self) -> None:
+        """Send acknowledgements that no fetch has carried in time."""
+        self._flush_timer = None
+        if self._unsent_ms is None:
+            return
+        loop = asyncio.get_running_loop()
+        if (left_ms := self._unsent_ms + _ACKS_WAIT_MS - int(loop.time() * 1000)) > 0:
+            self._flush_timer = loop.call_later(left_ms / 1000, self._flush_due)
+        else:
+            self._unsent_ms = None
+            self.flush()
+
+    def _release_lying(self) -> None:
+        """Release what a quick application, which works slowly now, was to be given in its next polls, so that others
+        get it (CL-137). Records that were delivered before stay: a release might be their last."""
+        self._lying_timer = None
+        if not self._buffer:
+            return
+        loop = asyncio.get_running_loop()
+        left_s = LYING_S - (loop.time() - self._handed_ms / 1000)
+        if left_s > 0.001:
+            self._lying_timer = loop.call_later(left_s, self._release_lying)
+            return
+        kept: deque[Delivered] = deque()
+        released = 0
+        for part in self._buffer:
+            if part.is_first:
+                released += part.records
+                self._session_of(part).release(part)
+            else:
+                kept.append(part)
+        self._buffer = kept
+        if released:
+            log.info(
+                "group %s: no poll for %g s, so %d records that were fetched ahead are released for other members",
+                self._member.group_id, LYING_S, released,
+            )  # fmt: skip
 
     def _recovered(self) -> None:
         for session in self._sessions.values():

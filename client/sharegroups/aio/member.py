@@ -10,6 +10,7 @@ from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest
 from kip932.compression.kinds import Compression, readable
 from kip932.ids import ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT
 from sharegroups.config import Config
+from sharegroups.core.ahead import Ahead
 from sharegroups.core.pace import Pace
 
 #: The share.acquire.mode in which the pace decides (CL-85).
@@ -35,6 +36,8 @@ class Member:
     poll_cap: int | None = field(init=False, default=None)
     compression_types: tuple[int, ...] = field(init=False)
     pace: Pace = field(init=False)
+    ahead: Ahead = field(init=False)
+    leaders: int = field(init=False, default=1)
     is_slow: bool = field(init=False, default=False)
     hold_ms: int = field(init=False, default=0)
     epoch: Callable[[], int] = field(init=False, default=int)
@@ -43,6 +46,7 @@ class Member:
         self.records_cap = int(self.config["max.poll.records"])
         self.compression_types = tuple([kind for kind in readable() if kind not in _READ_BY_ALL])
         self.pace = Pace(self.records_cap, self.config["share.acquire.mode"] == ADAPTIVE)
+        self.ahead = Ahead(self.records_cap)
 
     @property
     def max_records(self) -> int:
@@ -57,6 +61,11 @@ class Member:
         return mode == "batch_optimized" or (
             mode == ADAPTIVE and self.pace.whole and self.max_records == self.pace.limit
         )
+
+    @property
+    def fetches_ahead(self) -> bool:
+        """Whether the next ShareFetch may bring more than the next poll returns (CL-136)."""
+        return self.ahead.is_on and self.poll_cap is None and not self.is_slow and self.takes_whole_batches
 
     @property
     def asks_one_leader(self) -> bool:
@@ -83,6 +92,7 @@ class Member:
 
     def update(self, request: ShareFetchRequest) -> None:
         """Set those of these fields that change from one ShareFetch to the next."""
-        request.max_records = request.batch_size = self.max_records
+        request.batch_size = most = self.max_records
+        request.max_records = self.ahead.records(self.leaders) if self.fetches_ahead else most
         request.share_acquire_mode = self.acquire_mode
         request.member_epoch = self.epoch()  # CL-38

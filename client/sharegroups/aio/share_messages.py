@@ -5,10 +5,11 @@ Its functions neither wait nor keep state.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Container, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kip932.api.v1.common_pb2 import AcknowledgementBatch
+from kip932.api.v1.record_batch_pb2 import FetchedBatch
 from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
 from kip932.api.v1.share_stream_pb2 import ShareStreamRequest
 from kip932.ids import BATCH_RECORDS_MAX, TopicIdPartition
@@ -18,8 +19,8 @@ from sharegroups.aio.ack_outbox import PendingAck, by_partition
 from sharegroups.aio.member import Member
 from sharegroups.core.acknowledgements import AckBatch, Delivery
 from sharegroups.core.fetch_session import SessionStep
-from sharegroups.core.record_batch import Acquired, Extent, Slice, clip, select
-from sharegroups.messages import Delivered, SessionHandle
+from sharegroups.core.record_batch import Acquired, Extent, Selection, Slice, clip, pieces, select
+from sharegroups.messages import DecodedBatch, Delivered, SessionHandle
 
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
@@ -82,14 +83,21 @@ def _add_batches(into: RepeatedCompositeFieldContainer[AcknowledgementBatch], ba
         into.add(first_offset=first, last_offset=last, acknowledge_types=types, release_delays_ms=delays)
 
 
+class Locked(NamedTuple):
+    """What the deliveries of one answer have in common: by which session and generation the records are locked, since
+    when, ms of the loop's clock, and for how long, ms; 0 while that is unknown."""
+
+    session: SessionHandle
+    generation: int
+    acquired_ms: int = 0
+    lock_ms: int = 0
+
+
 def delivered(
-    topic: str,
-    partition: TopicIdPartition,
-    session: SessionHandle,
-    generation: int,
-    part: ShareFetchResponse.PartitionResult,
-) -> Delivered:
-    """The acquired records of one partition of an answer. Batches without acquired records are not decoded."""
+    topic: str, partition: TopicIdPartition, locked: Locked, part: ShareFetchResponse.PartitionResult, most: int
+) -> list[Delivered]:
+    """The acquired records of one partition of an answer, in deliveries of at most `most` records, but of whole
+    batches. Batches without acquired records are not decoded."""
     records = part.records
     if len(records) == 1 and len(part.acquired_records) == 1:
         (batch,), (taken,) = records, part.acquired_records
@@ -97,24 +105,39 @@ def delivered(
         size = min(batch.count, BATCH_RECORDS_MAX)
         if base <= first and last < base + size and not batch.is_control:  # nothing to cut
             slices = [Slice(0, first - base, last + 1 - base, taken.delivery_count)]
-            delivery = Delivery([(first, last)])
-            return Delivered(
-                topic, partition, session, generation, delivery, [wire.decode(batch)], slices, last + 1 - first
-            )
+            selection = Selection(slices, [], [(first, last)], last + 1 - first)
+            return [_of_locked(topic, partition, locked, [wire.decode(batch)], selection)]
     acquired = clip(
         [Acquired(r.first_offset, r.last_offset, r.delivery_count) for r in part.acquired_records], DELIVERY_OFFSETS_MAX
     )
     extents = [
         Extent(batch.base_offset, plausible_count(batch.count, len(batch.batch)), batch.is_control) for batch in records
     ]
-    selection = select(acquired, extents)
-    slices = selection.slices
-    used = {piece.batch for piece in slices}
-    if len(used) == len(extents):
-        batches = list(map(wire.decode, records))
-    else:  # rare: the leader sent a batch without acquired records
-        order = {batch: number for number, batch in enumerate(sorted(used))}
-        slices = [piece._replace(batch=order[piece.batch]) for piece in slices]
-        batches = [wire.decode(records[batch]) for batch in order]
-    delivery = Delivery(selection.ranges, selection.gaps)
-    return Delivered(topic, partition, session, generation, delivery, batches, slices, selection.records)
+    return [
+        _of_locked(topic, partition, locked, *_own_batches(records, piece))
+        for piece in pieces(select(acquired, extents), extents, most)
+    ]
+
+
+def _own_batches(records: Sequence[FetchedBatch], selection: Selection) -> tuple[list[DecodedBatch], Selection]:
+    """The batches of which a selection has slices, decoded, and the selection with the numbers they have here."""
+    order = {batch: number for number, batch in enumerate(dict.fromkeys([piece.batch for piece in selection.slices]))}
+    slices = [Slice(order[batch], start, stop, count) for batch, start, stop, count in selection.slices]
+    return [wire.decode(records[batch]) for batch in order], selection._replace(slices=slices)
+
+
+def _of_locked(
+    topic: str, partition: TopicIdPartition, locked: Locked, batches: list[DecodedBatch], selection: Selection
+) -> Delivered:
+    made = Delivered(
+        topic,
+        partition,
+        locked.session,
+        locked.generation,
+        Delivery(selection.ranges, selection.gaps),
+        batches,
+        selection.slices,
+        selection.records,
+    )
+    made.acquired_ms, made.lock_ms = locked.acquired_ms, locked.lock_ms
+    return made

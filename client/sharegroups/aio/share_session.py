@@ -25,7 +25,7 @@ from kip932.ids import TopicIdPartition
 from kip932.rpc.transport import TransportError
 from sharegroups import wire
 from sharegroups.aio import share_messages
-from sharegroups.aio.ack_outbox import SESSION_GONE, AckOutbox, PendingAck
+from sharegroups.aio.ack_outbox import SESSION_GONE, AckOutbox, NothingToSendError, PendingAck
 from sharegroups.aio.cluster import Cluster
 from sharegroups.aio.fetch_refusals import FetchRefusals
 from sharegroups.aio.leader_stream import LeaderStream
@@ -74,11 +74,10 @@ class ShareSession:
         self._acknowledging: asyncio.Task[None] | None = None
         self._opening_fetch: asyncio.Task[None] | None = None
         self.wait_ms: int | None = None
-        self._wait_ms = int(member.config["fetch.max.wait.ms"])
+        self._wait_ms, self._most = int(member.config["fetch.max.wait.ms"]), int(member.config["max.poll.records"])
         self.timeout_s = self._wait_ms / 1000 + cluster.timeout_s
         self.expected_s = self._wait_ms / 1000 + SILENCE_S
-        # The ShareFetch in flight: its acknowledgements, its step, when `fetch` was called, when it was written, and a
-        # future for its end while close() waits.
+        # The ShareFetch in flight; `_over`: a future for its end while close() waits.
         self._sent: list[PendingAck] = []
         self._step = SessionStep(0, None, self._session.generation, [], [])
         self._started_ms = self._sent_ms = 0
@@ -134,10 +133,7 @@ class ShareSession:
         self._retry_at_ms = 0
 
     async def close(self, timeout_s: float) -> None:
-        """Send what is pending, close the session with epoch −1, end the stream (CL-28, CL-37).
-
-        Raises only CancelledError, and ends the stream even then.
-        """
+        """Send what is pending, close the session with epoch −1, end the stream, even if cancelled (CL-28, CL-37)."""
         self._last_call_ms = self._now_ms() + int(timeout_s * 500)
         self._flushed.set()
         try:
@@ -236,7 +232,7 @@ class ShareSession:
                     if part.HasField("current_leader"):
                         self._cluster.learn(partition, part.current_leader, response.node_endpoints)
                 elif part.acquired_records:
-                    delivered.append(self._delivered(step, partition, part))
+                    delivered += self._delivered(step, partition, part)
         self.outbox.fetch_answered(sent, results)
         self.flush()  # CL-97
         self._refusals.answered(refused, self.wanted, self._now_ms())
@@ -248,12 +244,13 @@ class ShareSession:
 
     def _delivered(
         self, step: SessionStep, partition: TopicIdPartition, part: ShareFetchResponse.PartitionResult
-    ) -> Delivered:
+    ) -> list[Delivered]:
         topic = self.wanted.get(partition) or self._cluster.names.get(partition.topic_id, "")
-        delivered = share_messages.delivered(topic, partition, self, step.generation, part)
-        delivered.acquired_ms, delivered.lock_ms = self._sent_ms, self.lock_timeout_ms or 0
-        self._metrics.fetch_size.add(sum([len(batch.batch) for batch in part.records]))
-        self._metrics.records.add(delivered.records)
+        locked = share_messages.Locked(self, step.generation, self._sent_ms, self.lock_timeout_ms or 0)
+        delivered = share_messages.delivered(topic, partition, locked, part, self._most)
+        size, records = sum([len(batch.batch) for batch in part.records]), sum([one.records for one in delivered])
+        self._member.ahead.arrived(records, size, len(part.records))
+        self._metrics.brought(records, size)
         return delivered
 
     def _hand_over(self, step: SessionStep, delivered: list[Delivered]) -> None:
@@ -317,6 +314,8 @@ class ShareSession:
             nonlocal step
             self.outbox.drop_dead(self._session.generation)
             sent.extend(self.outbox.take(renewals=True))
+            if not sent and not closing:
+                raise NothingToSendError
             for ack in sent:
                 ack.sent_ms = self._now_ms()
             step = self._session.close_step() if closing else self._session.acknowledge_step()
@@ -328,6 +327,8 @@ class ShareSession:
                 self.outbox.drop_dead(self._session.generation)
                 return
             response = (await stream.request(make, self._cluster.timeout_s, SILENCE_S)).acknowledge
+        except NothingToSendError:
+            return
         except TransportError as error:
             self._lost(step.generation, error, sent)
             return

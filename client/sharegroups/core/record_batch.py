@@ -79,6 +79,42 @@ def select(acquired: Sequence[Acquired], extents: Sequence[Extent]) -> Selection
     return Selection(slices, gaps, ranges, records)
 
 
+def pieces(selection: Selection, extents: Sequence[Extent], most: int) -> list[Selection]:
+    """Cut a selection between two batches wherever the part in front would have more than `most` records otherwise.
+
+    A batch is never cut, so a part may have more than `most` when its first batch has.
+    """
+    if selection.records <= most:
+        return [selection]
+    cut: list[Selection] = []
+    slices: list[Slice] = []
+    records, left = 0, selection
+    for piece in selection.slices:
+        size = piece.stop - piece.start
+        if records and records + size > most and piece.batch != slices[-1].batch:
+            ahead, left = _cut_at(left, extents[piece.batch].base_offset + piece.start)
+            cut.append(ahead._replace(slices=slices, records=records))
+            slices, records = [], 0
+        slices.append(piece)
+        records += size
+    return [*cut, left._replace(slices=slices, records=records)]
+
+
+def _cut_at(selection: Selection, offset: int) -> tuple[Selection, Selection]:
+    """The gaps and ranges of a selection below `offset`, and from it on; its slices are the caller's to cut."""
+    low, high = Selection([], [], [], 0), Selection([], [], [], 0)
+    for spans, below, above in (
+        (selection.gaps, low.gaps, high.gaps),
+        (selection.ranges, low.ranges, high.ranges),
+    ):
+        for first, last in spans:
+            if first < offset:
+                below.append((first, min(last, offset - 1)))
+            if last >= offset:
+                above.append((max(first, offset), last))
+    return low, high
+
+
 def clip(acquired: Sequence[Acquired], offsets_max: int) -> Sequence[Acquired]:
     """The first `offsets_max` offsets of the acquired ranges (CL-110).
 

@@ -18,7 +18,14 @@ from kip932.errors import KafkaError, UnknownServerError
 from kip932.ids import SharePartitionKey
 from partition_leader.share.core import events as ev
 from partition_leader.share.core.effects import AcquiredRange, ReadLog
-from partition_leader.share.core.fetch_policy import FetchBudget, FetchSizes, Step, read_failed
+from partition_leader.share.core.fetch_policy import (
+    RECORDS_MAX,
+    FetchBudget,
+    FetchSizes,
+    Step,
+    even_part,
+    read_failed,
+)
 from partition_leader.share.partition_host import SharePartitionHost
 from partition_leader.share.partitions import SharePartitions
 from partition_leader.share.readable import BY_ALL, readable_part, refusal
@@ -86,7 +93,11 @@ class ShareFetchOperation:
         keys: Sequence[SharePartitionKey],
         partitions: SharePartitions,
         on_done: Callable[[list[FetchedPartition]], None],
+        *,
+        acknowledging: bool = False,
     ) -> None:
+        """`acknowledging`: its request also acknowledges, and that is not written yet; `acknowledged` tells the end."""
+        self._acknowledging = acknowledging
         self._parameters = parameters
         self._keys = keys
         self._partitions = partitions
@@ -121,6 +132,13 @@ class ShareFetchOperation:
             self._partitions.wait(self, self._keys)
             self._arm()
 
+    def acknowledged(self) -> None:
+        """The acknowledgements of its request have their outcome, so it waits for them no longer (PL-216)."""
+        if self._acknowledging:
+            self._acknowledging = False
+            if not self._done:  # not from within the event that brought the outcome: no fetch lock is given there
+                asyncio.get_running_loop().call_soon(self.attempt)
+
     def expire(self) -> None:
         """Make the last attempt now, as if max_wait_ms were over."""
         if not self._done and not self._expired:
@@ -142,6 +160,8 @@ class ShareFetchOperation:
         if self._done or self._reading is not None:
             return
         hosts = self._lockable(self._keys)
+        if self._acknowledging and not self._expired and not self._budget.is_filled_by(map(_acquirable, hosts)):
+            return  # its answer waits for the acknowledgements anyway; by then there is more to acquire (PL-216)
         room = self._parameters.share.room_bytes
         available = map(SharePartitionHost.bytes_available, hosts)
         step = self._budget.next_step(len(self._results), len(hosts), available, room, self._expired)
@@ -272,7 +292,13 @@ class ShareFetchOperation:
                 self._read_failed(read.host, result)
             elif result is not None:
                 size = sum([batch.size for batch in result.batches])
-                budget.acquired(self._acquire(read, result, budget.records_from(size, room)), size)
+                most = min(budget.records_from(size, room), self._even_part(read.host))
+                budget.acquired(self._acquire(read, result, most), size)
+
+    def _even_part(self, host: SharePartitionHost) -> int:
+        """Of the room for new records, the part that leaves the other waiting fetches as much (PL-217)."""
+        waiting = self._partitions.waiting(host.key) + (not self._parked)
+        return RECORDS_MAX if waiting <= 1 else even_part(host.core.room(host.group.settings), waiting)
 
     def _acquire(self, reading: Reading, read: ReadResult, max_records: int) -> int:
         """Acquire up to `max_records` from a read, or more to end at a batch's end; return how many."""
@@ -344,3 +370,9 @@ class ShareFetchOperation:
 
     def _stop_waiting(self) -> None:
         self._partitions.stop_waiting(self, self._keys)
+
+
+def _acquirable(host: SharePartitionHost) -> int:
+    """How many records a fetch could acquire now at most: as far as the room for new ones and the log go."""
+    core = host.core
+    return max(0, min(core.room(host.group.settings), host.log.high_watermark - core.next_fetch_offset()))

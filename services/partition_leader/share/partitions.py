@@ -169,6 +169,10 @@ class SharePartitions:
             self.stop_waiting(waiter, keys[first : first + _SLICE])
             await asyncio.sleep(0)
 
+    def waiting(self, key: SharePartitionKey) -> int:
+        """How many fetches wait for this share-partition."""
+        return len(self._waiters.get(key, ()))
+
     @property
     def parked(self) -> int:
         """How many fetches wait."""

@@ -294,8 +294,8 @@ class ShareRequests:
         )
         keys = [SharePartitionKey(run.request.group_id, *partition) for partition in run.step.fetch]
         run.waiting += 1
-        operation = WideShareFetch if len(keys) > WIDE else ShareFetchOperation
-        run.fetch = operation(parameters, keys, self._partitions, partial(self._fetched, run))
+        operation, done = WideShareFetch if len(keys) > WIDE else ShareFetchOperation, partial(self._fetched, run)
+        run.fetch = operation(parameters, keys, self._partitions, done, acknowledging=run.waiting > 2)
         run.fetch.start()
 
     def _fetched(self, run: _Run, fetched: list[FetchedPartition]) -> None:
@@ -319,6 +319,8 @@ class ShareRequests:
 
     def _one_done(self, run: _Run) -> None:
         run.waiting -= 1
+        if run.waiting == 1 and run.fetch is not None:
+            run.fetch.acknowledged()
         if run.waiting == 0 and run in self._runs:
             run.fetch = None  # run and fetch refer to each other; this frees them without the garbage collector
             self._forget(run)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kip932.errors import KafkaError, NotLeaderOrFollowerError, OffsetOutOfRangeError
 from partition_leader.share.core.events import Drop, LogStartMoved
 from partition_leader.share.core.validate import FetchLimits
+
+#: No bound on a fetch's records: more than any fetch may have.
+RECORDS_MAX: Final = 2**31 - 1
 
 
 class FetchSizes(NamedTuple):
@@ -76,6 +79,15 @@ class FetchBudget:
         """Whether so many share-partitions in error are all of them: then the request is answered (PL-205, PL-212)."""
         return erroneous == self._partitions
 
+    def is_filled_by(self, acquirable: Iterable[int]) -> bool:
+        """Whether so many records of each share-partition are as many as the fetch may have (PL-216)."""
+        wanted = self.records_left
+        for count in acquirable:
+            wanted -= count
+            if wanted <= 0:
+                return True
+        return False
+
     def next_step(
         self, erroneous: int, lockable: int, available: Iterable[int], connection_room: int, expired: bool
     ) -> Step:
@@ -125,6 +137,12 @@ class FetchBudget:
         if records:
             self.records_left -= records
             self._bytes_held += read_bytes
+
+
+def even_part(room: int, waiting: int) -> int:
+    """How many records one of `waiting` fetches may have where there is `room` for new ones, so that each gets as many
+    (PL-217). Where there is none it is not bounded: records that were given back need no room (PL-222)."""
+    return -(-room // waiting) if room > 0 else RECORDS_MAX
 
 
 class ReadFailure(NamedTuple):

@@ -217,9 +217,11 @@ class SharePartition:
         state = self._state
         if state.status is not Status.ACTIVE:
             return False
-        if room_for_new(state.window, state.dead_letters, settings) > 0:
-            return True
-        return self.next_fetch_offset() != state.window.end_offset + 1
+        return self.room(settings) > 0 or self.next_fetch_offset() != state.window.end_offset + 1
+
+    def room(self, settings: GroupSettings) -> int:
+        """How many new records may be acquired (PL-131); 0 or less: none."""
+        return room_for_new(self._state.window, self._state.dead_letters, settings)
 
     def can_fetch(self, settings: GroupSettings) -> bool:
         """Whether a fetch could get the fetch lock now: it is free, and records could be acquired (PL-206)."""
@@ -310,8 +312,7 @@ class SharePartition:
             state.effects.append(Acquired(event.fetch_id, ()))
             return
         join_settled(state.window)
-        room = room_for_new(state.window, state.dead_letters, event.settings)
-        acquire = AcquirePass(state.window, event, state.now_ms, room)
+        acquire = AcquirePass(state.window, event, state.now_ms, self.room(event.settings))
         ranges = acquire.run()
         state.write_back.note(acquire.archived)
         state.effects.append(Acquired(event.fetch_id, ranges))

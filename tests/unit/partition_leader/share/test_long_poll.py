@@ -287,7 +287,7 @@ def test_what_a_cancelled_fetch_had_acquired_stays_with_its_member_until_the_loc
         member, _ = await started(world, records=2)
         await world.produce(2)
         world.persister.hold("write")
-        pending = member.fetch(acks={0: [AckBatch(0, 1, (1,))]})  # type: ignore[attr-defined]
+        pending = member.fetch(max_records=2, acks={0: [AckBatch(0, 1, (1,))]})  # type: ignore[attr-defined]
         await settle()
         began = now_s()
         world.leader.requests.abandon(pending.handle)

@@ -132,7 +132,7 @@ def test_a_fetch_amid_its_read_gives_back_what_it_acquired() -> None:
         assert await frozen.fetch(0, member_epoch=EPOCH).ranges() == [(0, 2, 1)]
         await world.produce(2)
         world.persister.hold("write")
-        both = frozen.fetch(acks={0: [AckBatch(0, 2, (1,))]}, member_epoch=EPOCH)
+        both = frozen.fetch(max_records=2, acks={0: [AckBatch(0, 2, (1,))]}, member_epoch=EPOCH)
         await settle()
         assert not both.done, "it has acquired 3 and 4, and waits for the write of its acknowledgement"
         await removed(world, ("frozen", EPOCH + 1))

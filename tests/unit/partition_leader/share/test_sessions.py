@@ -31,7 +31,7 @@ def test_past_the_lease_nothing_is_confirmed_that_no_write_backs() -> None:
         member = await holding(world)
         await world.produce(2)
         world.persister.hold("write")
-        fetch = member.fetch(acks={0: [AckBatch(0, 3, (1,))]})
+        fetch = member.fetch(max_records=2, acks={0: [AckBatch(0, 3, (1,))]})
         await settle()
         renewal = member.acknowledge({}, is_renew_ack=True)
         world.lapse()
@@ -109,7 +109,7 @@ def test_what_a_fetch_of_a_replaced_session_acquired_is_given_back() -> None:
         member = await holding(world)
         await world.produce(2)
         world.persister.hold("write")
-        old = member.fetch(acks={0: [AckBatch(0, 3, (1,))]})
+        old = member.fetch(max_records=2, acks={0: [AckBatch(0, 3, (1,))]})
         await settle()
         assert world.host().core.in_flight == 6
         again = world.member("m")
@@ -134,7 +134,7 @@ def test_giving_back_late_does_not_take_from_the_new_session_what_it_was_given_s
         await world.produce(3, 0)
         # Acquires 0-2 of partition 0, and waits for the acknowledgement of partition 1.
         world.persister.fail("write", CoordinatorNotAvailableError("slow"), unknown=False, delay_s=3.0)
-        old = member.fetch(acks={1: [AckBatch(0, 1, (1,))]})
+        old = member.fetch(max_records=3, acks={1: [AckBatch(0, 1, (1,))]})
         await settle()
         assert world.host(0).core.in_flight == 3
         again = world.member("m")

@@ -14,7 +14,7 @@ from kip932.api.v1.share_fetch_pb2 import ShareFetchResponse
 from kip932.errors import CorruptMessageError
 from kip932.ids import ACK_RELEASE, TopicIdPartition
 from sharegroups import wire
-from sharegroups.aio.share_messages import DELIVERY_OFFSETS_MAX, delivered
+from sharegroups.aio.share_messages import DELIVERY_OFFSETS_MAX, Locked, delivered
 from sharegroups.messages import Messages
 
 PARTITION = TopicIdPartition(bytes(16), 0)
@@ -38,7 +38,7 @@ def test_an_enormous_batch_of_an_older_leader_costs_no_memory(filler: int, expli
     part.acquired_records.add(first_offset=7, last_offset=7 + ENORMOUS - 1, delivery_count=1)
     tracemalloc.start()
     try:
-        taken = delivered("t", PARTITION, SESSION, 1, part)
+        (taken,) = delivered("t", PARTITION, Locked(SESSION, 1), part, 500)
         messages = Messages([taken])
         assert 0 < len(messages) <= DELIVERY_OFFSETS_MAX
         assert len(messages.records()) == len(messages)

@@ -1,0 +1,55 @@
+"""How many records a consumer fetches ahead of the poll that returns them (CL-136).
+
+A leader's work for a request is much the same whether it brings 500 records or 2,000, so an application that works
+through polls quickly gets several polls' records with one fetch. Pure: times are passed in, in ms.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: A poll's records take a quick application at most this long, ms. What lies ahead then takes a tenth of a second.
+QUICK_MS: Final = 25
+#: How many records one fetch may bring, of all leaders together: as many as a group locks of one partition by default.
+RECORDS_MAX: Final = 2_000
+#: What one fetch may bring, as far as the last answer tells: bytes, and batches, each of which costs both sides time.
+BYTES_MAX: Final = 4 << 20
+BATCHES_MAX: Final = 500
+#: A max.poll.records below this is taken as a limit that the user wants.
+_MANY: Final = 500
+#: For how many polls a slow one is remembered.
+_MEMORY: Final = 10
+
+
+class Ahead:
+    """`most` is max.poll.records. `records` is how many the next fetch may ask for: `most`, or more."""
+
+    __slots__ = ("_fits", "_most", "_quick", "_since_slow")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._since_slow = _MEMORY
+        self._quick = False
+        self._fits = most
+
+    @property
+    def is_on(self) -> bool:
+        """Whether records are fetched ahead: the last poll was full, and neither it nor one of the last 50 was slow."""
+        return self._quick
+
+    def records(self, leaders: int) -> int:
+        """How many records the next fetch may ask for, when so many leaders are asked at once."""
+        return max(self._most, min(self._fits, RECORDS_MAX // max(1, leaders))) if self._quick else self._most
+
+    def held(self, records: int, held_ms: float) -> None:
+        """The application held a poll's `records` for `held_ms`."""
+        if held_ms > QUICK_MS:
+            self._since_slow = 0
+        elif self._since_slow < _MEMORY:
+            self._since_slow += 1
+        self._quick = self._most >= _MANY and records >= self._most and self._since_slow >= _MEMORY
+
+    def arrived(self, records: int, size: int, batches: int) -> None:
+        """An answer brought so many records in so many batches of `size` bytes together."""
+        if records > 0:
+            self._fits = min(records * BYTES_MAX // max(size, 1), records * BATCHES_MAX // max(batches, 1), RECORDS_MAX)

@@ -1,0 +1,210 @@
+"""What a fetch that acknowledges waits for before it acquires, and how waiting fetches share the room for records."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kip932.ids import ACQUIRE_RECORD_LIMIT
+from partition_leader.share.core.events import AckBatch
+from tests.support.virtual_time import now_s
+
+from .test_long_poll import started
+from .test_sessions import holding
+from .worlds import World, run, settle
+
+
+def held(world: World, number: int = 0) -> int:
+    return int(world.host(number).core.in_flight)
+
+
+@pytest.mark.rule("PL-216")
+def test_a_fetch_that_acknowledges_acquires_what_came_until_its_acknowledgements_were_written() -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        await world.produce(2)
+        world.persister.hold("write")
+        both = member.fetch(acks={0: [AckBatch(0, 3, (1,))]})
+        await settle()
+        assert held(world) == 4, "it has acquired nothing, for it could not be answered"
+        await world.produce(3)
+        world.persister.let_go("write")
+        assert await both.ranges() == [(4, 5, 1), (6, 8, 1)]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-216")
+def test_records_are_others_meanwhile() -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        await world.produce(2)
+        world.persister.hold("write")
+        both = member.fetch(acks={0: [AckBatch(0, 3, (1,))]}, max_wait_ms=2_000)
+        began = now_s()
+        await settle()
+        assert await world.member("other").fetch(0).ranges() == [(4, 5, 1)]
+        world.persister.let_go("write")
+        assert await both.ranges() == []
+        assert both.at_s - began == pytest.approx(2.0, abs=0.02), "it waits on, and counts from when it came"
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-216", "PL-213")
+def test_at_its_deadline_it_acquires_what_there_is() -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        await world.produce(2)
+        world.persister.hold("write")
+        both = member.fetch(acks={0: [AckBatch(0, 3, (1,))]}, max_wait_ms=300)
+        await asyncio.sleep(0.29)
+        assert held(world) == 4
+        await asyncio.sleep(0.02)
+        assert held(world) == 6
+        assert not both.done
+        world.persister.let_go("write")
+        assert await both.ranges() == [(4, 5, 1)]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-216")
+@pytest.mark.parametrize("later", [False, True])
+def test_one_that_can_be_filled_acquires_at_once(later: bool) -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        await world.produce(2)
+        if not later:
+            await world.produce(2)
+        world.persister.hold("write")
+        both = member.fetch(acks={0: [AckBatch(0, 3, (1,))]}, max_records=4)
+        await settle()
+        if later:
+            assert held(world) == 4
+            await world.produce(2)
+            await settle()
+        assert held(world) == 8
+        world.persister.let_go("write")
+        assert await both.ranges() == [(4, 5, 1), (6, 7, 1)]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-216")
+def test_records_without_room_for_them_fill_nothing_and_the_written_acknowledgements_give_room() -> None:
+    async def scenario(world: World) -> None:
+        world.configure(max_record_locks=6)
+        member = await holding(world)
+        await world.produce(6)
+        world.persister.hold("write")
+        both = member.fetch(acks={0: [AckBatch(0, 3, (1,))]}, max_records=6)
+        await settle()
+        assert held(world) == 4
+        world.persister.let_go("write")
+        assert await both.ranges() == [(4, 9, 1)]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-216")
+def test_the_last_outcome_of_several_partitions_lets_it_look() -> None:
+    async def scenario(world: World) -> None:
+        for number in (0, 1):
+            await world.produce(1, number)
+        member = world.member()
+        answer = member.fetch(0, 1)
+        assert (await answer.ranges(0), await answer.ranges(1)) == ([(0, 0, 1)], [(0, 0, 1)])
+        await world.produce(2, 1)
+        world.persister.hold("write")
+        both = member.fetch(acks={0: [AckBatch(0, 0, (1,))], 1: [AckBatch(0, 0, (1,))]})
+        await settle()
+        assert held(world, 1) == 1
+        world.persister.let_go("write")
+        assert await both.ranges(1) == [(1, 2, 1)]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-217")
+def test_waiting_fetches_get_even_parts_of_the_room() -> None:
+    async def scenario(world: World) -> None:
+        world.configure(max_record_locks=12)
+        holder = await holding(world, 12)
+        members = [world.member(name) for name in "abc"]
+        for member in members:
+            assert await member.fetch(0, max_wait_ms=50).ranges() == []
+        for _ in range(5):
+            await world.produce(4)
+        waiting = [member.fetch(max_wait_ms=20_000, mode=ACQUIRE_RECORD_LIMIT, max_records=12) for member in members]
+        await settle()
+        assert await holder.accept(0, 11).ack_error() is None
+        assert [await fetch.ranges() for fetch in waiting] == [[(12, 15, 1)], [(16, 19, 1)], [(20, 23, 1)]]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-217")
+def test_one_that_comes_while_others_wait_leaves_them_theirs() -> None:
+    async def scenario(world: World) -> None:
+        world.configure(max_record_locks=8)
+        for name in "ab":
+            await started(world, name)
+        parked = world.member("a").fetch(0, max_wait_ms=20_000, min_bytes=1_000_000)
+        await settle()
+        await world.produce(20)
+        await settle()
+        assert not parked.done, "it waits for more bytes"
+        new = world.member("b").fetch(0, mode=ACQUIRE_RECORD_LIMIT)
+        assert await new.ranges() == [(0, 3, 1)]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-217")
+def test_alone_it_gets_all_the_room_and_whole_batches_go_beyond_a_part() -> None:
+    async def scenario(world: World) -> None:
+        world.configure(max_record_locks=8)
+        alone = world.member("a").fetch(0, max_wait_ms=20_000, mode=ACQUIRE_RECORD_LIMIT)
+        await settle()
+        await world.produce(20)
+        assert await alone.ranges() == [(0, 7, 1)]
+        await world.member("a").accept(0, 0).answer()
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-217")
+def test_a_part_ends_with_a_batch_where_batches_go_whole() -> None:
+    async def scenario(world: World) -> None:
+        world.configure(max_record_locks=8)
+        holder = await holding(world, 8)
+        members = [world.member(name) for name in "ab"]
+        for member in members:
+            assert await member.fetch(0, max_wait_ms=50).ranges() == []
+        for _ in range(4):
+            await world.produce(3)
+        waiting = [member.fetch(max_wait_ms=20_000) for member in members]
+        await settle()
+        assert await holder.accept(0, 7).ack_error() is None
+        ranges = [await fetch.ranges() for fetch in waiting]
+        assert [(taken[0][0], taken[-1][1]) for taken in ranges] == [(8, 13), (14, 16)], "4 of 8, then 2 of 2"
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-217", "PL-222")
+def test_what_was_given_back_needs_no_room_and_has_no_parts() -> None:
+    async def scenario(world: World) -> None:
+        world.configure(max_record_locks=6)
+        member = await holding(world, 6)
+        for name in "ab":
+            await started(world, name)
+        first, second = (world.member(name).fetch(0, max_wait_ms=20_000) for name in "ab")
+        await settle()
+        assert await member.accept(2, 5, kind=2).ack_error() is None
+        assert await first.ranges() == [(2, 5, 2)]
+        assert not second.done
+
+    run(scenario)

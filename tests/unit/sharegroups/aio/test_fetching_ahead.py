@@ -1,0 +1,209 @@
+"""A quick application gets several polls' records with one fetch: what is asked, when it acknowledges, what lies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from kip932.ids import ACQUIRE_BATCH_OPTIMIZED
+from sharegroups.aio import ShareConsumer
+from sharegroups.aio.fetcher import LYING_S
+from sharegroups.core.ahead import RECORDS_MAX
+from sharegroups.messages import AcknowledgeType, Messages
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.stories import EXPLICIT, consumed, consumer, on_fake_cluster, produce
+
+#: Polls' records that one fetch brings when it brings several.
+_POLLS = RECORDS_MAX // 500
+
+
+def backlog(fake: FakeCluster, records: int = 10_000, partition: int = 0) -> None:
+    """Batches of 250 records each."""
+    for _ in range(records // 250):
+        produce(fake, 250, partition=partition)
+
+
+async def ahead(c: ShareConsumer) -> Messages:
+    """Poll until one fetch has brought several polls' records; the first of those polls."""
+    c.subscribe(["t"])
+    assert len(await c.poll(5)) == 500, "the first fetch brings a poll's records"
+    return await c.poll(5)
+
+
+def acknowledged(request: Any) -> list[tuple[int, int]]:
+    """The offsets that a request acknowledges."""
+    return [
+        (batch.first_offset, batch.last_offset)
+        for topic in request.topics
+        for part in topic.partitions
+        for batch in part.acknowledgement_batches
+    ]
+
+
+@pytest.mark.rule("CL-136", "CL-36")
+@on_fake_cluster()
+async def test_one_fetch_brings_what_four_polls_return_and_the_next_one_carries_their_acknowledgements(
+    fake: FakeCluster,
+) -> None:
+    backlog(fake)
+    async with consumer(fake) as c:
+        polls = [await ahead(c)]
+        asked = len(fake.fetches)
+        request = fake.fetches[-1]
+        assert (request.max_records, request.batch_size) == (RECORDS_MAX, 500)
+        assert request.share_acquire_mode == ACQUIRE_BATCH_OPTIMIZED
+        polls += [await c.poll(5) for _ in range(_POLLS - 1)]
+        assert [[polled[0].offset(), len(polled)] for polled in polls] == [
+            [500 + 500 * number, 500] for number in range(_POLLS)
+        ]
+        assert len(fake.fetches) == asked, "they lay here"
+        await c.poll(5)
+        assert len(fake.fetches) == asked + 1
+        assert fake.acknowledges == []
+        sent = acknowledged(fake.fetches[-1])
+        assert (sent[0][0], sent[-1][1]) == (500, 499 + RECORDS_MAX)
+        assert sum(last - first + 1 for first, last in sent) == RECORDS_MAX
+    assert {state for offset, state in fake.states("t").items() if offset < 500 + RECORDS_MAX} == {"acknowledged"}
+
+
+@pytest.mark.rule("CL-136")
+@on_fake_cluster()
+async def test_acknowledgements_wait_for_the_next_fetch_twenty_milliseconds_at_most(fake: FakeCluster) -> None:
+    backlog(fake)
+    async with consumer(fake) as c:
+        await ahead(c)
+        await c.poll(5)
+        await asyncio.sleep(0.015)
+        assert fake.acknowledges == []
+        await asyncio.sleep(0.006)
+        (request,) = fake.acknowledges
+        assert (acknowledged(request)[0][0], acknowledged(request)[-1][1]) == (500, 999)
+        await c.poll(5)
+        await asyncio.sleep(0.05)
+        assert [bool(acknowledged(request)) for request in fake.acknowledges] == [True, True], "none is empty"
+
+
+@pytest.mark.rule("CL-136")
+@on_fake_cluster()
+async def test_an_answer_that_comes_while_acknowledgements_are_due_leaves_no_empty_request(fake: FakeCluster) -> None:
+    backlog(fake)
+    async with consumer(fake) as c:
+        await ahead(c)
+        for _ in range(30):
+            await asyncio.sleep(0.0195)
+            await c.poll(5)
+        assert all(map(acknowledged, fake.acknowledges))
+        assert fake.acknowledges, "the timer has sent some"
+
+
+@pytest.mark.rule("CL-136")
+@on_fake_cluster()
+async def test_an_application_that_becomes_slow_is_asked_for_no_more_than_a_poll(fake: FakeCluster) -> None:
+    backlog(fake)
+    async with consumer(fake) as c:
+        for _ in range(_POLLS):
+            await (c.poll(5) if c.subscription() else ahead(c))
+        await asyncio.sleep(0.03)
+        asked = len(fake.fetches)
+        while len(fake.fetches) == asked:
+            await c.poll(5)
+        assert fake.fetches[-1].max_records == 500
+
+
+@pytest.mark.rule("CL-136", "CL-98")
+@on_fake_cluster()
+async def test_a_poll_that_names_a_number_gets_no_more_with_its_fetch(fake: FakeCluster) -> None:
+    backlog(fake)
+    async with consumer(fake) as c:
+        await ahead(c)
+        for _ in range(_POLLS):
+            await c.poll(5, max_records=100)
+        assert fake.fetches[-1].max_records == 100
+
+
+@pytest.mark.rule("CL-136")
+@on_fake_cluster(nodes=2, partitions=2)
+async def test_two_leaders_are_asked_for_as_much_together_as_one(fake: FakeCluster) -> None:
+    for partition in (0, 1):
+        backlog(fake, partition=partition)
+    async with consumer(fake) as c:
+        c.subscribe(["t"])
+        for _ in range(12):
+            await c.poll(5)
+        assert {request.max_records for request in fake.fetches} == {500, RECORDS_MAX // 2}
+
+
+@pytest.mark.rule("CL-136", "CL-24", "CL-27")
+@on_fake_cluster()
+async def test_what_the_application_waits_for_is_sent_at_once(fake: FakeCluster) -> None:
+    backlog(fake)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        for _ in range(3):
+            for message in await c.poll(5):
+                c.acknowledge(message)
+        assert fake.fetches[-1].max_records == RECORDS_MAX
+        assert list((await c.commit_sync()).values()) == [None]
+        sent = acknowledged(fake.acknowledges[-1])
+        assert (sent[0][0], sent[-1][1]) == (500, 1_499), "with what waited before"
+        for number, message in enumerate(await c.poll(5)):
+            c.acknowledge(message, AcknowledgeType.ACCEPT if number else AcknowledgeType.RENEW)
+        await c.poll(5)
+        await asyncio.sleep(0.001)
+        assert fake.acknowledges[-1].is_renew_ack, "the lock would not wait"
+
+
+@pytest.mark.rule("CL-136", "CL-28")
+@on_fake_cluster()
+async def test_close_sends_what_waits_and_gives_back_what_lies(fake: FakeCluster) -> None:
+    backlog(fake)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        for _ in range(3):
+            for message in await c.poll(5):
+                c.acknowledge(message)
+    states = fake.states("t")
+    assert {states[offset] for offset in range(1_500)} == {"acknowledged"}
+    assert {states[offset] for offset in range(1_500, 2_500)} == {"available"}
+
+
+@pytest.mark.rule("CL-137")
+@on_fake_cluster()
+async def test_what_lies_for_a_second_without_a_poll_is_others(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="sharegroups")
+    backlog(fake, 2_500)
+    async with consumer(fake) as c:
+        polled = await ahead(c)
+        await asyncio.sleep(LYING_S / 2)
+        polled = await c.poll(5)
+        await asyncio.sleep(LYING_S - 0.01)
+        states = fake.states("t")
+        assert {states[offset] for offset in range(1_500, 2_500)} == {"acquired"}
+        await asyncio.sleep(0.02)
+        states = fake.states("t")
+        assert {states[offset] for offset in range(1_500, 2_500)} == {"available"}
+        assert {states[message.offset()] for message in polled} == {"acquired"}, "these are in its hands"
+        (line,) = [record.getMessage() for record in caplog.records if "fetched ahead" in record.getMessage()]
+        assert "group g" in line
+        assert "1000 records" in line
+        again = await c.poll(5)
+        assert (again[0].offset(), again[0].delivery_count(), len(again)) == (1_500, 2, 500)
+
+
+@pytest.mark.rule("CL-137")
+@on_fake_cluster()
+async def test_records_that_were_delivered_before_lie_on_for_a_release_might_be_their_last(fake: FakeCluster) -> None:
+    backlog(fake, 2_500)
+    consumed(fake, "t", 0, 0)
+    fake.logs[fake.partition("t", 0)].states["g"] |= dict.fromkeys(range(2_500), ("available", "", 1))
+    async with consumer(fake) as c:
+        polled = await ahead(c)
+        assert polled[0].delivery_count() == 2
+        await asyncio.sleep(3 * LYING_S)
+        assert set(fake.states("t").values()) == {"acknowledged", "acquired"}
+        assert len(await c.poll(5)) == 500

@@ -1,0 +1,76 @@
+"""How many records one fetch may bring beyond what a poll returns."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroups.core.ahead import BATCHES_MAX, BYTES_MAX, QUICK_MS, RECORDS_MAX, Ahead
+
+
+def quick(most: int = 500) -> Ahead:
+    """Of an application that has worked through one full poll quickly, with batches of 500 records of 100 bytes."""
+    ahead = Ahead(most)
+    ahead.arrived(most, most * 100, 1)
+    ahead.held(most, 1)
+    return ahead
+
+
+@pytest.mark.rule("CL-136")
+def test_a_full_poll_that_was_quick_lets_the_next_fetch_bring_several() -> None:
+    ahead = Ahead(500)
+    assert (ahead.is_on, ahead.records(1)) == (False, 500), "before anything is known"
+    ahead.arrived(500, 50_000, 1)
+    ahead.held(499, 1)
+    assert (ahead.is_on, ahead.records(1)) == (False, 500), "the poll was not full: there is no backlog"
+    ahead.held(500, QUICK_MS)
+    assert (ahead.is_on, ahead.records(1)) == (True, RECORDS_MAX)
+    ahead.held(12, 1)
+    assert (ahead.is_on, ahead.records(1)) == (False, 500), "the backlog is over"
+
+
+@pytest.mark.rule("CL-136")
+def test_after_a_slow_poll_ten_quick_ones_are_needed() -> None:
+    ahead = quick()
+    ahead.held(500, QUICK_MS + 0.1)
+    assert not ahead.is_on
+    for _ in range(9):
+        ahead.held(500, 1)
+        assert not ahead.is_on
+    ahead.held(500, 1)
+    assert ahead.is_on
+    ahead.held(1, 1_000)
+    ahead.held(500, 1)
+    assert not ahead.is_on, "a poll that was not full may be slow too"
+
+
+@pytest.mark.rule("CL-136")
+def test_several_leaders_bring_as_much_together_as_one_and_each_at_least_a_poll() -> None:
+    ahead = quick()
+    assert [ahead.records(leaders) for leaders in (0, 1, 2, 3, 4, 50)] == [2_000, 2_000, 1_000, 666, 500, 500]
+    assert quick(5_000).records(1) == 5_000, "never less than a poll may return"
+
+
+@pytest.mark.rule("CL-136")
+@pytest.mark.parametrize(
+    ("size", "batches", "expected"),
+    [
+        pytest.param(500 * 1_024, 1, 2_000, id="1 KiB"),
+        pytest.param(500 * 4_096, 8, BYTES_MAX // 4_096, id="4 KiB: the bytes"),
+        pytest.param(500 * 65_536, 125, 500, id="64 KiB: a poll"),
+        pytest.param(50_000, 250, 2 * BATCHES_MAX, id="two records in a batch: the batches"),
+        pytest.param(50_000, 500, 500, id="one record in a batch: a poll"),
+        pytest.param(0, 0, 2_000, id="an answer that tells no size"),
+    ],
+)
+def test_large_records_and_small_batches_bring_less(size: int, batches: int, expected: int) -> None:
+    ahead = quick()
+    ahead.arrived(0, 7, 7)
+    ahead.arrived(500, size, batches)
+    assert ahead.records(1) == expected
+
+
+@pytest.mark.rule("CL-136")
+@pytest.mark.parametrize("most", [1, 10, 499])
+def test_a_small_max_poll_records_is_what_the_user_wants(most: int) -> None:
+    assert not quick(most).is_on
+    assert quick(most).records(1) == most
