@@ -1,4 +1,4 @@
-"""The processes of the services import gRPC with choices of their own; the client leaves it as it finds it (P-4)."""
+"""Services and tools import gRPC with choices of their own; the client library leaves it as it finds it (P-4)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from importlib import metadata
 
 import pytest
 
-from share_node.grpc_library import CHOICES, TRIED
+from kip932.grpc_library import FORKLESS, POLLING, TRIED
+
+CHOICES = {**POLLING, **FORKLESS}
 
 #: Prints what the environment says when grpc begins to be imported, and what it says in the end.
 _PROGRAM = """
@@ -25,14 +27,21 @@ class Watch:
             say()
 
 sys.meta_path.insert(0, Watch())
-importlib.import_module({module!r})
+sys.argv = ["sharegroups", *{words!r}]
+found = importlib.import_module({module!r})
+if {words!r}:
+    try:
+        found.run()
+    except SystemExit:
+        pass
 say()
 """
 
 
-def imported(module: str, **environment: str) -> list[str]:
+def imported(module: str, *words: str, **environment: str) -> list[str]:
+    """What the environment says; `words`: run the module's command with them."""
     outside = {name: value for name, value in os.environ.items() if name not in CHOICES}
-    program = _PROGRAM.format(names=list(CHOICES), module=module)
+    program = _PROGRAM.format(names=list(CHOICES), module=module, words=list(words))
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=outside | environment, capture_output=True, text=True, check=True, timeout=60)
     return done.stdout.splitlines()
@@ -56,3 +65,12 @@ def test_a_client_and_the_echo_floor_choose_nothing(module: str) -> None:
 def test_who_has_chosen_keeps_his_choice() -> None:
     found = imported("share_node.serve", GRPC_EXPERIMENTS="-event_engine_dns", GRPC_ENABLE_FORK_SUPPORT="1")
     assert found == ["-event_engine_dns 1"] * 2
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [("up", list(CHOICES.values())), ("topics", list(CHOICES.values())), ("worker", [*POLLING.values(), "None"])],
+)
+def test_the_tools_choose_too_and_a_worker_leaves_forks_to_its_program(command: str, expected: list[str]) -> None:
+    first, *_, last = imported("sharegroups.cli", command, "--help")
+    assert (first, last) == (" ".join(expected), "None None")

@@ -15,6 +15,7 @@ def run() -> None:
     # tells what to do.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
+        from kip932.grpc_library import FORKLESS, POLLING, choosing  # noqa: PLC0415
         from sharegroups.cli.interrupts import (  # noqa: PLC0415 - inside the try, for Ctrl-C
             leaving_at_once,
             leaving_words,
@@ -22,7 +23,10 @@ def run() -> None:
         from sharegroups.cli.quick_start import end_without_search, importing  # noqa: PLC0415
 
         end_without_search()
-        with leaving_at_once(leaving_words(next(iter(sys.argv[1:]), ""))), importing():
+        command = next(iter(sys.argv[1:]), "")
+        # A worker runs programs of others, which may fork.
+        choices = POLLING if command == "worker" else {**POLLING, **FORKLESS}
+        with leaving_at_once(leaving_words(command)), importing(), choosing(choices):
             from sharegroups.cli.main import main  # noqa: PLC0415 - only here click may be missing
     except ModuleNotFoundError as error:
         if error.name not in ("click", "rich"):

@@ -1,0 +1,41 @@
+"""Choices for gRPC that are made while it is imported, by programs of ours: services and the tools.
+
+- By default gRPC 1.85 reads and writes sockets on threads of its EventEngine: a message crosses three threads before
+  the event loop gets it. When the thread that waits for completions polls the sockets itself, as earlier releases did,
+  it crosses one. At one record per fetch that halves a process's context switches (docs/speed.md).
+- By default every fork stops gRPC's threads and starts them again, for children that go on using gRPC. grpc.aio cannot
+  be used in such a child. The children of the services and tools only start other programs, so the handlers are a risk
+  without a use.
+
+gRPC reads these options once, from the environment, while it is imported. So the variables are set only for that
+moment, and child processes do not inherit them. A variable that is already set, or a grpc that is already imported, is
+left as it is. So are grpcio releases that were not tried with these options: gRPC prints a complaint about variables
+that it does not know. The client library never sets them: its program may use gRPC for other things.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import metadata
+from typing import Final
+
+POLLING: Final = {"GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener"}
+FORKLESS: Final = {"GRPC_ENABLE_FORK_SUPPORT": "0"}
+TRIED: Final = "1.85."
+
+
+@contextmanager
+def choosing(choices: Mapping[str, str]) -> Iterator[None]:
+    """Inside, what is imported finds these choices, unless somebody has chosen before."""
+    ours = {}
+    if "grpc" not in sys.modules and metadata.version("grpcio").startswith(TRIED):
+        ours = {name: value for name, value in choices.items() if name not in os.environ}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name in ours:
+            del os.environ[name]
