@@ -179,10 +179,13 @@ def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:
     return topics
 
 
-def decode(fetched: FetchedBatch) -> DecodedBatch:
-    """Decode one batch with a single parse. An unreadable batch keeps its offsets and carries the error."""
+def decode(fetched: FetchedBatch, data: bytes | None = None) -> DecodedBatch:
+    """Decode one batch with a single parse. An unreadable batch keeps its offsets and carries the error.
+
+    `data`: its bytes, where the caller has them already; each look at `fetched.batch` copies them.
+    """
     try:
-        base_timestamp_ms, records = open_batch(fetched.batch, fetched.count)
+        base_timestamp_ms, records = open_batch(fetched.batch if data is None else data, fetched.count)
     except (CorruptMessageError, UnsupportedCompressionTypeError) as error:
         last = fetched.base_offset + fetched.count - 1
         problem = type(error)(f"the batch with offsets {fetched.base_offset} to {last} cannot be read: {error}")

@@ -93,37 +93,54 @@ class Locked(NamedTuple):
     lock_ms: int = 0
 
 
+class Brought(NamedTuple):
+    """The deliveries of one partition of an answer; how many records, and how many bytes of batches."""
+
+    delivered: list[Delivered]
+    records: int
+    size: int
+
+
 def delivered(
     topic: str, partition: TopicIdPartition, locked: Locked, part: ShareFetchResponse.PartitionResult, most: int
-) -> list[Delivered]:
+) -> Brought:
     """The acquired records of one partition of an answer, in deliveries of at most `most` records, but of whole
     batches. Batches without acquired records are not decoded."""
     records = part.records
+    data = [batch.batch for batch in records]  # once: each look at the field copies its bytes
+    size = sum(map(len, data))
     if len(records) == 1 and len(part.acquired_records) == 1:
         (batch,), (taken,) = records, part.acquired_records
         base, first, last = batch.base_offset, taken.first_offset, taken.last_offset
-        size = min(batch.count, BATCH_RECORDS_MAX)
-        if base <= first and last < base + size and not batch.is_control:  # nothing to cut
-            slices = [Slice(0, first - base, last + 1 - base, taken.delivery_count)]
-            selection = Selection(slices, [], [(first, last)], last + 1 - first)
-            return [_of_locked(topic, partition, locked, [wire.decode(batch)], selection)]
+        count = min(batch.count, BATCH_RECORDS_MAX)
+        if base <= first and last < base + count and not batch.is_control:  # nothing to cut
+            selection = Selection(
+                [Slice(0, first - base, last + 1 - base, taken.delivery_count)], [], [(first, last)], last + 1 - first
+            )
+            made = _of_locked(topic, partition, locked, [wire.decode(batch, data[0])], selection)
+            return Brought([made], selection.records, size)
     acquired = clip(
         [Acquired(r.first_offset, r.last_offset, r.delivery_count) for r in part.acquired_records], DELIVERY_OFFSETS_MAX
     )
     extents = [
-        Extent(batch.base_offset, plausible_count(batch.count, len(batch.batch)), batch.is_control) for batch in records
+        Extent(batch.base_offset, plausible_count(batch.count, len(found)), batch.is_control)
+        for batch, found in zip(records, data, strict=True)
     ]
-    return [
-        _of_locked(topic, partition, locked, *_own_batches(records, piece))
-        for piece in pieces(select(acquired, extents), extents, most)
+    selected = select(acquired, extents)
+    cut = [
+        _of_locked(topic, partition, locked, *_own_batches(records, data, piece))
+        for piece in pieces(selected, extents, most)
     ]
+    return Brought(cut, selected.records, size)
 
 
-def _own_batches(records: Sequence[FetchedBatch], selection: Selection) -> tuple[list[DecodedBatch], Selection]:
+def _own_batches(
+    records: Sequence[FetchedBatch], data: Sequence[bytes], selection: Selection
+) -> tuple[list[DecodedBatch], Selection]:
     """The batches of which a selection has slices, decoded, and the selection with the numbers they have here."""
     order = {batch: number for number, batch in enumerate(dict.fromkeys([piece.batch for piece in selection.slices]))}
     slices = [Slice(order[batch], start, stop, count) for batch, start, stop, count in selection.slices]
-    return [wire.decode(records[batch]) for batch in order], selection._replace(slices=slices)
+    return [wire.decode(records[batch], data[batch]) for batch in order], selection._replace(slices=slices)
 
 
 def _of_locked(

@@ -247,11 +247,10 @@ class ShareSession:
     ) -> list[Delivered]:
         topic = self.wanted.get(partition) or self._cluster.names.get(partition.topic_id, "")
         locked = share_messages.Locked(self, step.generation, self._sent_ms, self.lock_timeout_ms or 0)
-        delivered = share_messages.delivered(topic, partition, locked, part, self._most)
-        size, records = sum([len(batch.batch) for batch in part.records]), sum([one.records for one in delivered])
-        self._member.ahead.arrived(records, size, len(part.records))
-        self._metrics.brought(records, size)
-        return delivered
+        brought = share_messages.delivered(topic, partition, locked, part, self._most)
+        self._member.ahead.arrived(brought.records, brought.size, len(part.records))
+        self._metrics.brought(brought.records, brought.size)
+        return brought.delivered
 
     def _hand_over(self, step: SessionStep, delivered: list[Delivered]) -> None:
         """Hand records to the owner. Release at once those of partitions that are no longer assigned, and those that

@@ -7,6 +7,7 @@ and an acquired offset without a record is acknowledged as GAP (CL-23, PL-232). 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 
@@ -89,15 +90,20 @@ def pieces(selection: Selection, extents: Sequence[Extent], most: int) -> list[S
     cut: list[Selection] = []
     slices: list[Slice] = []
     records, left = 0, selection
-    for piece in selection.slices:
-        size = piece.stop - piece.start
-        if records and records + size > most and piece.batch != slices[-1].batch:
-            ahead, left = _cut_at(left, extents[piece.batch].base_offset + piece.start)
+    for batch, group in groupby(selection.slices, key=_batch_of):
+        found = list(group)
+        size = sum([piece.stop - piece.start for piece in found])
+        if records and records + size > most:
+            ahead, left = _cut_at(left, extents[batch].base_offset + found[0].start)
             cut.append(ahead._replace(slices=slices, records=records))
             slices, records = [], 0
-        slices.append(piece)
+        slices += found
         records += size
     return [*cut, left._replace(slices=slices, records=records)]
+
+
+def _batch_of(piece: Slice) -> int:
+    return piece.batch
 
 
 def _cut_at(selection: Selection, offset: int) -> tuple[Selection, Selection]:

@@ -41,7 +41,7 @@ def test_one_stretch_of_one_batch_is_cut_as_any_answer_is(
     last = data.draw(st.integers(first, first + count + 3))
     part = ShareFetchResponse.PartitionResult(records=[_batch(base, count, is_control=is_control)])
     part.acquired_records.add(first_offset=first, last_offset=last, delivery_count=4)
-    (found,) = delivered("t", PARTITION, Locked(SESSION, 7), part, 500)
+    (found,) = delivered("t", PARTITION, Locked(SESSION, 7), part, 500).delivered
     expected = select([Acquired(first, last, 4)], [Extent(base, count, is_control)])
     assert found.slices == expected.slices
     assert found.records == expected.records
@@ -74,7 +74,7 @@ def test_an_answer_is_cut_between_batches_into_what_polls_return_and_nothing_is_
         [Acquired(one.first_offset, one.last_offset, one.delivery_count) for one in part.acquired_records],
         [Extent(one.base_offset, one.count) for one in part.records],
     )
-    found = delivered("t", PARTITION, Locked(SESSION, 7), part, most)
+    found = delivered("t", PARTITION, Locked(SESSION, 7), part, most).delivered
 
     offsets = [message.offset() for one in found for message in Messages([one])]
     assert offsets == [
