@@ -217,7 +217,7 @@ def _await(crew: Crew, board: Board, records: int, limit_s: float) -> None:
 
 
 def result(system: str, task: Task, produced: Phase, consumed: Phase) -> dict[str, Any]:
-    """The run as one JSON object. A cycle is one fetch that brought records."""
+    """The run as one JSON object. A cycle is one poll that brought records."""
     foreign = max(produced.usage.foreign_share, consumed.usage.foreign_share)
     produce_us = produced.cpu_s * 1e6 / produced.records
     consume_us = consumed.cpu_s * 1e6 / consumed.records
