@@ -69,7 +69,8 @@ class Fetcher:
         #: Since when acknowledgements wait for a fetch that carries them.
         self._unsent_ms: int | None = None
         self._lying_timer: asyncio.TimerHandle | None = None
-        self._handed_ms = 0
+        #: When records came, or were handed out and others left, s of the loop's clock.
+        self._touched_s = 0.0
         self._turn = 0
         self._max_records = int(member.config["max.poll.records"])
         #: How many leaders were asked, one at a time, since one had records.
@@ -84,6 +85,8 @@ class Fetcher:
         """Records arrived."""
         self._asked = 0
         self._buffer.extend(delivered)
+        if self._member.ahead.is_on:
+            self._watch_lying()
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
         """The outcome of acknowledgements is final."""
@@ -214,7 +217,7 @@ class Fetcher:
     def handed_out(self, now_ms: int) -> None:
         """A poll returns records, and so sends no ShareFetch. Pending acknowledgements are sent without one (P-5);
         those of a consumer that fetches ahead wait for the next one, _ACKS_WAIT_MS at most (CL-136)."""
-        self._handed_ms = now_ms
+        self._touched_s = now_ms / 1000
         if not self._member.fetches_ahead:
             self.flush()
             return
@@ -226,8 +229,6 @@ class Fetcher:
                 self._unsent_ms = now_ms if self._unsent_ms is None else self._unsent_ms
                 if self._flush_timer is None:
                     self._flush_timer = loop.call_later(_ACKS_WAIT_MS / 1000, self._flush_due)
-        if self._lying_timer is None and self._buffer:
-            self._lying_timer = loop.call_later(LYING_S, self._release_lying)
 
     def flush(self) -> None:
         """Send pending acknowledgements now."""
@@ -283,14 +284,22 @@ class Fetcher:
             self._unsent_ms = None
             self.flush()
 
+    def _watch_lying(self) -> None:
+        """Records came that may lie here, for several polls or because nobody polls any more: see that they do not lie
+        for long."""
+        loop = asyncio.get_running_loop()
+        self._touched_s = loop.time()
+        if self._lying_timer is None:
+            self._lying_timer = loop.call_later(LYING_S, self._release_lying)
+
     def _release_lying(self) -> None:
         """Release what a quick application, which works slowly now, was to be given in its next polls, so that others
-        get it (CL-137). Records that were delivered before stay: a release might be their last."""
+        get it (CL-137). A delivery with records that were delivered before stays: a release might be their last."""
         self._lying_timer = None
         if not self._buffer:
             return
         loop = asyncio.get_running_loop()
-        left_s = LYING_S - (loop.time() - self._handed_ms / 1000)
+        left_s = self._touched_s + LYING_S - loop.time()
         if left_s > 0.001:
             self._lying_timer = loop.call_later(left_s, self._release_lying)
             return

@@ -52,7 +52,10 @@ class Holding:
 
     def over(self) -> None:
         """Acknowledgements were taken for sending: if the application holds no record now, note how long it needed."""
-        if not self._records or self._ledger.holds_any:
+        if not self._records:
+            return
+        if self._ledger.holds_any:
+            self._member.ahead.unknown()
             return
         held_ms = _now_ms() - self._since_ms
         self._member.pace.held(self._records, held_ms, self._lock_ms)

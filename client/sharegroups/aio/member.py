@@ -65,7 +65,8 @@ class Member:
     @property
     def fetches_ahead(self) -> bool:
         """Whether the next ShareFetch may bring more than the next poll returns (CL-136)."""
-        return self.ahead.is_on and self.poll_cap is None and not self.is_slow and self.takes_whole_batches
+        whole = self.poll_cap is None and self.max_records == int(self.config["max.poll.records"])
+        return self.ahead.is_on and whole and not self.is_slow and self.takes_whole_batches
 
     @property
     def asks_one_leader(self) -> bool:

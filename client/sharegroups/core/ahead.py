@@ -49,6 +49,10 @@ class Ahead:
             self._since_slow += 1
         self._quick = self._most >= _MANY and records >= self._most and self._since_slow >= _MEMORY
 
+    def unknown(self) -> None:
+        """The application keeps some of a poll's records, so how long it needs for a poll is not known."""
+        self._quick = False
+
     def arrived(self, records: int, size: int, batches: int) -> None:
         """An answer brought so many records in so many batches of `size` bytes together."""
         if records > 0:

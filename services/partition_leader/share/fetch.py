@@ -373,6 +373,5 @@ class ShareFetchOperation:
 
 
 def _acquirable(host: SharePartitionHost) -> int:
-    """How many records a fetch could acquire now at most: as far as the room for new ones and the log go."""
-    core = host.core
-    return max(0, min(core.room(host.group.settings), host.log.high_watermark - core.next_fetch_offset()))
+    """How many new records a fetch could acquire now at most: as far as the room for them and the log go."""
+    return max(0, min(host.core.room(host.group.settings), host.log.high_watermark - host.core.speo))

@@ -127,6 +127,26 @@ def test_the_last_outcome_of_several_partitions_lets_it_look() -> None:
     run(scenario)
 
 
+@pytest.mark.rule("PL-216")
+def test_records_that_others_hold_between_given_back_ones_and_new_ones_fill_nothing() -> None:
+    async def scenario(world: World) -> None:
+        other = await holding(world, 40, "other")
+        member = world.member()
+        assert await member.fetch(0, max_wait_ms=50).ranges() == []
+        await world.produce(10)
+        assert await member.fetch(max_records=10).ranges() == [(40, 49, 1)]
+        assert await other.accept(3, 3, kind=2).ack_error() is None
+        world.persister.hold("write")
+        both = member.fetch(max_records=30, acks={0: [AckBatch(40, 49, (1,))]})
+        await settle()
+        await world.produce(29)
+        assert held(world) == 50
+        world.persister.let_go("write")
+        assert await both.ranges() == [(3, 3, 2), (50, 78, 1)]
+
+    run(scenario)
+
+
 @pytest.mark.rule("PL-217")
 def test_waiting_fetches_get_even_parts_of_the_room() -> None:
     async def scenario(world: World) -> None:

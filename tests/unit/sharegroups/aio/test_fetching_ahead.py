@@ -207,3 +207,55 @@ async def test_records_that_were_delivered_before_lie_on_for_a_release_might_be_
         await asyncio.sleep(3 * LYING_S)
         assert set(fake.states("t").values()) == {"acknowledged", "acquired"}
         assert len(await c.poll(5)) == 500
+
+
+@pytest.mark.rule("CL-137")
+@on_fake_cluster()
+async def test_what_a_parked_fetch_brings_when_nobody_polls_any_more_is_others_after_a_second_too(
+    fake: FakeCluster,
+) -> None:
+    backlog(fake, 2_500)
+    async with consumer(fake) as c:
+        await ahead(c)
+        for _ in range(_POLLS - 1):
+            assert len(await c.poll(5)) == 500
+        for _ in range(4):
+            assert not await c.poll(0.3)
+        assert fake.fetches[-1].max_records == RECORDS_MAX, "it is parked"
+        await asyncio.sleep(0.1)
+        backlog(fake, 2_000)
+        await asyncio.sleep(LYING_S - 0.01)
+        assert {state for offset, state in fake.states("t").items() if offset >= 2_500} == {"acquired"}
+        await asyncio.sleep(0.02)
+        assert {state for offset, state in fake.states("t").items() if offset >= 2_500} == {"available"}
+
+
+@pytest.mark.rule("CL-136", "CL-95")
+@on_fake_cluster()
+async def test_who_keeps_a_record_is_not_known_to_be_quick(fake: FakeCluster) -> None:
+    backlog(fake)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        for message in await c.poll(5):
+            c.acknowledge(message)
+        first, *others = await c.poll(5)
+        async with c.keep_alive(first):
+            for message in others:
+                c.acknowledge(message)
+            for _ in range(_POLLS):
+                for message in await c.poll(5):
+                    c.acknowledge(message)
+            assert fake.fetches[-1].max_records == 500
+            c.acknowledge(first)
+
+
+@pytest.mark.rule("CL-136")
+@on_fake_cluster()
+async def test_a_limit_of_records_is_one_for_fetches_too(fake: FakeCluster) -> None:
+    backlog(fake)
+    async with consumer(fake) as c:
+        await ahead(c)
+        c._engine.limit_records(10)
+        for _ in range(_POLLS):
+            await c.poll(5)
+        assert fake.fetches[-1].max_records == 10

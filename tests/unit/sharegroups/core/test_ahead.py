@@ -26,6 +26,9 @@ def test_a_full_poll_that_was_quick_lets_the_next_fetch_bring_several() -> None:
     assert (ahead.is_on, ahead.records(1)) == (True, RECORDS_MAX)
     ahead.held(12, 1)
     assert (ahead.is_on, ahead.records(1)) == (False, 500), "the backlog is over"
+    ahead.held(500, 1)
+    ahead.unknown()
+    assert not ahead.is_on, "it keeps a record"
 
 
 @pytest.mark.rule("CL-136")
