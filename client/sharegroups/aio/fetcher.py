@@ -85,6 +85,7 @@ class Fetcher:
         """Records arrived."""
         self._asked = 0
         self._buffer.extend(delivered)
+        self._member.ahead.answered(sum([part.records for part in delivered]))
         if self._member.ahead.is_on:
             self._watch_lying()
 

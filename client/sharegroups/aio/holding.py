@@ -59,7 +59,7 @@ class Holding:
             return
         held_ms = _now_ms() - self._since_ms
         self._member.pace.held(self._records, held_ms, self._lock_ms)
-        self._member.ahead.held(self._records, held_ms)
+        self._member.ahead.held(held_ms)
         self._member.hold_ms = held_ms
         self._member.is_slow = bool(self._lock_ms) and held_ms * _SLOW >= self._lock_ms
         self._records = 0

@@ -65,8 +65,10 @@ class Member:
     @property
     def fetches_ahead(self) -> bool:
         """Whether the next ShareFetch may bring more than the next poll returns (CL-136)."""
-        whole = self.poll_cap is None and self.max_records == int(self.config["max.poll.records"])
-        return self.ahead.is_on and whole and not self.is_slow and self.takes_whole_batches
+        if not self.ahead.is_on or self.poll_cap is not None or self.is_slow or not self.takes_whole_batches:
+            return False
+        most = int(self.config["max.poll.records"])
+        return self.max_records == most < self.ahead.records(self.leaders)
 
     @property
     def asks_one_leader(self) -> bool:

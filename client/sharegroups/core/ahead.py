@@ -24,36 +24,40 @@ _MEMORY: Final = 10
 class Ahead:
     """`most` is max.poll.records. `records` is how many the next fetch may ask for: `most`, or more."""
 
-    __slots__ = ("_fits", "_most", "_quick", "_since_slow")
+    __slots__ = ("_fits", "_full", "_most", "_quick", "_since_slow")
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._since_slow = _MEMORY
-        self._quick = False
+        self._quick = self._full = False
         self._fits = most
 
     @property
     def is_on(self) -> bool:
-        """Whether records are fetched ahead: the last poll was full, and neither it nor one of the last 50 was slow."""
+        """Whether records are fetched ahead: there is a backlog, and none of the last ten polls was slow."""
         return self._quick
 
     def records(self, leaders: int) -> int:
         """How many records the next fetch may ask for, when so many leaders are asked at once."""
         return max(self._most, min(self._fits, RECORDS_MAX // max(1, leaders))) if self._quick else self._most
 
-    def held(self, records: int, held_ms: float) -> None:
-        """The application held a poll's `records` for `held_ms`."""
+    def held(self, held_ms: float) -> None:
+        """The application held a poll's records for `held_ms`."""
         if held_ms > QUICK_MS:
             self._since_slow = 0
         elif self._since_slow < _MEMORY:
             self._since_slow += 1
-        self._quick = self._most >= _MANY and records >= self._most and self._since_slow >= _MEMORY
+        self._quick = self._full and self._most >= _MANY and self._since_slow >= _MEMORY
 
     def unknown(self) -> None:
         """The application keeps some of a poll's records, so how long it needs for a poll is not known."""
         self._quick = False
 
+    def answered(self, records: int) -> None:
+        """An answer brought so many records of all its partitions: a poll's worth, where there is a backlog."""
+        self._full = records >= self._most
+
     def arrived(self, records: int, size: int, batches: int) -> None:
-        """An answer brought so many records in so many batches of `size` bytes together."""
+        """An answer brought so many records of a partition, in so many batches of `size` bytes together."""
         if records > 0:
             self._fits = min(records * BYTES_MAX // max(size, 1), records * BATCHES_MAX // max(batches, 1), RECORDS_MAX)

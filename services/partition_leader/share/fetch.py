@@ -160,7 +160,7 @@ class ShareFetchOperation:
         if self._done or self._reading is not None:
             return
         hosts = self._lockable(self._keys)
-        if self._acknowledging and not self._expired and not self._budget.is_filled_by(map(_acquirable, hosts)):
+        if self._acknowledging and not self._expired and not self._budget.is_filled_by(map(self._acquirable, hosts)):
             return  # its answer waits for the acknowledgements anyway; by then there is more to acquire (PL-216)
         room = self._parameters.share.room_bytes
         available = map(SharePartitionHost.bytes_available, hosts)
@@ -295,6 +295,11 @@ class ShareFetchOperation:
                 most = min(budget.records_from(size, room), self._even_part(read.host))
                 budget.acquired(self._acquire(read, result, most), size)
 
+    def _acquirable(self, host: SharePartitionHost) -> int:
+        """How many new records it could acquire now at most: as far as its part of the room for them and the log go."""
+        room = host.core.room(host.group.settings)
+        return max(0, min(room, self._even_part(host), host.log.high_watermark - host.core.speo))
+
     def _even_part(self, host: SharePartitionHost) -> int:
         """Of the room for new records, the part that leaves the other waiting fetches as much (PL-217)."""
         waiting = self._partitions.waiting(host.key) + (not self._parked)
@@ -370,8 +375,3 @@ class ShareFetchOperation:
 
     def _stop_waiting(self) -> None:
         self._partitions.stop_waiting(self, self._keys)
-
-
-def _acquirable(host: SharePartitionHost) -> int:
-    """How many new records a fetch could acquire now at most: as far as the room for them and the log go."""
-    return max(0, min(host.core.room(host.group.settings), host.log.high_watermark - host.core.speo))

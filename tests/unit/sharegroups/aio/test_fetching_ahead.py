@@ -259,3 +259,31 @@ async def test_a_limit_of_records_is_one_for_fetches_too(fake: FakeCluster) -> N
         for _ in range(_POLLS):
             await c.poll(5)
         assert fake.fetches[-1].max_records == 10
+
+
+@pytest.mark.rule("CL-136")
+@on_fake_cluster()
+async def test_batches_that_do_not_divide_a_poll_do_not_end_it(fake: FakeCluster) -> None:
+    for _ in range(25):
+        produce(fake, 400)
+    async with consumer(fake) as c:
+        c.subscribe(["t"])
+        for _ in range(12):
+            await c.poll(5)
+        first, *others = [request.max_records for request in fake.fetches if request.share_session_epoch > 0]
+        assert first in (500, RECORDS_MAX)
+        assert set(others) == {RECORDS_MAX}
+
+
+@pytest.mark.rule("CL-136")
+@on_fake_cluster(nodes=4, partitions=4)
+async def test_with_so_many_leaders_that_each_brings_a_poll_nothing_waits(fake: FakeCluster) -> None:
+    for partition in range(4):
+        backlog(fake, 2_000, partition=partition)
+    async with consumer(fake) as c:
+        c.subscribe(["t"])
+        for _ in range(8):
+            await c.poll(5)
+            await asyncio.sleep(0.001)
+        assert {request.max_records for request in fake.fetches} == {500}
+        assert fake.acknowledges, "they were sent while others' records lay here"
