@@ -1,8 +1,8 @@
 """The share sessions of one consumer, and a buffer for fetched records that no poll has returned yet.
 
-Rules CL-21, CL-30, CL-34, CL-36, CL-37, CL-83. It follows the assignment and the metadata: one session per leader of an
-assigned partition. It fetches only while the application polls and the buffer is empty, so that no record is locked
-before it is needed (P-5).
+Rules CL-21, CL-30, CL-34, CL-36, CL-37, CL-83, CL-136 to CL-139. It follows the assignment and the metadata: one
+session per leader of an assigned partition. It fetches only while the application polls and the buffer is empty, so that no
+record is locked before it is needed (P-5), but for what one fetch brings for several polls of a quick application.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class Fetcher:
 
     def handed_out(self, now_ms: int) -> None:
         """A poll returns records, and so sends no ShareFetch. Pending acknowledgements are sent without one (P-5);
-        those of a consumer that fetches ahead wait for the next one, _ACKS_WAIT_MS at most (CL-136)."""
+        those of a consumer that fetches ahead wait for the next one, _ACKS_WAIT_MS at most (CL-139)."""
         self._touched_s = now_ms / 1000
         if not self._member.fetches_ahead:
             self.flush()

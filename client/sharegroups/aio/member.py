@@ -64,7 +64,7 @@ class Member:
 
     @property
     def fetches_ahead(self) -> bool:
-        """Whether the next ShareFetch may bring more than the next poll returns (CL-136)."""
+        """Whether the next ShareFetch may bring more than the next poll returns (CL-138)."""
         if not self.ahead.is_on or self.poll_cap is not None or self.is_slow or not self.takes_whole_batches:
             return False
         most = int(self.config["max.poll.records"])

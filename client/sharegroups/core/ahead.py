@@ -1,4 +1,4 @@
-"""How many records a consumer fetches ahead of the poll that returns them (CL-136).
+"""How many records a consumer fetches ahead of the poll that returns them (CL-136, CL-138).
 
 A leader's work for a request is much the same whether it brings 500 records or 2,000, so an application that works
 through polls quickly gets several polls' records with one fetch. Pure: times are passed in, in ms.

@@ -35,7 +35,6 @@ def test_a_fetch_that_acknowledges_acquires_what_came_until_its_acknowledgements
     run(scenario)
 
 
-@pytest.mark.rule("PL-216")
 def test_records_are_others_meanwhile() -> None:
     async def scenario(world: World) -> None:
         member = await holding(world)
@@ -52,7 +51,7 @@ def test_records_are_others_meanwhile() -> None:
     run(scenario)
 
 
-@pytest.mark.rule("PL-216", "PL-213")
+@pytest.mark.rule("PL-213")
 def test_at_its_deadline_it_acquires_what_there_is() -> None:
     async def scenario(world: World) -> None:
         member = await holding(world)
@@ -92,7 +91,6 @@ def test_one_that_can_be_filled_acquires_at_once(later: bool) -> None:
     run(scenario)
 
 
-@pytest.mark.rule("PL-216")
 def test_records_without_room_for_them_fill_nothing_and_the_written_acknowledgements_give_room() -> None:
     async def scenario(world: World) -> None:
         world.configure(max_record_locks=6)
@@ -108,7 +106,6 @@ def test_records_without_room_for_them_fill_nothing_and_the_written_acknowledgem
     run(scenario)
 
 
-@pytest.mark.rule("PL-216")
 def test_the_last_outcome_of_several_partitions_lets_it_look() -> None:
     async def scenario(world: World) -> None:
         for number in (0, 1):
@@ -127,7 +124,6 @@ def test_the_last_outcome_of_several_partitions_lets_it_look() -> None:
     run(scenario)
 
 
-@pytest.mark.rule("PL-216")
 def test_records_that_others_hold_between_given_back_ones_and_new_ones_fill_nothing() -> None:
     async def scenario(world: World) -> None:
         other = await holding(world, 40, "other")
@@ -165,7 +161,6 @@ def test_waiting_fetches_get_even_parts_of_the_room() -> None:
     run(scenario)
 
 
-@pytest.mark.rule("PL-217")
 def test_one_that_comes_while_others_wait_leaves_them_theirs() -> None:
     async def scenario(world: World) -> None:
         world.configure(max_record_locks=8)
@@ -182,7 +177,6 @@ def test_one_that_comes_while_others_wait_leaves_them_theirs() -> None:
     run(scenario)
 
 
-@pytest.mark.rule("PL-217")
 def test_alone_it_gets_all_the_room_and_whole_batches_go_beyond_a_part() -> None:
     async def scenario(world: World) -> None:
         world.configure(max_record_locks=8)

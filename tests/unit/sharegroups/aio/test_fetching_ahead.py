@@ -43,7 +43,6 @@ def acknowledged(request: Any) -> list[tuple[int, int]]:
     ]
 
 
-@pytest.mark.rule("CL-136", "CL-36")
 @on_fake_cluster()
 async def test_one_fetch_brings_what_four_polls_return_and_the_next_one_carries_their_acknowledgements(
     fake: FakeCluster,
@@ -69,7 +68,6 @@ async def test_one_fetch_brings_what_four_polls_return_and_the_next_one_carries_
     assert {state for offset, state in fake.states("t").items() if offset < 500 + RECORDS_MAX} == {"acknowledged"}
 
 
-@pytest.mark.rule("CL-136")
 @on_fake_cluster()
 async def test_acknowledgements_wait_for_the_next_fetch_twenty_milliseconds_at_most(fake: FakeCluster) -> None:
     backlog(fake)
@@ -86,7 +84,6 @@ async def test_acknowledgements_wait_for_the_next_fetch_twenty_milliseconds_at_m
         assert [bool(acknowledged(request)) for request in fake.acknowledges] == [True, True], "none is empty"
 
 
-@pytest.mark.rule("CL-136")
 @on_fake_cluster()
 async def test_an_answer_that_comes_while_acknowledgements_are_due_leaves_no_empty_request(fake: FakeCluster) -> None:
     backlog(fake)
@@ -99,7 +96,6 @@ async def test_an_answer_that_comes_while_acknowledgements_are_due_leaves_no_emp
         assert fake.acknowledges, "the timer has sent some"
 
 
-@pytest.mark.rule("CL-136")
 @on_fake_cluster()
 async def test_an_application_that_becomes_slow_is_asked_for_no_more_than_a_poll(fake: FakeCluster) -> None:
     backlog(fake)
@@ -113,7 +109,7 @@ async def test_an_application_that_becomes_slow_is_asked_for_no_more_than_a_poll
         assert fake.fetches[-1].max_records == 500
 
 
-@pytest.mark.rule("CL-136", "CL-98")
+@pytest.mark.rule("CL-98")
 @on_fake_cluster()
 async def test_a_poll_that_names_a_number_gets_no_more_with_its_fetch(fake: FakeCluster) -> None:
     backlog(fake)
@@ -124,7 +120,6 @@ async def test_a_poll_that_names_a_number_gets_no_more_with_its_fetch(fake: Fake
         assert fake.fetches[-1].max_records == 100
 
 
-@pytest.mark.rule("CL-136")
 @on_fake_cluster(nodes=2, partitions=2)
 async def test_two_leaders_are_asked_for_as_much_together_as_one(fake: FakeCluster) -> None:
     for partition in (0, 1):
@@ -136,27 +131,36 @@ async def test_two_leaders_are_asked_for_as_much_together_as_one(fake: FakeClust
         assert {request.max_records for request in fake.fetches} == {500, RECORDS_MAX // 2}
 
 
-@pytest.mark.rule("CL-136", "CL-24", "CL-27")
+@pytest.mark.rule("CL-139")
 @on_fake_cluster()
-async def test_what_the_application_waits_for_is_sent_at_once(fake: FakeCluster) -> None:
+async def test_acknowledgements_wait_for_a_fetch_or_twenty_milliseconds_and_what_is_asked_for_at_once_does_not(
+    fake: FakeCluster,
+) -> None:
+    async def polled(c: ShareConsumer, first: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
+        for number, message in enumerate(await c.poll(5)):
+            c.acknowledge(message, AcknowledgeType.ACCEPT if number else first)
+
     backlog(fake)
     async with consumer(fake, **EXPLICIT) as c:
         c.subscribe(["t"])
-        for _ in range(3):
-            for message in await c.poll(5):
-                c.acknowledge(message)
-        assert fake.fetches[-1].max_records == RECORDS_MAX
+        for _ in range(2 + _POLLS):
+            await polled(c)
+        sent = acknowledged(fake.fetches[-1])
+        assert (fake.acknowledges, sent[0][0], sent[-1][1]) == ([], 500, 499 + RECORDS_MAX), "with the next fetch"
+        await polled(c)
+        await asyncio.sleep(0.015)
+        assert fake.acknowledges == []
+        await asyncio.sleep(0.006)
+        assert acknowledged(fake.acknowledges[-1]) == [(2_500, 2_999)]
         assert list((await c.commit_sync()).values()) == [None]
-        sent = acknowledged(fake.acknowledges[-1])
-        assert (sent[0][0], sent[-1][1]) == (500, 1_499), "with what waited before"
-        for number, message in enumerate(await c.poll(5)):
-            c.acknowledge(message, AcknowledgeType.ACCEPT if number else AcknowledgeType.RENEW)
-        await c.poll(5)
+        assert acknowledged(fake.acknowledges[-1])[-1][1] == 3_499
+        await polled(c, AcknowledgeType.RENEW)
+        c.commit_async()
         await asyncio.sleep(0.001)
         assert fake.acknowledges[-1].is_renew_ack, "the lock would not wait"
 
 
-@pytest.mark.rule("CL-136", "CL-28")
+@pytest.mark.rule("CL-28")
 @on_fake_cluster()
 async def test_close_sends_what_waits_and_gives_back_what_lies(fake: FakeCluster) -> None:
     backlog(fake)
@@ -195,7 +199,6 @@ async def test_what_lies_for_a_second_without_a_poll_is_others(
         assert (again[0].offset(), again[0].delivery_count(), len(again)) == (1_500, 2, 500)
 
 
-@pytest.mark.rule("CL-137")
 @on_fake_cluster()
 async def test_records_that_were_delivered_before_lie_on_for_a_release_might_be_their_last(fake: FakeCluster) -> None:
     backlog(fake, 2_500)
@@ -209,7 +212,6 @@ async def test_records_that_were_delivered_before_lie_on_for_a_release_might_be_
         assert len(await c.poll(5)) == 500
 
 
-@pytest.mark.rule("CL-137")
 @on_fake_cluster()
 async def test_what_a_parked_fetch_brings_when_nobody_polls_any_more_is_others_after_a_second_too(
     fake: FakeCluster,
@@ -230,7 +232,6 @@ async def test_what_a_parked_fetch_brings_when_nobody_polls_any_more_is_others_a
         assert {state for offset, state in fake.states("t").items() if offset >= 2_500} == {"available"}
 
 
-@pytest.mark.rule("CL-136", "CL-95")
 @on_fake_cluster()
 async def test_who_keeps_a_record_is_not_known_to_be_quick(fake: FakeCluster) -> None:
     backlog(fake)
@@ -249,7 +250,6 @@ async def test_who_keeps_a_record_is_not_known_to_be_quick(fake: FakeCluster) ->
             c.acknowledge(first)
 
 
-@pytest.mark.rule("CL-136")
 @on_fake_cluster()
 async def test_a_limit_of_records_is_one_for_fetches_too(fake: FakeCluster) -> None:
     backlog(fake)
@@ -261,7 +261,6 @@ async def test_a_limit_of_records_is_one_for_fetches_too(fake: FakeCluster) -> N
         assert fake.fetches[-1].max_records == 10
 
 
-@pytest.mark.rule("CL-136")
 @on_fake_cluster()
 async def test_batches_that_do_not_divide_a_poll_do_not_end_it(fake: FakeCluster) -> None:
     for _ in range(25):
@@ -275,7 +274,6 @@ async def test_batches_that_do_not_divide_a_poll_do_not_end_it(fake: FakeCluster
         assert set(others) == {RECORDS_MAX}
 
 
-@pytest.mark.rule("CL-136")
 @on_fake_cluster(nodes=4, partitions=4)
 async def test_with_so_many_leaders_that_each_brings_a_poll_nothing_waits(fake: FakeCluster) -> None:
     for partition in range(4):

@@ -16,8 +16,8 @@ def quick(most: int = 500) -> Ahead:
     return ahead
 
 
-@pytest.mark.rule("CL-136")
-def test_a_quick_poll_of_a_backlog_lets_the_next_fetch_bring_several() -> None:
+@pytest.mark.rule("CL-138")
+def test_it_is_on_with_a_backlog_and_a_quick_application_that_limits_nothing() -> None:
     ahead = Ahead(500)
     assert (ahead.is_on, ahead.records(1)) == (False, 500), "before anything is known"
     ahead.arrived(500, 50_000, 1)
@@ -34,51 +34,33 @@ def test_a_quick_poll_of_a_backlog_lets_the_next_fetch_bring_several() -> None:
     ahead.held(1)
     ahead.unknown()
     assert not ahead.is_on, "it keeps a record"
-
-
-@pytest.mark.rule("CL-136")
-def test_after_a_slow_poll_ten_quick_ones_are_needed() -> None:
-    ahead = quick()
     ahead.held(QUICK_MS + 0.1)
     assert not ahead.is_on
     for _ in range(9):
         ahead.held(1)
-        assert not ahead.is_on
+        assert not ahead.is_on, "one of the last ten polls was slow"
     ahead.held(1)
     assert ahead.is_on
-    ahead.held(1_000)
-    ahead.held(1)
-    assert not ahead.is_on
-
-
-@pytest.mark.rule("CL-136")
-def test_several_leaders_bring_as_much_together_as_one_and_each_at_least_a_poll() -> None:
-    ahead = quick()
-    assert [ahead.records(leaders) for leaders in (0, 1, 2, 3, 4, 50)] == [2_000, 2_000, 1_000, 666, 500, 500]
-    assert quick(5_000).records(1) == 5_000, "never less than a poll may return"
+    for small in (1, 10, 499):
+        assert not quick(small).is_on, "a small max.poll.records is what the user wants"
+        assert quick(small).records(1) == small
 
 
 @pytest.mark.rule("CL-136")
 @pytest.mark.parametrize(
     ("size", "batches", "expected"),
     [
-        pytest.param(500 * 1_024, 1, 2_000, id="1 KiB"),
-        pytest.param(500 * 4_096, 8, BYTES_MAX // 4_096, id="4 KiB: the bytes"),
-        pytest.param(500 * 65_536, 125, 500, id="64 KiB: a poll"),
-        pytest.param(50_000, 250, 2 * BATCHES_MAX, id="two records in a batch: the batches"),
-        pytest.param(50_000, 500, 500, id="one record in a batch: a poll"),
-        pytest.param(0, 0, 2_000, id="an answer that tells no size"),
+        pytest.param(500 * 1_024, 1, [2_000, 1_000, 666, 500, 500], id="1 KiB"),
+        pytest.param(500 * 4_096, 8, [BYTES_MAX // 4_096, 1_000, 666, 500, 500], id="4 KiB: the bytes"),
+        pytest.param(500 * 65_536, 125, [500] * 5, id="64 KiB: a poll"),
+        pytest.param(50_000, 250, [2 * BATCHES_MAX, 1_000, 666, 500, 500], id="two records in a batch: the batches"),
+        pytest.param(50_000, 500, [500] * 5, id="one record in a batch: a poll"),
+        pytest.param(0, 0, [2_000, 1_000, 666, 500, 500], id="an answer that tells no size"),
     ],
 )
-def test_large_records_and_small_batches_bring_less(size: int, batches: int, expected: int) -> None:
+def test_so_many_are_asked_of_one_to_four_and_of_fifty_leaders(size: int, batches: int, expected: list[int]) -> None:
     ahead = quick()
     ahead.arrived(0, 7, 7)
     ahead.arrived(500, size, batches)
-    assert ahead.records(1) == expected
-
-
-@pytest.mark.rule("CL-136")
-@pytest.mark.parametrize("most", [1, 10, 499])
-def test_a_small_max_poll_records_is_what_the_user_wants(most: int) -> None:
-    assert not quick(most).is_on
-    assert quick(most).records(1) == most
+    assert [ahead.records(leaders) for leaders in (1, 2, 3, 4, 50)] == expected
+    assert quick(5_000).records(1) == 5_000, "never less than a poll may return"
