@@ -1,8 +1,9 @@
 """The share sessions of one consumer, and a buffer for fetched records that no poll has returned yet.
 
 Rules CL-21, CL-30, CL-34, CL-36, CL-37, CL-83, CL-136 to CL-139. It follows the assignment and the metadata: one
-session per leader of an assigned partition. It fetches only while the application polls and the buffer is empty, so that no
-record is locked before it is needed (P-5), but for what one fetch brings for several polls of a quick application.
+session per leader of an assigned partition. It fetches only while the application polls and the buffer is empty, so
+that no record is locked before it is needed (P-5), but for what one fetch brings for several polls of a quick
+application.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kip932.ids import ACQUIRE_RECORD_LIMIT
+from kip932.ids import ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT
 from partition_leader.share.core.events import AckBatch
 from tests.support.virtual_time import now_s
 
@@ -51,7 +51,6 @@ def test_records_are_others_meanwhile() -> None:
     run(scenario)
 
 
-@pytest.mark.rule("PL-213")
 def test_at_its_deadline_it_acquires_what_there_is() -> None:
     async def scenario(world: World) -> None:
         member = await holding(world)
@@ -144,19 +143,36 @@ def test_records_that_others_hold_between_given_back_ones_and_new_ones_fill_noth
 
 
 @pytest.mark.rule("PL-217")
-def test_waiting_fetches_get_even_parts_of_the_room() -> None:
+@pytest.mark.parametrize(
+    ("mode", "batch", "expected"),
+    [
+        pytest.param(ACQUIRE_RECORD_LIMIT, 4, [(12, 15), (16, 19), (20, 23)], id="4 of 12 each"),
+        pytest.param(ACQUIRE_BATCH_OPTIMIZED, 3, [(12, 17), (18, 20), (21, 23)], id="4 of 12, 3 of 6, 3 of 3"),
+    ],
+)
+def test_waiting_fetches_get_even_parts_of_the_room(mode: int, batch: int, expected: list[tuple[int, int]]) -> None:
     async def scenario(world: World) -> None:
         world.configure(max_record_locks=12)
         holder = await holding(world, 12)
-        members = [world.member(name) for name in "abc"]
-        for member in members:
+        *members, late, later = [world.member(name) for name in "abcde"]
+        for member in (*members, late, later):
             assert await member.fetch(0, max_wait_ms=50).ranges() == []
-        for _ in range(5):
-            await world.produce(4)
-        waiting = [member.fetch(max_wait_ms=20_000, mode=ACQUIRE_RECORD_LIMIT, max_records=12) for member in members]
+        for _ in range(20 // batch):
+            await world.produce(batch)
+        waiting = [member.fetch(max_wait_ms=20_000, mode=mode, max_records=12) for member in members]
         await settle()
         assert await holder.accept(0, 11).ack_error() is None
-        assert [await fetch.ranges() for fetch in waiting] == [[(12, 15, 1)], [(16, 19, 1)], [(20, 23, 1)]]
+        found = [await fetch.ranges() for fetch in waiting]
+        assert [(ranges[0][0], ranges[-1][1]) for ranges in found] == expected
+
+        # There is no room for new ones, so what the last one gives back is not divided.
+        first, second = (member.fetch(max_wait_ms=20_000, mode=mode) for member in (late, later))
+        await settle()
+        low, high = expected[-1]
+        assert await members[-1].accept(low, high, kind=2).ack_error() is None
+        given = await first.ranges()
+        assert (given[0][0], given[-1][1]) == (low, high)
+        assert not second.done
 
     run(scenario)
 
@@ -185,40 +201,5 @@ def test_alone_it_gets_all_the_room_and_whole_batches_go_beyond_a_part() -> None
         await world.produce(20)
         assert await alone.ranges() == [(0, 7, 1)]
         await world.member("a").accept(0, 0).answer()
-
-    run(scenario)
-
-
-@pytest.mark.rule("PL-217")
-def test_a_part_ends_with_a_batch_where_batches_go_whole() -> None:
-    async def scenario(world: World) -> None:
-        world.configure(max_record_locks=8)
-        holder = await holding(world, 8)
-        members = [world.member(name) for name in "ab"]
-        for member in members:
-            assert await member.fetch(0, max_wait_ms=50).ranges() == []
-        for _ in range(4):
-            await world.produce(3)
-        waiting = [member.fetch(max_wait_ms=20_000) for member in members]
-        await settle()
-        assert await holder.accept(0, 7).ack_error() is None
-        ranges = [await fetch.ranges() for fetch in waiting]
-        assert [(taken[0][0], taken[-1][1]) for taken in ranges] == [(8, 13), (14, 16)], "4 of 8, then 2 of 2"
-
-    run(scenario)
-
-
-@pytest.mark.rule("PL-217", "PL-222")
-def test_what_was_given_back_needs_no_room_and_has_no_parts() -> None:
-    async def scenario(world: World) -> None:
-        world.configure(max_record_locks=6)
-        member = await holding(world, 6)
-        for name in "ab":
-            await started(world, name)
-        first, second = (world.member(name).fetch(0, max_wait_ms=20_000) for name in "ab")
-        await settle()
-        assert await member.accept(2, 5, kind=2).ack_error() is None
-        assert await first.ranges() == [(2, 5, 2)]
-        assert not second.done
 
     run(scenario)

@@ -137,7 +137,9 @@ async def test_acknowledgements_wait_for_a_fetch_or_twenty_milliseconds_and_what
     fake: FakeCluster,
 ) -> None:
     async def polled(c: ShareConsumer, first: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        for number, message in enumerate(await c.poll(5)):
+        messages = await c.poll(5)
+        assert len(messages) == 500, "two batches of 250"
+        for number, message in enumerate(messages):
             c.acknowledge(message, AcknowledgeType.ACCEPT if number else first)
 
     backlog(fake)
@@ -147,6 +149,7 @@ async def test_acknowledgements_wait_for_a_fetch_or_twenty_milliseconds_and_what
             await polled(c)
         sent = acknowledged(fake.fetches[-1])
         assert (fake.acknowledges, sent[0][0], sent[-1][1]) == ([], 500, 499 + RECORDS_MAX), "with the next fetch"
+        assert {request.batch_size for request in fake.fetches} == {500}
         await polled(c)
         await asyncio.sleep(0.015)
         assert fake.acknowledges == []
