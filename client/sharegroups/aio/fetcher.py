@@ -256,12 +256,14 @@ class Fetcher:
     async def close(self, timeout_s: float) -> None:
         """Close every session (CL-28). That releases the buffered records."""
         self._buffer.clear()
-        for timer in (self._flush_timer, self._lying_timer):
-            if timer is not None:
-                timer.cancel()
         self._assignment = frozenset()
         sessions = list(self._sessions.values())
-        await asyncio.gather(*(session.close(timeout_s) for session in sessions), self._finish_closing(timeout_s))
+        try:
+            await asyncio.gather(*(session.close(timeout_s) for session in sessions), self._finish_closing(timeout_s))
+        finally:  # not before: answers come until then
+            for timer in (self._flush_timer, self._lying_timer):
+                if timer is not None:
+                    timer.cancel()
         self._sessions.clear()
 
     # Steps.

@@ -51,6 +51,9 @@ class WideShareFetch(ShareFetchOperation):
         if not self._done and self._walk is None:
             self._walk = asyncio.get_running_loop().create_task(self._run(), name="wide-share-fetch")
 
+    def acknowledged(self) -> None:
+        """A walk has not waited for that, so this is no reason for another one (PL-218)."""
+
     # --- the walk
 
     async def _run(self) -> None:

@@ -20,8 +20,9 @@ def held(world: World, number: int = 0) -> int:
 
 
 @pytest.mark.rule("PL-216")
-def test_a_fetch_that_acknowledges_acquires_what_came_until_its_acknowledgements_were_written() -> None:
+def test_a_fetch_that_acknowledges_waits_with_acquiring_unless_it_is_filled_or_its_time_is_over() -> None:
     async def scenario(world: World) -> None:
+        world.configure(max_record_locks=12)
         member = await holding(world)
         await world.produce(2)
         world.persister.hold("write")
@@ -31,6 +32,25 @@ def test_a_fetch_that_acknowledges_acquires_what_came_until_its_acknowledgements
         await world.produce(3)
         world.persister.let_go("write")
         assert await both.ranges() == [(4, 5, 1), (6, 8, 1)]
+
+        await world.produce(4)
+        world.persister.hold("write")
+        filled = member.fetch(max_records=4, acks={0: [AckBatch(4, 8, (1,))]})
+        await settle()
+        assert held(world) == 9, "as many as it may have, and acquired at once"
+        world.persister.let_go("write")
+        assert await filled.ranges() == [(9, 12, 1)]
+
+        await world.produce(20)
+        world.persister.hold("write")
+        late = member.fetch(max_records=9, max_wait_ms=300, acks={0: [AckBatch(9, 12, (1,))]})
+        await asyncio.sleep(0.29)
+        assert held(world) == 4, "there is room for 8 of 9"
+        await asyncio.sleep(0.02)
+        assert held(world) == 24, "its time is over: a whole batch"
+        assert not late.done
+        world.persister.let_go("write")
+        assert await late.ranges() == [(13, 32, 1)]
 
     run(scenario)
 
@@ -68,7 +88,6 @@ def test_at_its_deadline_it_acquires_what_there_is() -> None:
     run(scenario)
 
 
-@pytest.mark.rule("PL-216")
 @pytest.mark.parametrize("later", [False, True])
 def test_one_that_can_be_filled_acquires_at_once(later: bool) -> None:
     async def scenario(world: World) -> None:

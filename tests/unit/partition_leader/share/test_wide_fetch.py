@@ -13,6 +13,7 @@ from kip932.api.v1 import share_fetch_pb2 as pb
 from kip932.api.v1.produce_pb2 import ProduceResponse
 from kip932.errors import NotLeaderOrFollowerError
 from partition_leader.share import deferred_work, requests, wide_fetch
+from partition_leader.share.core.events import AckBatch
 from partition_leader.share.deferred_work import SLICE, DeferredWork
 from partition_leader.share.wide_fetch import LOOK_SLICE, WIDE
 from partition_leader.topic_log.state import AppendOutcome
@@ -264,5 +265,46 @@ def test_the_refusals_of_a_produce_over_many_partitions_are_written_in_turns() -
 
         assert await turns_of(write()) >= MANY // 256
         assert [one.index for one in answers[0].responses[0].partition_responses] == list(range(MANY))
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-218")
+def test_a_walk_does_not_wait_for_the_acknowledgements_of_its_request(
+    narrowly: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks = 0
+    walk = wide_fetch.WideShareFetch._attempt
+
+    async def counted(fetch: wide_fetch.WideShareFetch) -> None:
+        nonlocal walks
+        walks += 1
+        await walk(fetch)
+
+    monkeypatch.setattr(wide_fetch.WideShareFetch, "_attempt", counted)
+
+    async def scenario(world: World) -> None:
+        await world.produce(2)
+        await world.produce(2, 1)
+        member = world.member()
+        both = member.fetch(0, 1)
+        assert (await both.ranges(0), await both.ranges(1)) == ([(0, 1, 1)], [(0, 1, 1)])
+        await world.produce(3, 1)
+        world.persister.hold("write")
+        fetch = member.fetch(acks={0: [AckBatch(0, 1, (1,))]})
+        await settle(200)
+        assert world.host(1).core.in_flight == 5, "it has acquired, though it is far from filled"
+        assert not fetch.done
+        world.persister.let_go("write")
+        assert await fetch.ranges(1) == [(2, 4, 1)]
+
+        world.persister.hold("write")
+        parked = member.fetch(acks={1: [AckBatch(2, 4, (1,))]}, max_wait_ms=300)
+        await settle(200)
+        before = walks
+        world.persister.let_go("write")
+        await settle(200)
+        assert walks == before, "the outcome is no reason for another walk"
+        assert await parked.ranges(1) == []
 
     run(scenario)

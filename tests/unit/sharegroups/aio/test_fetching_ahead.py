@@ -158,9 +158,14 @@ async def test_acknowledgements_wait_for_a_fetch_or_twenty_milliseconds_and_what
         assert list((await c.commit_sync()).values()) == [None]
         assert acknowledged(fake.acknowledges[-1])[-1][1] == 3_499
         await polled(c, AcknowledgeType.RENEW)
-        c.commit_async()
+        asked = len(fake.fetches)
+        await polled(c)
+        assert len(fake.fetches) == asked, "it lay here"
         await asyncio.sleep(0.001)
         assert fake.acknowledges[-1].is_renew_ack, "the lock would not wait"
+        c.commit_async()
+        await asyncio.sleep(0.001)
+        assert acknowledged(fake.acknowledges[-1])[-1][1] == 4_499
 
 
 @pytest.mark.rule("CL-28")

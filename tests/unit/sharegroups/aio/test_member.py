@@ -70,3 +70,50 @@ def test_one_leader_is_asked_at_a_time_unless_whole_batches_may_come_to_an_appli
     assert paced(SLOW).asks_one_leader
     assert member(share_acquire_mode="record_limit").asks_one_leader
     assert not member(share_acquire_mode="batch_optimized").asks_one_leader
+
+
+def ahead(made: Member) -> bool:
+    """Whether the next request asks for more than a poll may return."""
+    request = made.fetch_request()
+    assert request.batch_size == made.max_records
+    assert made.fetches_ahead is (request.max_records > made.max_records)
+    return made.fetches_ahead
+
+
+def drained(made: Member, *, answered: int | None = None, held_ms: float = 1.0) -> Member:
+    """One more poll of a backlog."""
+    most = int(made.config["max.poll.records"])
+    made.ahead.arrived(most, most * 100, 1)
+    made.ahead.answered(most if answered is None else answered)
+    made.ahead.held(held_ms)
+    return made
+
+
+@pytest.mark.rule("CL-138")
+def test_it_fetches_ahead_with_whole_batches_a_backlog_a_quick_application_and_without_a_limit() -> None:
+    assert not ahead(paced(QUICK)), "nobody knows of a backlog"
+    assert ahead(drained(paced(QUICK)))
+    whole = {"share_acquire_mode": "batch_optimized"}
+    assert ahead(drained(member(**whole)))
+    assert not ahead(drained(member(share_acquire_mode="record_limit"))), "no whole batches"
+    assert not ahead(drained(paced(SLOW))), "no whole batches"
+    assert ahead(drained(member(**whole, max_poll_records=500)))
+    assert not ahead(drained(member(**whole, max_poll_records=499)))
+
+    assert not ahead(drained(member(**whole), answered=499)), "no backlog"
+    assert ahead(drained(member(**whole), held_ms=25))
+    slow = drained(member(**whole), held_ms=25.1)
+    for _ in range(10):
+        assert not ahead(slow), "one of the last ten polls took long"
+        drained(slow)
+    assert ahead(slow)
+    slow.ahead.unknown()
+    assert not ahead(slow), "records of the last poll are kept"
+
+    limited = drained(member(**whole))
+    limited.poll_cap = 500
+    assert not ahead(limited)
+    limited.poll_cap, limited.records_cap = None, 499
+    assert not ahead(limited)
+    limited.records_cap = 500
+    assert ahead(limited)
