@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
@@ -167,32 +168,30 @@ class Delivered:
         return TopicIdPartition(self.topic, self.id_partition.partition, self.id_partition.topic_id)
 
 
-class _Source(NamedTuple):
-    """The data that all messages of one slice of a batch share."""
+class _Source:
+    """What all messages of one slice of a batch share. `records`: those of the batch; None if it is unreadable."""
 
-    delivered: Delivered
-    batch: DecodedBatch
-    delivery_count: int
+    __slots__ = ("batch", "delivered", "delivery_count", "records")
 
-
-class _Decoded(NamedTuple):
-    """The results of the deserializers; None for a part that they did not read."""
-
-    key: Any = None
-    value: Any = None
-    error: KafkaError | None = None
+    def __init__(self, delivered: Delivered, batch: DecodedBatch, delivery_count: int) -> None:
+        self.delivered = delivered
+        self.batch = batch
+        self.delivery_count = delivery_count
+        self.records = batch.records if batch.error is None else None
 
 
 class Message:
-    """One record. Accessors are methods, as in confluent-kafka; data are copied only when an accessor is called."""
+    """One record. Accessors are methods, as in confluent-kafka; data are copied only when an accessor is called.
 
-    __slots__ = ("_decoded", "_offset", "_record", "_source")
+    It refers to its place in the batch, not to the record there, which would be one more object for each message that
+    Python's garbage collector looks through again and again: that took a sixth of a quick consumer's time.
+    """
 
-    def __init__(self, source: _Source, offset: int, record: Record | None) -> None:
+    __slots__ = ("_index", "_source")
+
+    def __init__(self, source: _Source, index: int) -> None:
         self._source = source
-        self._offset = offset
-        self._record = record
-        self._decoded: _Decoded | None = None
+        self._index = index
 
     def topic(self) -> str:
         """Name of the topic."""
@@ -208,38 +207,40 @@ class Message:
 
     def offset(self) -> int:
         """Offset in the partition."""
-        return self._offset
+        return self._source.batch.base_offset + self._index
 
     def key(self) -> Any:
         """The key: bytes or None, or what key.deserializer returned."""
-        if self._decoded is not None and self._decoded.key is not None:
-            return self._decoded.key
-        record = self._record
-        if record is None:
+        records = self._source.records
+        if records is None:
             return None
+        record = records[self._index]
         key = record.key
         return key if key or record.HasField("key") else None
 
     def value(self) -> Any:
         """The value: bytes or None, or what value.deserializer returned; the raw bytes when that failed."""
-        if self._decoded is not None and self._decoded.value is not None:
-            return self._decoded.value
-        record = self._record
-        if record is None:
+        records = self._source.records
+        if records is None:
             return None
+        record = records[self._index]
         value = record.value
         return value if value or record.HasField("value") else None
 
     def headers(self) -> list[tuple[str, bytes | None]]:
         """Headers in the order in which they were added."""
-        if self._record is None:
+        records = self._source.records
+        if records is None:
             return []
-        return [(header.key, header.value if header.HasField("value") else None) for header in self._record.headers]
+        return [
+            (header.key, header.value if header.HasField("value") else None) for header in records[self._index].headers
+        ]
 
     def timestamp(self) -> tuple[int, int]:
         """(TIMESTAMP_CREATE_TIME, milliseconds since 1970)."""
-        delta = self._record.timestamp_delta_ms if self._record is not None else 0
-        return TIMESTAMP_CREATE_TIME, self._source.batch.base_timestamp_ms + delta
+        source = self._source
+        delta = source.records[self._index].timestamp_delta_ms if source.records is not None else 0
+        return TIMESTAMP_CREATE_TIME, source.batch.base_timestamp_ms + delta
 
     def delivery_count(self) -> int:
         """How often the record has been delivered, this time included (CL-22).
@@ -251,7 +252,7 @@ class Message:
 
     def error(self) -> KafkaError | None:
         """Why key or value could not be read, or None; such a message can be acknowledged like any other."""
-        return self._source.batch.error if self._decoded is None else self._decoded.error
+        return self._source.batch.error
 
     def __len__(self) -> int:
         value = self.value()
@@ -261,7 +262,40 @@ class Message:
         return True
 
     def __repr__(self) -> str:
-        return f"Message({self.topic()}-{self.partition()}@{self._offset}, delivery {self._source.delivery_count})"
+        return f"Message({self.topic()}-{self.partition()}@{self.offset()}, delivery {self._source.delivery_count})"
+
+
+class _Deserialized(Message):
+    """One record whose key and value the deserializers have read. If one fails, the raw bytes stay, and error() returns
+    why (CL-44, S-010)."""
+
+    __slots__ = ("_error", "_key", "_value")
+
+    def __init__(self, source: _Source, index: int, decode: tuple[Deserializer | None, Deserializer | None]) -> None:
+        super().__init__(source, index)
+        for_key, for_value = decode
+        self._key, self._value, self._error = super().key(), super().value(), super().error()
+        if self._error is not None:
+            return
+        if for_key is not None and self._key is not None:
+            try:
+                self._key = for_key(self._key)
+            except Exception as problem:
+                self._error = KeyDeserializationError(_failure(self, "key", problem))
+        if for_value is not None and self._value is not None:
+            try:
+                self._value = for_value(self._value)
+            except Exception as problem:
+                self._error = ValueDeserializationError(_failure(self, "value", problem))
+
+    def key(self) -> Any:
+        return self._key
+
+    def value(self) -> Any:
+        return self._value
+
+    def error(self) -> KafkaError | None:
+        return self._error
 
 
 class Messages(Sequence[Message]):
@@ -316,19 +350,14 @@ class Messages(Sequence[Message]):
     def _messages(self) -> list[Message]:
         if self._made is None:
             made: list[Message] = []
+            kind = Message if self._decode == (None, None) else partial(_Deserialized, decode=self._decode)
             for delivered in self._delivered:
                 for number, start, stop, delivery_count in delivered.slices:
-                    batch = delivered.batches[number]
-                    source = _Source(delivered, batch, delivery_count)
-                    records = repeat(None) if batch.error is not None else batch.records[start:stop]
-                    offsets = range(batch.base_offset + start, batch.base_offset + stop)
-                    made.extend(map(Message, repeat(source), offsets, records))
+                    source = _Source(delivered, delivered.batches[number], delivery_count)
+                    made.extend(map(kind, repeat(source), range(start, stop)))
             if not _ascending(self._delivered):
                 place = {part.id_partition: number for number, part in enumerate(self._delivered)}
                 made.sort(key=lambda message: (place[delivered_of(message).id_partition], message.offset()))
-            if self._decode != (None, None):
-                for message in made:
-                    _deserialize(message, *self._decode)
             self._made = made
         return self._made
 
@@ -354,25 +383,6 @@ def _ascending(delivered: Iterable[Delivered]) -> bool:
             return False
         ends[part.id_partition] = last
     return True
-
-
-def _deserialize(message: Message, for_key: Deserializer | None, for_value: Deserializer | None) -> None:
-    """Run the deserializers. If one fails, the message keeps its raw bytes, and error() returns why (CL-44, S-010)."""
-    if message.error() is not None:
-        return
-    key, value = message.key(), message.value()
-    error: KafkaError | None = None
-    if for_key is not None and key is not None:
-        try:
-            key = for_key(key)
-        except Exception as problem:
-            error = KeyDeserializationError(_failure(message, "key", problem))
-    if for_value is not None and value is not None:
-        try:
-            value = for_value(value)
-        except Exception as problem:
-            error = ValueDeserializationError(_failure(message, "value", problem))
-    message._decoded = _Decoded(key, value, error)
 
 
 def _failure(message: Message, part: str, error: Exception) -> str:

@@ -41,7 +41,7 @@ class AckResult(NamedTuple):
 
     def offsets(self) -> dict[TopicIdPartition, set[int]]:
         """The offsets as the callback gets them."""
-        return {self.partition: {offset for low, high in self.ranges for offset in range(low, high + 1)}}
+        return {self.partition: set().union(*[range(low, high + 1) for low, high in self.ranges])}
 
 
 class Commit:
