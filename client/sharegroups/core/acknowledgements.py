@@ -6,6 +6,7 @@ state per record: its acquired ranges are accepted whole (P-1, P-14). This modul
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
@@ -18,6 +19,10 @@ _SENT: Final = 0xFE
 #: As _SENT, but the acknowledgement was a renewal: a later poll returns the record again.
 _RENEWED: Final = 0xFD
 _CLOSED: Final = (_RENEWED, _SENT, ACK_GAP)
+#: Types that `take` has still to return, each with the equal ones that follow it.
+_OPEN_RUN: Final = re.compile(rb"([\x00-\xfc])\1*", re.DOTALL)
+#: What becomes of each type when `take` returns it.
+_TAKEN: Final = bytes([kind if kind >= _RENEWED else _RENEWED if kind == ACK_RENEW else _SENT for kind in range(256)])
 #: A run of one type at least this long becomes a batch of its own, so that a long gap costs one type, not many.
 _LONG_RUN: Final = 64
 
@@ -49,6 +54,7 @@ class Delivery:
 
     __slots__ = (
         "_delays",
+        "_firsts",
         "_gap_count",
         "_gaps",
         "_positions",
@@ -62,6 +68,7 @@ class Delivery:
     def __init__(self, ranges: Sequence[tuple[int, int]], gaps: Sequence[tuple[int, int]] = ()) -> None:
         self._ranges = list(ranges)
         self._gaps = list(gaps)
+        self._firsts = [first for first, _ in ranges]
         self._positions: list[int] = []
         size = 0
         for first, last in self._ranges:
@@ -186,12 +193,11 @@ class Delivery:
         runs: list[_Run] = []
         types = self._state()
         for (first, last), position in zip(self._ranges, self._positions, strict=True):
-            size = last - first + 1
-            _collect(runs, first, types, position, size)
-        for run in runs:
-            position = self._position(run.first) or 0
-            size = run.last - run.first + 1
-            types[position : position + size] = bytes((_RENEWED if run.type == ACK_RENEW else _SENT,)) * size
+            offset = first - position
+            for found in _OPEN_RUN.finditer(types, position, position + last - first + 1):
+                start, stop = found.span()
+                runs.append(_Run(offset + start, offset + stop - 1, types[start]))
+        types[:] = types.translate(_TAKEN)
         batches = _batches(runs)
         if self._delays:
             delays, self._delays = self._delays, {}
@@ -209,10 +215,10 @@ class Delivery:
         return self._types
 
     def _position(self, offset: int) -> int | None:
-        index = bisect_right(self._ranges, offset, key=_first) - 1
+        index = bisect_right(self._firsts, offset) - 1
         if index < 0 or offset > self._ranges[index][1]:
             return None
-        return self._positions[index] + offset - self._ranges[index][0]
+        return self._positions[index] + offset - self._firsts[index]
 
 
 def offsets_with(batches: Iterable[AckBatch], ack_type: int) -> list[tuple[int, int]]:
@@ -289,10 +295,6 @@ def merge(parts: Iterable[Sequence[AckBatch]]) -> tuple[list[AckBatch], list[int
     return merged, deferred
 
 
-def _first(span: tuple[int, int]) -> int:
-    return span[0]
-
-
 def _overlay(ranges: Sequence[tuple[int, int]], gaps: Sequence[tuple[int, int]]) -> list[_Run]:
     """Runs of ACCEPT for `ranges` and of GAP for `gaps`, without a step per record."""
     runs: list[_Run] = []
@@ -309,21 +311,6 @@ def _overlay(ranges: Sequence[tuple[int, int]], gaps: Sequence[tuple[int, int]])
         if cursor <= last:
             runs.append(_Run(cursor, last, ACK_ACCEPT))
     return runs
-
-
-def _collect(runs: list[_Run], first: int, types: bytearray, position: int, size: int) -> None:
-    """Append the runs of equal, unsent types of one range."""
-    kind = types[position]
-    if types.count(kind, position, position + size) == size:
-        if kind < _RENEWED:
-            runs.append(_Run(first, first + size - 1, kind))
-        return
-    cursor = first
-    for kind, group in groupby(types[position : position + size]):
-        length = sum(1 for _ in group)
-        if kind < _RENEWED:
-            runs.append(_Run(cursor, cursor + length - 1, kind))
-        cursor += length
 
 
 def _batches(runs: Sequence[_Run]) -> list[AckBatch]:
@@ -345,11 +332,10 @@ def _batches(runs: Sequence[_Run]) -> list[AckBatch]:
 
 
 def _batch(runs: Sequence[_Run]) -> AckBatch:
-    kinds = {run.type for run in runs}
-    if len(kinds) == 1:
-        return AckBatch(runs[0].first, runs[-1].last, (runs[0].type,))
-    types = tuple(run.type for run in runs for _ in range(run.last - run.first + 1))
-    return AckBatch(runs[0].first, runs[-1].last, types)
+    first, last = runs[0].first, runs[-1].last
+    if len({run.type for run in runs}) == 1:
+        return AckBatch(first, last, (runs[0].type,))
+    return AckBatch(first, last, tuple(b"".join([bytes((kind,)) * (high - low + 1) for low, high, kind in runs])))
 
 
 def _with_delays(batch: AckBatch, delays: Mapping[int, int], otherwise: int) -> AckBatch:
