@@ -19,12 +19,13 @@ _SENT: Final = 0xFE
 #: As _SENT, but the acknowledgement was a renewal: a later poll returns the record again.
 _RENEWED: Final = 0xFD
 _CLOSED: Final = (_RENEWED, _SENT, ACK_GAP)
-#: Types that `take` has still to return, each with the equal ones that follow it.
-_OPEN_RUN: Final = re.compile(rb"([\x00-\xfc])\1*", re.DOTALL)
 #: What becomes of each type when `take` returns it.
 _TAKEN: Final = bytes([kind if kind >= _RENEWED else _RENEWED if kind == ACK_RENEW else _SENT for kind in range(256)])
 #: A run of one type at least this long becomes a batch of its own, so that a long gap costs one type, not many.
 _LONG_RUN: Final = 64
+_LONG_RUNS: Final = re.compile(rb"(.)\1{%d,}" % (_LONG_RUN - 1), re.DOTALL)
+#: Offsets side by side whose types `take` has still to return.
+_OPEN: Final = re.compile(rb"[\x00-\xfc]+")
 
 
 class AckBatch(NamedTuple):
@@ -190,15 +191,13 @@ class Delivery:
             if not self._gaps:
                 return [AckBatch(first, last, (ACK_ACCEPT,)) for first, last in self._ranges]
             return _batches(_overlay(self._ranges, self._gaps))
-        runs: list[_Run] = []
+        batches: list[AckBatch] = []
         types = self._state()
         for (first, last), position in zip(self._ranges, self._positions, strict=True):
-            offset = first - position
-            for found in _OPEN_RUN.finditer(types, position, position + last - first + 1):
-                start, stop = found.span()
-                runs.append(_Run(offset + start, offset + stop - 1, types[start]))
+            for found in _OPEN.finditer(types, position, position + last - first + 1):
+                start = found.start()
+                batches += _typed_batches(first - position + start, bytes(types[start : found.end()]))
         types[:] = types.translate(_TAKEN)
-        batches = _batches(runs)
         if self._delays:
             delays, self._delays = self._delays, {}
             return [_with_delays(batch, delays, POLICY_DELAY) for batch in batches]
@@ -311,6 +310,26 @@ def _overlay(ranges: Sequence[tuple[int, int]], gaps: Sequence[tuple[int, int]])
         if cursor <= last:
             runs.append(_Run(cursor, last, ACK_ACCEPT))
     return runs
+
+
+def _typed_batches(first: int, types: bytes) -> list[AckBatch]:
+    """The batches of offsets side by side from their types: as `_batches` makes them, without a step for each run."""
+    batches: list[AckBatch] = []
+    cursor, end = 0, len(types)
+    for found in _LONG_RUNS.finditer(types):
+        start, stop = found.span()
+        if cursor < start:
+            batches.append(_typed_batch(first + cursor, types[cursor:start]))
+        batches.append(AckBatch(first + start, first + stop - 1, (types[start],)))
+        cursor = stop
+    if cursor < end:
+        batches.append(_typed_batch(first + cursor, types[cursor:end]))
+    return batches
+
+
+def _typed_batch(first: int, types: bytes) -> AckBatch:
+    is_one = types.count(types[0]) == len(types)
+    return AckBatch(first, first + len(types) - 1, (types[0],) if is_one else tuple(types))
 
 
 def _batches(runs: Sequence[_Run]) -> list[AckBatch]:

@@ -40,6 +40,36 @@ def test_a_long_hole_travels_as_one_number() -> None:
     assert delivery.take() == [AckBatch(0, 0, (1,)), AckBatch(1, 999, (0,)), AckBatch(1000, 1000, (1,))]
 
 
+@given(
+    lengths=st.lists(st.tuples(st.sampled_from([1, 2, 63, 64, 65, 200]), st.booleans()), min_size=1, max_size=6),
+    hole=st.integers(0, 6),
+)
+def test_records_accepted_one_by_one_travel_in_the_same_batches_as_accepted_together(
+    lengths: list[tuple[int, bool]], hole: int
+) -> None:
+    ranges: list[tuple[int, int]] = []
+    gaps: list[tuple[int, int]] = []
+    offset = 0
+    for number, (length, is_gap) in enumerate(lengths):
+        if number == hole:
+            offset += 5
+        end = offset + length - 1
+        for spans in (ranges, gaps) if is_gap else (ranges,):
+            if spans and spans[-1][1] + 1 == offset:
+                spans[-1] = (spans[-1][0], end)
+            else:
+                spans.append((offset, end))
+        offset = end + 1
+    together, one_by_one = Delivery(ranges, gaps), Delivery(ranges, gaps)
+    together.accept_rest()
+    one_by_one.in_flight(ranges[0][0])  # from now on it has a state for each record
+    one_by_one.accept_rest()
+    assert one_by_one._types is not None
+    assert together.take() == one_by_one.take()
+    assert together.finished
+    assert one_by_one.finished
+
+
 def test_a_delivery_of_gaps_alone_can_be_taken_at_once() -> None:
     assert Delivery([(5, 7)], [(5, 7)]).take() == [AckBatch(5, 7, (ACK_GAP,))]
 
