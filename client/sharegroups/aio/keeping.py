@@ -59,7 +59,7 @@ class Kept:
         """Whether the lock of this record was lost. May be asked in any thread: the clock counts, also before the
         consumer's loop has looked at it, as after a suspension of the process."""
         part, offset = delivered_of(message), message.offset()
-        return self._has_ended(message) or any(lost is part and offset in offsets for lost, offsets in self._lost)
+        return self._has_ended(message) or self.has_lost(part, offset)
 
     def check(self) -> None:
         """Raise the error by which a lock was lost, if one was; call it between the steps of a long job."""
@@ -73,6 +73,10 @@ class Kept:
         """From now on the lock of these records ends as `renewing` says, by this clock; the keeper calls it."""
         self._renewing[part] = renewing
         self._clock = clock
+
+    def has_lost(self, part: Delivered, offset: int) -> bool:
+        """Whether the keeper has marked this record's lock as lost."""
+        return any(lost is part and offset in offsets for lost, offsets in self._lost)
 
     def _has_ended(self, message: Message) -> bool:
         """Whether the lock has ended by the clock while the record is kept and not acknowledged."""
@@ -142,7 +146,8 @@ class Keeper:
                 renewing = self._parts[part] = _Renewing({}, part.acquired_ms)
             kept.kept_by(part, renewing, clock)
             renewing.owners[message.offset()] = kept
-            part.kept = renewing.owners
+            part.kept = part.kept or set()
+            part.kept.add(message.offset())
         if self._timer is not None:
             self._timer.cancel()
         self._look()
@@ -151,11 +156,14 @@ class Keeper:
         """Keep these records no longer: the locks of those that are not acknowledged end in their time."""
         for message in kept.messages:
             part = delivered_of(message)
-            renewing = self._parts.get(part)
-            if part.kept is not None and part.kept.get(message.offset()) is kept:
-                del part.kept[message.offset()]
-            if renewing is not None and not renewing.owners:
-                del self._parts[part]
+            renewing, offset = self._parts.get(part), message.offset()
+            is_owner = renewing is not None and renewing.owners.get(offset) is kept
+            if part.kept is not None and (is_owner or kept.has_lost(part, offset) or part.delivery.finished):
+                part.kept.discard(offset)
+            if renewing is not None and is_owner:
+                del renewing.owners[offset]
+                if not renewing.owners:
+                    del self._parts[part]
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
         """The outcome of a renewal is final."""
@@ -192,6 +200,7 @@ class Keeper:
         for part, renewing in list(self._parts.items()):
             if part.delivery.finished:
                 del self._parts[part]
+                renewing.owners.clear()  # a circle, in which the records' bytes would wait for a search for garbage
             elif fenced:
                 why = "the group has put this member out, or it has left; its locks may be another member's by now"
                 self._lose(part, list(renewing.owners), FencedMemberEpochError(why))

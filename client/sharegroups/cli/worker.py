@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import os
 import sys
 import traceback
@@ -73,6 +74,8 @@ def worker(
         found.use_processes()
     from sharegroups.cli.progress import logging_with_progress  # noqa: PLC0415
 
+    # Modules and handlers stay to the end: a search through them for garbage would stop all jobs for some 30 ms.
+    gc.freeze()
     with logging_with_progress(found.progress, quiet), failures("Working"):
         try:
             found.run()

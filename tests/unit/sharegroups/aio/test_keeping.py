@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import weakref
 from typing import Any
 
 import pytest
@@ -56,6 +58,56 @@ async def test_a_short_lock_is_renewed_in_time_too(fake: FakeCluster) -> None:
                 assert not kept.lost
                 assert not later.lost
                 assert fake.states("t") == {0: "acquired", 1: "acquired"}
+
+
+@pytest.mark.parametrize("ends", [True, False])
+@on_fake_cluster()
+async def test_records_that_are_done_are_freed_at_once_and_not_when_garbage_is_searched(
+    fake: FakeCluster, ends: bool
+) -> None:
+    produce(fake, 2)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        messages = await c.poll(5)
+        keeping = c.keep_alive(messages)
+        seen = weakref.ref(keeping.begin())
+        gc.collect()
+        gc.disable()
+        try:
+            for message in messages:
+                c.acknowledge(message)
+            assert (await c.poll(3)).is_empty()
+            assert seen() is not None
+            if ends:
+                keeping.end()
+            del keeping, messages, message
+            assert seen() is None, "it refers to the messages, and these to the bytes of their batches"
+        finally:
+            gc.enable()
+
+
+@pytest.mark.rule("CL-94", "CL-95")
+@on_fake_cluster()
+async def test_a_record_that_was_lost_while_two_kept_it_does_not_keep_poll_from_being_called(fake: FakeCluster) -> None:
+    produce(fake, 2)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        message, other = await c.poll(5)
+        c.acknowledge(other)
+        await c.commit_sync()
+        first = c.keep_alive(message)
+        first.begin()
+        async with c.keep_alive(message) as second:
+            first.end()
+            await asyncio.sleep(50)
+            assert fake.states("t") == {0: "acquired", 1: "acknowledged"}, "the second keeps it"
+            fake.log("t").states["g"][0] = ("acquired", "another member", 2)
+            await asyncio.sleep(100)
+            assert second.is_lost(message)
+            first.end()
+            assert (await c.poll(1, max_records=0)).is_empty()
+        with pytest.raises(IllegalStateError, match="must be acknowledged"):
+            await c.poll(1)
 
 
 @pytest.mark.rule("CL-94")
