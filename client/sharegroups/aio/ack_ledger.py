@@ -6,7 +6,6 @@ brings back their outcome.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -157,12 +156,13 @@ class AckLedger:
         return acks
 
     @staticmethod
-    def send(acks: list[PendingAck], timeout_ms: int | None, commit: Commit | None = None, flush: bool = True) -> None:
-        """Hand acknowledgements to their sessions, which retry them for `timeout_ms`, without end for None.
+    def send(
+        acks: list[PendingAck], timeout_ms: int | None, now_ms: int, commit: Commit | None = None, flush: bool = True
+    ) -> None:
+        """Hand acknowledgements to their sessions, which retry them for `timeout_ms` from now on, without end for None.
 
         With `flush` the sessions send them now, otherwise with their next ShareFetch.
         """
-        now_ms = int(asyncio.get_running_loop().time() * 1000)
         for ack in acks:
             ack.commit = commit
             ack.deadline_ms = _NEVER_MS if timeout_ms is None else now_ms + timeout_ms

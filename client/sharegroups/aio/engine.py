@@ -100,39 +100,36 @@ class ConsumerEngine:
         self._last_polled = []
         self.ledger.check_all_acknowledged()
         self._member.poll_cap = max_records
-        self._holding.look()
-        self.send_acknowledged(flush=False)
+        now_s = asyncio.get_running_loop().time()
+        self._holding.look(int(now_s * 1000))
+        self._send_acknowledged(int(now_s * 1000), flush=False)
         if not self.subscription:
             raise IllegalStateError("Consumer is not subscribed to any topics.")
         machinery = self._machinery or self._start()
-        machinery.metrics.polled(asyncio.get_running_loop().time())
+        machinery.metrics.polled(now_s)
         return await self.wait_records(timeout_s)
 
     async def wait_records(self, timeout_s: float | None) -> Messages | None:
         """Wait for records; empty after `timeout_s`. None: results wait for the callback; run it, then call again."""
         machinery = self._machinery or self._start()
-        if self._membership.poll(int(asyncio.get_running_loop().time() * 1000)):
-            machinery.heartbeats.wake()  # it joins again, now: the callback, too, may have taken max.poll.interval.ms
-        return await self._wait_records(timeout_s)
-
-    async def _wait_records(self, timeout_s: float | None) -> Messages | None:
-        machinery = self._machinery or self._start()
         fetcher = machinery.fetcher
         clock = asyncio.get_running_loop().time
         now_s = clock()
         deadline = None if timeout_s is None else now_s + timeout_s
+        if self._membership.poll(int(now_s * 1000)):
+            machinery.heartbeats.wake()  # it joins again, now: the callback, too, may have taken max.poll.interval.ms
         while True:
             self.raise_background()
-            if delivered := fetcher.collect(collected_ms := int(clock() * 1000)):
-                fetcher.handed_out(collected_ms)
-                machinery.watch.heard()
+            now_ms = int(now_s * 1000)
+            if delivered := fetcher.collect(now_ms):
+                fetcher.handed_out(now_ms)
+                machinery.watch.heard(now_s)
                 self.ledger.hand_out(delivered)
-                self._holding.handed(delivered)
+                self._holding.handed(delivered, now_ms)
                 self._last_polled = delivered
                 return Messages(delivered, *self._deserializers)
             if self.ledger.has_results:
                 return None
-            now_ms = int(now_s * 1000)
             fetcher.send_fetches(now_ms)
             remaining = self._keep_alive_s if deadline is None else deadline - now_s
             if remaining <= 0:
@@ -151,23 +148,26 @@ class ConsumerEngine:
         self._raise_wakeup()
         seconds = self._config["default.api.timeout.ms"] / 1000 if timeout_s is None else timeout_s
         limit = None if seconds < 0 else seconds
-        self._holding.look()
+        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        self._holding.look(now_ms)
         acks = self.ledger.take(accept_rest=not self.ledger.explicit)
-        self._holding.over()
+        self._holding.over(now_ms)
         commit = Commit(ack.delivered.key for ack in acks)
-        self.ledger.send(acks, None if limit is None else int(limit * 1000), commit)
+        self.ledger.send(acks, None if limit is None else int(limit * 1000), now_ms, commit)
         if not commit.is_done:
             await self._wait_commit(commit, limit)
         return commit.results
 
-    def send_acknowledged(self, flush: bool = True) -> None:
-        """Send the acknowledgements, in implicit mode of all records of the last poll (CL-21, CL-25). Call it in the
-        loop."""
+    def send_acknowledged(self) -> None:
+        """Send the acknowledgements, in implicit mode of all records of the last poll (CL-25). Call it in the loop."""
+        self._send_acknowledged(int(asyncio.get_running_loop().time() * 1000), flush=True)
+
+    def _send_acknowledged(self, now_ms: int, *, flush: bool) -> None:
         ledger = self.ledger
         acks = ledger.take(accept_rest=not ledger.explicit)
-        self._holding.over()
+        self._holding.over(now_ms)
         if acks:
-            ledger.send(acks, self._config["default.api.timeout.ms"], flush=flush)
+            ledger.send(acks, self._config["default.api.timeout.ms"], now_ms, flush=flush)
 
     def wakeup(self) -> None:
         """Make a waiting call, or the next one, raise WakeupError (CL-29). Call it in the loop after the first poll."""
@@ -199,7 +199,8 @@ class ConsumerEngine:
         """
         if self._machinery is not None:
             budget_s = max(0.0, min(timeout_s, self._config["request.timeout.ms"] / 1000))
-            self.ledger.send(self.ledger.take(accept_rest=False), int(budget_s * 1000), flush=False)
+            now_ms = int(asyncio.get_running_loop().time() * 1000)
+            self.ledger.send(self.ledger.take(accept_rest=False), int(budget_s * 1000), now_ms, flush=False)
             await self._machinery.close(budget_s)
         self._holding.close()
         self.keeper.close()

@@ -28,6 +28,8 @@ class FetchRefusals:
     ) -> None:
         """An error that names a former leader or topic refreshes the metadata. One that does not pass is raised by the
         next poll, or ends the membership (CL-111). Of one that may pass the log tells once it has lasted."""
+        if not errors and not self._told.refused:
+            return
         passing: dict[TopicIdPartition, str] = {}
         for partition, error in errors.items():
             if isinstance(error, OUTDATED):

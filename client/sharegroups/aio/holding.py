@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 _SLOW: Final = 4
 #: How often records that are kept alive are looked at again, ms: they may be kept no longer.
 _KEPT_MS: Final = 1_000
+_NEVER_MS: Final = 2**62
 _HOWTO: Final = "docs/howto/jobs.md says more."
 
 
@@ -40,37 +41,46 @@ class Holding:
         self._since_ms = 0
         self._lock_ms = 0
         self._timer: asyncio.TimerHandle | None = None
+        #: Before this time no record in the application's hands has used half of its lock.
+        self._look_at_ms = _NEVER_MS
 
-    def handed(self, delivered: Iterable[Delivered]) -> None:
+    def handed(self, delivered: Iterable[Delivered], now_ms: int) -> None:
         """A poll returns these records."""
-        self._records += sum([part.records for part in delivered])
-        self._since_ms = _now_ms()
+        self._since_ms = now_ms
         for part in delivered:
+            self._records += part.records
             self._lock_ms = part.lock_ms or self._lock_ms
+            if part.lock_ms:
+                self._look_at_ms = min(self._look_at_ms, _half_used_ms(part))
         if self._timer is None and self._lock_ms:
             self._arm(self._lock_ms // 2)
 
-    def over(self) -> None:
+    def over(self, now_ms: int) -> None:
         """Acknowledgements were taken for sending: if the application holds no record now, note how long it needed."""
         if not self._records:
             return
         if self._ledger.holds_any:
             self._member.ahead.unknown()
             return
-        held_ms = _now_ms() - self._since_ms
+        held_ms = now_ms - self._since_ms
         self._member.pace.held(self._records, held_ms, self._lock_ms)
         self._member.ahead.held(held_ms)
         self._member.hold_ms = held_ms
         self._member.is_slow = bool(self._lock_ms) and held_ms * _SLOW >= self._lock_ms
         self._records = 0
 
-    def look(self) -> None:
+    def look(self, now_ms: int) -> None:
         """Warn of records that have used half of their lock."""
-        now_ms = _now_ms()
+        if now_ms < self._look_at_ms:
+            return
+        self._look_at_ms = _NEVER_MS
         for part in self._ledger.in_hand():
-            if part.is_told or part.is_kept or not part.lock_ms or (now_ms - part.acquired_ms) * 2 < part.lock_ms:
+            if part.is_told or not part.lock_ms:
                 continue
-            if (held := part.delivery.held()) is not None:
+            half_ms = _half_used_ms(part)
+            if now_ms < half_ms or part.is_kept:
+                self._look_at_ms = min(self._look_at_ms, half_ms if now_ms < half_ms else now_ms + _KEPT_MS)
+            elif (held := part.delivery.held()) is not None:
                 part.is_told = True
                 _warn(self._warnings.held(_hold(part, now_ms), *held, now_ms))
 
@@ -105,11 +115,16 @@ class Holding:
     def _due(self) -> None:
         """Look, and arm the timer for when the next held records will have used half of their lock."""
         self._timer = None
-        self.look()
         now_ms = _now_ms()
+        self.look(now_ms)
         waits = [part.acquired_ms + part.lock_ms // 2 - now_ms for part in self._ledger.in_hand() if not part.is_told]
         if waits:  # those of before belong to records that are kept alive
             self._arm(min(wait if wait > 0 else _KEPT_MS for wait in waits))
+
+
+def _half_used_ms(part: Delivered) -> int:
+    """From when on half of its lock is used."""
+    return part.acquired_ms + (part.lock_ms + 1) // 2
 
 
 def _hold(part: Delivered, now_ms: int) -> Hold:

@@ -231,9 +231,10 @@ class Keeper:
         if not held:
             return
         renewing.in_flight = True
-        left_ms = renewing.locked_ms + (part.lock_ms or _LOOK_MS) - _now_ms()
+        now_ms = _now_ms()
+        left_ms = renewing.locked_ms + (part.lock_ms or _LOOK_MS) - now_ms
         ack = PendingAck(part, renewal_batches(held), 0, unseen=True, told=self.settled)
-        self._ledger.send([ack], max(1, left_ms))
+        self._ledger.send([ack], max(1, left_ms), now_ms)
 
     def _renewed(self, part: Delivered, renewing: _Renewing, sent_ms: int) -> None:
         if renewing.waiting:

@@ -48,12 +48,12 @@ class LeaderStream(Generic[RequestT, ResponseT]):
     @property
     def free_at_ms(self) -> int:
         """From when on the leader wants requests again, ms of the loop's clock (CL-86)."""
-        return self._cluster.transport.throttle.until_ms(self._cluster.address(self._node_id))
+        throttle = self._cluster.transport.throttle
+        return throttle.until_ms(self._cluster.address(self._node_id)) if throttle.latest_ms else 0
 
     def told(self, throttle_ms: int) -> None:
         """The leader wants no request for `throttle_ms`; 0 or less: no wish."""
-        address = self._cluster.address(self._node_id)
-        if throttle_ms > 0 and address is not None:
+        if throttle_ms > 0 and (address := self._cluster.address(self._node_id)) is not None:
             self._cluster.transport.told(address, throttle_ms)
 
     async def open(self, ended: Callable[[], object] | None = None) -> CorrelatedStream[RequestT, ResponseT]:

@@ -83,6 +83,7 @@ class ShareSession:
         self._started_ms = self._sent_ms = 0
         self._over: asyncio.Future[None] | None = None
         self._closed = False
+        self._clock = asyncio.get_running_loop().time
         #: From this time on acknowledgements are sent though the node wants no request: close() has no more time.
         self._last_call_ms = _NEVER_MS
 
@@ -181,11 +182,11 @@ class ShareSession:
 
     def answered(self, response: ShareStreamResponse) -> None:
         """The leader answered the ShareFetch (streams.Exchange)."""
-        sent = self._end_fetch()
-        self.link.told(response.fetch.throttle_time_ms)
+        sent, fetch = self._end_fetch(), response.fetch
+        self.link.told(fetch.throttle_time_ms)
         try:
             self._metrics.fetch_latency_ms.add(self._now_ms() - self._started_ms)
-            self._fetch_answered(self._step, sent, response.fetch)
+            self._fetch_answered(self._step, sent, fetch)
         finally:
             self._owner.wake()
 
@@ -211,7 +212,7 @@ class ShareSession:
         return sent
 
     def _fetch_answered(self, step: SessionStep, sent: list[PendingAck], response: ShareFetchResponse) -> None:
-        if error := error_for(response.error_code, response.error_message):
+        if response.error_code and (error := error_for(response.error_code, response.error_message)):
             self._refused(step, sent, error)
             return
         if step.epoch == 0:
@@ -227,7 +228,7 @@ class ShareSession:
                 partition = TopicIdPartition(topic.topic_id, part.partition_index)
                 code = part.acknowledge_error_code
                 results[partition] = error_for(code, part.acknowledge_error_message) if code else None
-                if problem := error_for(part.error_code, part.error_message):
+                if part.error_code and (problem := error_for(part.error_code, part.error_message)):
                     refused[partition] = problem
                     if part.HasField("current_leader"):
                         self._cluster.learn(partition, part.current_leader, response.node_endpoints)
@@ -394,6 +395,5 @@ class ShareSession:
     def _default_deadline_ms(self) -> int:
         return self._now_ms() + int(self._member.config["default.api.timeout.ms"])
 
-    @staticmethod
-    def _now_ms() -> int:
-        return int(asyncio.get_running_loop().time() * 1000)
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)

@@ -43,9 +43,9 @@ class StallWatch:
         self._cluster.listen(self._answered)
         self._task = asyncio.create_task(self._run(), name="watch")
 
-    def heard(self) -> None:
-        """Records came."""
-        self._lookout.heard(self._clock())
+    def heard(self, now_s: float) -> None:
+        """Records came, at this time of the loop's clock."""
+        self._lookout.heard(now_s)
 
     def _answered(self) -> None:
         """Metadata came. Where it was told that no cluster answers, the return is told too."""
@@ -65,7 +65,7 @@ class StallWatch:
                 await asyncio.sleep(left_s)
                 continue  # records may have come meanwhile, which moves `due_s`
             if self._membership.has_left:
-                self.heard()  # no records are wanted, or poll() raises the reason
+                self.heard(self._clock())  # no records are wanted, or poll() raises the reason
                 continue
             asked = self._clock()
             answered = bool(self._membership.assignment) or await self._ask()

@@ -22,24 +22,22 @@ _MEMORY: Final = 10
 
 
 class Ahead:
-    """`most` is max.poll.records. `records` is how many the next fetch may ask for: `most`, or more."""
+    """`most` is max.poll.records. `records` is how many the next fetch may ask for: `most`, or more.
 
-    __slots__ = ("_fits", "_full", "_most", "_quick", "_since_slow")
+    `is_on`: records are fetched ahead, since there is a backlog, and none of the last ten polls was slow.
+    """
+
+    __slots__ = ("_fits", "_full", "_most", "_since_slow", "is_on")
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._since_slow = _MEMORY
-        self._quick = self._full = False
+        self.is_on = self._full = False
         self._fits = most
-
-    @property
-    def is_on(self) -> bool:
-        """Whether records are fetched ahead: there is a backlog, and none of the last ten polls was slow."""
-        return self._quick
 
     def records(self, leaders: int) -> int:
         """How many records the next fetch may ask for, when so many leaders are asked at once."""
-        return max(self._most, min(self._fits, RECORDS_MAX // max(1, leaders))) if self._quick else self._most
+        return max(self._most, min(self._fits, RECORDS_MAX // max(1, leaders))) if self.is_on else self._most
 
     def held(self, held_ms: float) -> None:
         """The application held a poll's records for `held_ms`."""
@@ -47,11 +45,11 @@ class Ahead:
             self._since_slow = 0
         elif self._since_slow < _MEMORY:
             self._since_slow += 1
-        self._quick = self._full and self._most >= _MANY and self._since_slow >= _MEMORY
+        self.is_on = self._full and self._most >= _MANY and self._since_slow >= _MEMORY
 
     def unknown(self) -> None:
         """The application keeps some of a poll's records, so how long it needs for a poll is not known."""
-        self._quick = False
+        self.is_on = False
 
     def answered(self, records: int) -> None:
         """An answer brought so many records of all its partitions: a poll's worth, where there is a backlog."""

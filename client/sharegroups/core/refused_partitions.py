@@ -28,11 +28,11 @@ class _Refusal:
 
 
 class RefusedPartitions:
-    """What the leader of one session refuses, since when, and what of it was told."""
+    """What the leader of one session refuses, since when, and what of it was told. `refused`: what it refuses now."""
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
-        self._refused: dict[TopicIdPartition, _Refusal] = {}
+        self.refused: dict[TopicIdPartition, _Refusal] = {}
 
     def answered(
         self, refused: Mapping[TopicIdPartition, str], wanted: Mapping[TopicIdPartition, str], now_ms: int
@@ -42,18 +42,16 @@ class RefusedPartitions:
         `refused`: the cause by partition; what is not in it was served. `wanted`: the topic of each partition that the
         session holds; what has left it is forgotten without a word. `now_ms`: of one monotonic clock.
         """
-        if not refused and not self._refused:
-            return []
         lines = [
             f"{wanted[partition]}-{partition.partition} serves group {self._group_id!r} again, after "
             f"{(now_ms - before.since_ms) / 1000:.0f} s."
-            for partition, before in self._refused.items()
+            for partition, before in self.refused.items()
             if before.told and partition in wanted and partition not in refused
         ]
-        self._refused = {
-            partition: self._refused.get(partition) or _Refusal(now_ms) for partition in refused if partition in wanted
+        self.refused = {
+            partition: self.refused.get(partition) or _Refusal(now_ms) for partition in refused if partition in wanted
         }
-        for partition, now in self._refused.items():
+        for partition, now in self.refused.items():
             if now_ms >= now.due_ms:
                 now.told, now.due_ms = True, now_ms + AGAIN_AFTER_MS
                 lines.append(self._line(f"{wanted[partition]}-{partition.partition}", now, refused[partition], now_ms))

@@ -12,12 +12,16 @@ THROTTLE_MAX_MS: Final = 30_000
 
 
 class Throttle:
-    """Until when each node of one client wants no request. A node is known by its address."""
+    """Until when each node of one client wants no request. A node is known by its address.
 
-    __slots__ = ("_until_ms",)
+    `latest_ms` is the latest of these times; 0 while no node has ever had a wish.
+    """
+
+    __slots__ = ("_until_ms", "latest_ms")
 
     def __init__(self) -> None:
         self._until_ms: dict[str, int] = {}
+        self.latest_ms = 0
 
     def told(self, address: str, throttle_ms: int, now_ms: int) -> None:
         """The node wants no request for `throttle_ms`; 0 or less: no wish. Of several wishes the latest end counts."""
@@ -27,7 +31,8 @@ class Throttle:
         until_ms = max(self.until_ms(address), now_ms + min(throttle_ms, THROTTLE_MAX_MS) + 1)
         self._until_ms = {other: end_ms for other, end_ms in self._until_ms.items() if end_ms > now_ms}
         self._until_ms[address] = until_ms
+        self.latest_ms = max(self.latest_ms, until_ms)
 
     def until_ms(self, address: str | None) -> int:
         """From when on the node may be sent a request; 0 when it has no wish."""
-        return self._until_ms.get(address, 0) if address is not None and self._until_ms else 0
+        return self._until_ms.get(address, 0) if address is not None else 0
