@@ -98,6 +98,8 @@ class Delivered:
     slices: list[Slice]
     #: How many records the slices hold.
     records: int
+    #: The request asked for more than a poll returns (CL-136).
+    ahead: bool = False
     #: The application has had them before and renewed their locks (CL-27).
     was_renewed: bool = False
     #: When the request that locked the records was sent, ms of the loop's clock.

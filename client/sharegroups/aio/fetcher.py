@@ -19,6 +19,7 @@ from kip932.ids import TopicIdPartition
 from sharegroups.aio.ack_outbox import PendingAck
 from sharegroups.aio.cluster import Cluster
 from sharegroups.aio.member import Member
+from sharegroups.aio.share_messages import cut_off
 from sharegroups.aio.share_session import ShareSession
 from sharegroups.aio.signal import Signal
 from sharegroups.messages import Delivered
@@ -86,8 +87,7 @@ class Fetcher:
         """Records arrived."""
         self._asked = 0
         self._buffer.extend(delivered)
-        self._member.ahead.answered(sum([part.records for part in delivered]))
-        if self._member.ahead.is_on:
+        if any(part.ahead for part in delivered):
             self._watch_lying()
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
@@ -147,7 +147,8 @@ class Fetcher:
         self._signal.set()
 
     def collect(self, now_ms: int) -> list[Delivered]:
-        """Take buffered records for one poll: whole answers until max.poll.records is reached (CL-36).
+        """Take buffered records for one poll: whole answers until max.poll.records is reached (CL-36), of those that
+        were fetched ahead whole batches (CL-139).
 
         Records are released instead when their lock expired in the buffer, or would expire while the application
         processes them (CL-83).
@@ -164,6 +165,8 @@ class Fetcher:
                 self._expired(part)
                 self._session_of(part).release(part)
                 continue
+            if part.ahead and (left := cut_off(part, self._max_records - count)) is not None:
+                self._buffer.appendleft(left)
             taken.append(part)
             count += part.records
         return taken
@@ -298,7 +301,7 @@ class Fetcher:
 
     def _release_lying(self) -> None:
         """Release what a quick application, which works slowly now, was to be given in its next polls, so that others
-        get it (CL-137). A delivery with records that were delivered before stays: a release might be their last."""
+        get it (CL-137). A poll's worth with records that were delivered before stays: a release might be their last."""
         self._lying_timer = None
         if not self._buffer:
             return
@@ -309,8 +312,11 @@ class Fetcher:
             return
         kept: deque[Delivered] = deque()
         released = 0
-        for part in self._buffer:
-            if part.is_first:
+        while self._buffer:
+            part = self._buffer.popleft()
+            if part.ahead and (left := cut_off(part, self._max_records)) is not None:
+                self._buffer.appendleft(left)
+            if part.ahead and part.is_first:
                 released += part.records
                 self._session_of(part).release(part)
             else:

@@ -39,6 +39,8 @@ class Holding:
         self._warnings = LockWarnings(_advice(member))
         self._records = 0
         self._since_ms = 0
+        #: Whether the last poll that began returned these records.
+        self._is_last = False
         self._lock_ms = 0
         self._timer: asyncio.TimerHandle | None = None
         #: Before this time no record in the application's hands has used half of its lock.
@@ -46,7 +48,7 @@ class Holding:
 
     def handed(self, delivered: Iterable[Delivered], now_ms: int) -> None:
         """A poll returns these records."""
-        self._since_ms = now_ms
+        self._since_ms, self._is_last = now_ms, True
         for part in delivered:
             self._records += part.records
             self._lock_ms = part.lock_ms or self._lock_ms
@@ -59,10 +61,11 @@ class Holding:
         """Acknowledgements were taken for sending: if the application holds no record now, note how long it needed."""
         if not self._records:
             return
-        if self._ledger.holds_any:
-            self._member.ahead.unknown()
-            return
         held_ms = now_ms - self._since_ms
+        if self._ledger.holds_any:
+            self._member.ahead.unknown(held_ms if self._is_last else 0)
+            self._is_last = False
+            return
         self._member.pace.held(self._records, held_ms, self._lock_ms)
         self._member.ahead.held(held_ms)
         self._member.hold_ms = held_ms

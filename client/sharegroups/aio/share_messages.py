@@ -5,11 +5,10 @@ Its functions neither wait nor keep state.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kip932.api.v1.common_pb2 import AcknowledgementBatch
-from kip932.api.v1.record_batch_pb2 import FetchedBatch
 from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
 from kip932.api.v1.share_stream_pb2 import ShareStreamRequest
 from kip932.ids import BATCH_RECORDS_MAX, TopicIdPartition
@@ -19,7 +18,7 @@ from sharegroups.aio.ack_outbox import PendingAck, by_partition
 from sharegroups.aio.member import Member
 from sharegroups.core.acknowledgements import AckBatch, Delivery
 from sharegroups.core.fetch_session import SessionStep
-from sharegroups.core.record_batch import Acquired, Extent, Selection, Slice, clip, pieces, select
+from sharegroups.core.record_batch import Acquired, Extent, Selection, Slice, clip, cut, select
 from sharegroups.messages import DecodedBatch, Delivered, SessionHandle
 
 if TYPE_CHECKING:
@@ -85,27 +84,27 @@ def _add_batches(into: RepeatedCompositeFieldContainer[AcknowledgementBatch], ba
 
 class Locked(NamedTuple):
     """What the deliveries of one answer have in common: by which session and generation the records are locked, since
-    when, ms of the loop's clock, and for how long, ms; 0 while that is unknown."""
+    when, ms of the loop's clock, and for how long, ms; 0 while that is unknown. `ahead`: more was asked for than a poll
+    returns (CL-136)."""
 
     session: SessionHandle
     generation: int
     acquired_ms: int = 0
     lock_ms: int = 0
+    ahead: bool = False
 
 
 class Brought(NamedTuple):
-    """The deliveries of one partition of an answer; how many records, and how many bytes of batches."""
+    """The delivery of one partition of an answer, and how many bytes of batches the answer has of it."""
 
-    delivered: list[Delivered]
-    records: int
+    delivered: Delivered
     size: int
 
 
 def delivered(
-    topic: str, partition: TopicIdPartition, locked: Locked, part: ShareFetchResponse.PartitionResult, most: int
+    topic: str, partition: TopicIdPartition, locked: Locked, part: ShareFetchResponse.PartitionResult
 ) -> Brought:
-    """The acquired records of one partition of an answer, in deliveries of at most `most` records, but of whole
-    batches. Batches without acquired records are not decoded."""
+    """The acquired records of one partition of an answer. Batches without acquired records are not decoded."""
     records = part.records
     data = [batch.batch for batch in records]  # once: each look at the field copies its bytes
     size = sum(map(len, data))
@@ -117,8 +116,7 @@ def delivered(
             selection = Selection(
                 [Slice(0, first - base, last + 1 - base, taken.delivery_count)], [], [(first, last)], last + 1 - first
             )
-            made = _of_locked(topic, partition, locked, [wire.decode(batch, data[0])], selection)
-            return Brought([made], selection.records, size)
+            return Brought(_of_locked(topic, partition, locked, [wire.decode(batch, data[0])], selection), size)
     acquired = clip(
         [Acquired(r.first_offset, r.last_offset, r.delivery_count) for r in part.acquired_records], DELIVERY_OFFSETS_MAX
     )
@@ -127,20 +125,28 @@ def delivered(
         for batch, found in zip(records, data, strict=True)
     ]
     selected = select(acquired, extents)
-    cut = [
-        _of_locked(topic, partition, locked, *_own_batches(records, data, piece))
-        for piece in pieces(selected, extents, most)
-    ]
-    return Brought(cut, selected.records, size)
+    order = {batch: number for number, batch in enumerate(dict.fromkeys([piece.batch for piece in selected.slices]))}
+    slices = [Slice(order[batch], start, stop, count) for batch, start, stop, count in selected.slices]
+    batches = [wire.decode(records[batch], data[batch]) for batch in order]
+    return Brought(_of_locked(topic, partition, locked, batches, selected._replace(slices=slices)), size)
 
 
-def _own_batches(
-    records: Sequence[FetchedBatch], data: Sequence[bytes], selection: Selection
-) -> tuple[list[DecodedBatch], Selection]:
-    """The batches of which a selection has slices, decoded, and the selection with the numbers they have here."""
-    order = {batch: number for number, batch in enumerate(dict.fromkeys([piece.batch for piece in selection.slices]))}
-    slices = [Slice(order[batch], start, stop, count) for batch, start, stop, count in selection.slices]
-    return [wire.decode(records[batch], data[batch]) for batch in order], selection._replace(slices=slices)
+def cut_off(part: Delivered, most: int) -> Delivered | None:
+    """Leave `part` whole batches until `most` records are reached, and return the others; None without any.
+
+    The application has been given none of these records.
+    """
+    selection = Selection(part.slices, part.delivery.gaps, part.delivery.ranges, part.records)
+    found = cut(selection, [Extent(batch.base_offset, batch.size) for batch in part.batches], most)
+    if found is None:
+        return None
+    (part.slices, gaps, ranges, part.records), left = found
+    part.delivery = Delivery(ranges, gaps)
+    stays = left.slices[0].batch
+    slices = [Slice(batch - stays, start, stop, count) for batch, start, stop, count in left.slices]
+    batches, part.batches = part.batches[stays:], part.batches[:stays]
+    locked = Locked(part.session, part.generation, part.acquired_ms, part.lock_ms, part.ahead)
+    return _of_locked(part.topic, part.id_partition, locked, batches, left._replace(slices=slices))
 
 
 def _of_locked(
@@ -155,6 +161,7 @@ def _of_locked(
         batches,
         selection.slices,
         selection.records,
+        locked.ahead,
     )
     made.acquired_ms, made.lock_ms = locked.acquired_ms, locked.lock_ms
     return made

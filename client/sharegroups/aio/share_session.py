@@ -74,7 +74,7 @@ class ShareSession:
         self._acknowledging: asyncio.Task[None] | None = None
         self._opening_fetch: asyncio.Task[None] | None = None
         self.wait_ms: int | None = None
-        self._wait_ms, self._most = int(member.config["fetch.max.wait.ms"]), int(member.config["max.poll.records"])
+        self._wait_ms = int(member.config["fetch.max.wait.ms"])
         self.timeout_s = self._wait_ms / 1000 + cluster.timeout_s
         self.expected_s = self._wait_ms / 1000 + SILENCE_S
         # The ShareFetch in flight; `_over`: a future for its end while close() waits.
@@ -222,6 +222,9 @@ class ShareSession:
         self._metrics.throttle_ms.add(response.throttle_time_ms)
         results: dict[TopicIdPartition, KafkaError | None] = {}
         delivered: list[Delivered] = []
+        ahead = self._template.max_records > self._template.batch_size
+        locked = share_messages.Locked(self, step.generation, self._sent_ms, self.lock_timeout_ms or 0, ahead)
+        size = batches = 0
         refused: dict[TopicIdPartition, KafkaError] = {}
         for topic in response.responses:
             for part in topic.partitions:
@@ -233,7 +236,12 @@ class ShareSession:
                     if part.HasField("current_leader"):
                         self._cluster.learn(partition, part.current_leader, response.node_endpoints)
                 elif part.acquired_records:
-                    delivered += self._delivered(step, partition, part)
+                    name = self.wanted.get(partition) or self._cluster.names.get(topic.topic_id, "")
+                    brought = share_messages.delivered(name, partition, locked, part)
+                    self._metrics.brought(brought.delivered.records, brought.size)
+                    delivered.append(brought.delivered)
+                    size, batches = size + brought.size, batches + len(part.records)
+        self._member.ahead.answered(sum([part.records for part in delivered]), size, batches)
         self.outbox.fetch_answered(sent, results)
         self.flush()  # CL-97
         self._refusals.answered(refused, self.wanted, self._now_ms())
@@ -242,16 +250,6 @@ class ShareSession:
         elif not refused:
             self._backoff.reset()
         self._hand_over(step, delivered)
-
-    def _delivered(
-        self, step: SessionStep, partition: TopicIdPartition, part: ShareFetchResponse.PartitionResult
-    ) -> list[Delivered]:
-        topic = self.wanted.get(partition) or self._cluster.names.get(partition.topic_id, "")
-        locked = share_messages.Locked(self, step.generation, self._sent_ms, self.lock_timeout_ms or 0)
-        brought = share_messages.delivered(topic, partition, locked, part, self._most)
-        self._member.ahead.arrived(brought.records, brought.size, len(part.records))
-        self._metrics.brought(brought.records, brought.size)
-        return brought.delivered
 
     def _hand_over(self, step: SessionStep, delivered: list[Delivered]) -> None:
         """Hand records to the owner. Release at once those of partitions that are no longer assigned, and those that
@@ -353,14 +351,15 @@ class ShareSession:
             # If the session ended now, the outcome of this fetch's acknowledgements would be lost (CL-26, PL-505).
             self._over = asyncio.get_running_loop().create_future()
             await self._over
-        if (sending := self._acknowledging) is not None:
-            await asyncio.gather(sending, return_exceptions=True)
         while self._session.is_established:
-            if (left_s := self._due_in_s()) > 0:
-                if not self.outbox:
-                    return  # the end of the stream closes the session too (PL-520), without a request
+            if (sending := self._acknowledging) is not None:  # the end of the session would lose its outcome
+                await asyncio.gather(sending, return_exceptions=True)
+            elif (left_s := self._due_in_s()) <= 0:
+                await self._acknowledge_once(closing=self.outbox.fits_one_request)
+            elif self.outbox:
                 await asyncio.sleep(left_s)
-            await self._acknowledge_once(closing=self.outbox.fits_one_request)
+            else:
+                return  # the end of the stream closes the session too (PL-520), without a request
 
     def _refused(self, step: SessionStep, sent: list[PendingAck], error: KafkaError) -> None:
         """The leader answered a request as a whole with an error (CL-31)."""
@@ -369,6 +368,7 @@ class ShareSession:
         if isinstance(error, ThrottlingQuotaExceededError):  # the leader did not process it
             self._session.refused(step)
             self.outbox.put_back(sent, error)
+            self.flush()  # nobody may poll for long (CL-87)
         elif isinstance(error, SESSION_GONE):
             gone = error if isinstance(error, ShareSessionLimitReachedError) else NetworkError(error.message)
             self.outbox.fail(sent, gone)

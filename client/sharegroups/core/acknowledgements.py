@@ -88,6 +88,11 @@ class Delivery:
         return self._ranges
 
     @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """The acquired offsets without a record."""
+        return self._gaps
+
+    @property
     def unacknowledged(self) -> int:
         """How many records the user has not acknowledged yet."""
         return self._unacknowledged

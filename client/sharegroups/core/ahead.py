@@ -47,15 +47,17 @@ class Ahead:
             self._since_slow += 1
         self.is_on = self._full and self._most >= _MANY and self._since_slow >= _MEMORY
 
-    def unknown(self) -> None:
-        """The application keeps some of a poll's records, so how long it needs for a poll is not known."""
+    def unknown(self, held_ms: float) -> None:
+        """The application keeps some of a poll's records, so how long it needs for a poll is not known. It has held
+        the others for `held_ms`."""
         self.is_on = False
+        if held_ms > QUICK_MS:
+            self._since_slow = 0
 
-    def answered(self, records: int) -> None:
-        """An answer brought so many records of all its partitions: a poll's worth, where there is a backlog."""
+    def answered(self, records: int, size: int, batches: int) -> None:
+        """An answer brought so many records of all its partitions: a poll's worth, where there is a backlog. They came
+        in so many batches of `size` bytes together."""
         self._full = records >= self._most
-
-    def arrived(self, records: int, size: int, batches: int) -> None:
-        """An answer brought so many records of a partition, in so many batches of `size` bytes together."""
+        self.is_on = self.is_on and self._full
         if records > 0:
             self._fits = min(records * BYTES_MAX // max(size, 1), records * BATCHES_MAX // max(batches, 1), RECORDS_MAX)

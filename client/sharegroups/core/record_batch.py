@@ -7,7 +7,6 @@ and an acquired offset without a record is acknowledged as GAP (CL-23, PL-232). 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import NamedTuple
 
 
@@ -80,30 +79,19 @@ def select(acquired: Sequence[Acquired], extents: Sequence[Extent]) -> Selection
     return Selection(slices, gaps, ranges, records)
 
 
-def pieces(selection: Selection, extents: Sequence[Extent], most: int) -> list[Selection]:
-    """Cut a selection between two batches wherever the part in front would have more than `most` records otherwise.
-
-    A batch is never cut, so a part may have more than `most` when its first batch has.
-    """
-    if selection.records <= most:
-        return [selection]
-    cut: list[Selection] = []
-    slices: list[Slice] = []
-    records, left = 0, selection
-    for batch, group in groupby(selection.slices, key=_batch_of):
-        found = list(group)
-        size = sum([piece.stop - piece.start for piece in found])
-        if records and records + size > most:
-            ahead, left = _cut_at(left, extents[batch].base_offset + found[0].start)
-            cut.append(ahead._replace(slices=slices, records=records))
-            slices, records = [], 0
-        slices += found
-        records += size
-    return [*cut, left._replace(slices=slices, records=records)]
-
-
-def _batch_of(piece: Slice) -> int:
-    return piece.batch
+def cut(selection: Selection, extents: Sequence[Extent], most: int) -> tuple[Selection, Selection] | None:
+    """Cut a selection after the batch with which `most` records are reached; a batch is never cut. None: nothing is
+    left behind it. Both parts have the batches' numbers of the whole."""
+    records, batch = 0, -1
+    for number, piece in enumerate(selection.slices):
+        if records >= most and piece.batch != batch:
+            ahead, left = _cut_at(selection, extents[piece.batch].base_offset + piece.start)
+            return (
+                ahead._replace(slices=selection.slices[:number], records=records),
+                left._replace(slices=selection.slices[number:], records=selection.records - records),
+            )
+        records, batch = records + piece.stop - piece.start, piece.batch
+    return None
 
 
 def _cut_at(selection: Selection, offset: int) -> tuple[Selection, Selection]:

@@ -19,13 +19,13 @@ from sharegroups.messages import Delivered, Deserializer, Messages
 _SESSION = cast(Any, SimpleNamespace())
 
 
-def _deliveries(records: list[Record], data: bytes | None = None) -> list[Delivered]:
+def _delivery(records: list[Record], data: bytes | None = None) -> list[Delivered]:
     """One delivery of one batch; `data`: in place of its bytes."""
     packed = RecordBatch(base_timestamp_ms=1_000, records=records).SerializeToString()
     batch = FetchedBatch(base_offset=7, count=len(records), batch=packed if data is None else data)
     part = ShareFetchResponse.PartitionResult(records=[batch])
     part.acquired_records.add(first_offset=7, last_offset=6 + len(records), delivery_count=2)
-    return delivered("t", TopicIdPartition(bytes(16), 0), Locked(_SESSION, 1), part, 500).delivered
+    return [delivered("t", TopicIdPartition(bytes(16), 0), Locked(_SESSION, 1), part).delivered]
 
 
 def _refuse(data: bytes) -> Any:
@@ -33,7 +33,7 @@ def _refuse(data: bytes) -> Any:
 
 
 def test_for_each_record_that_is_read_there_is_one_object_that_the_collector_looks_at() -> None:
-    found = _deliveries([Record(key=b"k", value=b"%d" % number) for number in range(400)])
+    found = _delivery([Record(key=b"k", value=b"%d" % number) for number in range(400)])
     gc.collect()
     gc.disable()
     try:
@@ -48,7 +48,7 @@ def test_for_each_record_that_is_read_there_is_one_object_that_the_collector_loo
 
 @pytest.mark.parametrize("index", [0, 399])
 def test_a_message_stays_the_same_object_however_it_is_reached(index: int) -> None:
-    messages = Messages(_deliveries([Record(value=b"v")] * 400))
+    messages = Messages(_delivery([Record(value=b"v")] * 400))
     assert messages[index] is list(messages)[index] is messages.records()[index] is messages[index:][0]
     assert messages[index].offset() == 7 + index
 
@@ -72,16 +72,16 @@ def _upper(data: bytes) -> str:
 def test_key_and_value_are_what_the_deserializers_return_even_nothing_and_the_raw_bytes_where_one_fails(
     for_key: Deserializer | None, for_value: Deserializer | None, key: Any, value: Any, error: type[Exception] | None
 ) -> None:
-    (message,) = Messages(_deliveries([Record(key=b"k", value=b"v")]), for_key, for_value)
+    (message,) = Messages(_delivery([Record(key=b"k", value=b"v")]), for_key, for_value)
     assert (message.key(), message.value()) == (key, value)
     assert type(message.error()) is (error or type(None))
     assert (message.topic(), message.partition(), message.offset(), message.delivery_count()) == ("t", 0, 7, 2)
 
 
 def test_deserializers_are_given_no_null_and_nothing_of_a_batch_that_cannot_be_read() -> None:
-    (null,) = Messages(_deliveries([Record()]), _refuse, _refuse)
+    (null,) = Messages(_delivery([Record()]), _refuse, _refuse)
     assert (null.key(), null.value(), null.headers(), null.error()) == (None, None, [], None)
-    (ill,) = Messages(_deliveries([Record(value=b"v")], b"\xff"), _refuse, _refuse)
+    (ill,) = Messages(_delivery([Record(value=b"v")], b"\xff"), _refuse, _refuse)
     assert (ill.key(), ill.value(), ill.headers(), ill.timestamp()[0]) == (None, None, [], 1)
     assert isinstance(ill.error(), CorruptMessageError)
     assert "offset" in str(ill.error())
@@ -89,6 +89,6 @@ def test_deserializers_are_given_no_null_and_nothing_of_a_batch_that_cannot_be_r
 
 def test_the_deserializers_run_once_for_each_record() -> None:
     ran: list[bytes] = []
-    messages = Messages(_deliveries([Record(value=b"a"), Record(value=b"b")]), None, ran.append)
+    messages = Messages(_delivery([Record(value=b"a"), Record(value=b"b")]), None, ran.append)
     assert [message.value() for message in messages] == [message.value() for message in messages] == [None, None]
     assert ran == [b"a", b"b"]

@@ -7,13 +7,16 @@ import logging
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor import ServiceDescriptor
 
+from kip932.errors import KafkaError, ThrottlingQuotaExceededError
 from kip932.ids import ACQUIRE_BATCH_OPTIMIZED
 from sharegroups.aio import ShareConsumer
 from sharegroups.aio.fetcher import LYING_S
 from sharegroups.core.ahead import RECORDS_MAX
 from sharegroups.messages import AcknowledgeType, Messages
 from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.leader import Leader
 from tests.support.fake_cluster.stories import EXPLICIT, consumed, consumer, on_fake_cluster, produce
 
 #: Polls' records that one fetch brings when it brings several.
@@ -229,8 +232,7 @@ async def test_what_a_parked_fetch_brings_when_nobody_polls_any_more_is_others_a
         await ahead(c)
         for _ in range(_POLLS - 1):
             assert len(await c.poll(5)) == 500
-        for _ in range(4):
-            assert not await c.poll(0.3)
+        assert not await c.poll(0.3)
         assert fake.fetches[-1].max_records == RECORDS_MAX, "it is parked"
         await asyncio.sleep(0.1)
         backlog(fake, 2_000)
@@ -280,6 +282,158 @@ async def test_batches_that_do_not_divide_a_poll_do_not_end_it(fake: FakeCluster
         first, *others = [request.max_records for request in fake.fetches if request.share_session_epoch > 0]
         assert first in (500, RECORDS_MAX)
         assert set(others) == {RECORDS_MAX}
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_polls_return_as_much_as_without_it(partitions: int) -> None:
+    @on_fake_cluster(partitions=partitions)
+    async def story(fake: FakeCluster) -> None:
+        async with consumer(fake) as c:
+            c.subscribe(["t"])
+            sizes: list[int] = []
+            for _ in range(10):
+                for _ in range(71):  # batches of 7: 497 records are no full poll, 504 are one
+                    produce(fake, 7)
+                    produce(fake, 7, partition=partitions - 1)
+                sizes.append(len(await c.poll(5)))
+            assert RECORDS_MAX in {request.max_records for request in fake.fetches}
+            assert max(sizes) == 504, "with less the answer was over"
+
+    story()
+
+
+@on_fake_cluster()
+async def test_an_answer_without_records_ends_it(fake: FakeCluster) -> None:
+    backlog(fake, 2_500)
+    async with consumer(fake) as c:
+        await ahead(c)
+        for _ in range(_POLLS - 1):
+            await c.poll(5)
+        assert not await c.poll(0.6)
+        assert not await c.poll(0.6)
+        asked = [request.max_records for request in fake.fetches]
+        assert RECORDS_MAX in asked
+        assert asked[-2:] == [500, 500]
+
+
+@on_fake_cluster(partitions=2)
+async def test_what_an_answer_lets_expect_is_of_all_its_partitions(fake: FakeCluster) -> None:
+    large = b"x" * 20_000
+    async with consumer(fake) as c:
+        c.subscribe(["t"])
+        for _ in range(4):
+            produce(fake, 1_000, partition=1)
+            produce(fake, 400, partition=0, value=large)
+            await c.poll(5)
+        asked = {request.max_records for request in fake.fetches}
+        assert 500 < max(asked) <= 750, "of both together a record has some 6 to 16 kB, so 4 MiB are few of them"
+
+
+@on_fake_cluster()
+async def test_who_was_slow_is_so_though_it_kept_a_record_then(fake: FakeCluster) -> None:
+    backlog(fake)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        for message in await c.poll(5):
+            c.acknowledge(message)
+        first, *others = await c.poll(5)
+        async with c.keep_alive(first):
+            await asyncio.sleep(5)
+            for message in others:
+                c.acknowledge(message)
+            for message in await c.poll(5):
+                c.acknowledge(message)
+            c.acknowledge(first)
+        asked = len(fake.fetches)
+        for _ in range(5):
+            for message in await c.poll(5):
+                c.acknowledge(message)
+        assert {request.max_records for request in fake.fetches[asked:]} == {500}
+
+
+@pytest.mark.rule("CL-137")
+@on_fake_cluster(nodes=2, partitions=2)
+async def test_what_was_asked_for_ahead_is_others_though_it_came_when_the_application_was_slow(
+    fake: FakeCluster,
+) -> None:
+    backlog(fake, 2_000)
+    async with consumer(fake, **{"fetch.max.wait.ms": 5_000}) as c:
+        c.subscribe(["t"])
+        for _ in range(4):
+            assert len(await c.poll(5)) == 500
+        assert not await c.poll(1)
+        assert [request.max_records for request in fake.fetches[-2:]] == [1_000, 1_000]
+        backlog(fake, 500)
+        assert len(await c.poll(5)) == 500
+        await asyncio.sleep(1.5)  # it is slow now, and the other leader still has the request for 1,000
+        backlog(fake, 2_000, partition=1)
+        assert not [message for message in await c.poll(0.01) if message.partition() == 0]
+        await asyncio.sleep(LYING_S + 0.1)
+        assert list(fake.states("t", number=1).values()).count("acquired") == 500
+
+
+@on_fake_cluster(nodes=2, partitions=2)
+async def test_what_was_not_asked_for_ahead_is_kept_though_the_application_is_quick(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="sharegroups")
+    for partition in (0, 1):
+        backlog(fake, 10_000, partition=partition)
+    async with consumer(fake) as c:
+        c.subscribe(["t"])
+        for _ in range(7):
+            await c.poll(5, max_records=500)
+        await asyncio.sleep(3 * LYING_S)
+        assert {request.max_records for request in fake.fetches} == {500}
+        assert "fetched ahead" not in caplog.text
+
+
+@pytest.mark.rule("CL-87")
+@on_fake_cluster()
+async def test_acknowledgements_of_a_fetch_that_found_no_room_go_again_though_nobody_polls(fake: FakeCluster) -> None:
+    backlog(fake)
+    async with consumer(fake) as c:
+        c.subscribe(["t"])
+        await c.poll(5)
+        fake.errors["fetch_top"].append(ThrottlingQuotaExceededError.code)
+        assert not await c.poll(0)
+        await asyncio.sleep(2)
+        assert acknowledged(fake.fetches[-1]) == [(0, 499)], "it was refused"
+        assert {fake.states("t")[offset] for offset in range(500)} == {"acknowledged"}
+        assert acknowledged(fake.acknowledges[-1]) == [(0, 499)]
+
+
+class _SlowWrites(FakeCluster):
+    """Answers what acknowledges after 5 ms, all else at once."""
+
+    def services(self, node: int) -> list[tuple[ServiceDescriptor, object]]:
+        class Slow(Leader):
+            async def _answer(self, message: Any, run: Any, stream: Any) -> None:
+                if run.acknowledged:
+                    await asyncio.sleep(0.005)
+                await super()._answer(message, run, stream)
+
+        return [
+            (name, Slow(self, node) if type(service) is Leader else service) for name, service in super().services(node)
+        ]
+
+
+@pytest.mark.rule("CL-28")
+@on_fake_cluster(kind=_SlowWrites)
+async def test_close_waits_for_acknowledgements_that_were_sent_while_it_waited_for_room(fake: FakeCluster) -> None:
+    backlog(fake)
+    told: list[KafkaError | None] = []
+    c = consumer(fake)
+    await ahead(c)
+    c.set_acknowledgement_commit_callback(lambda _, error: told.append(error))
+    await c.poll(5)
+    assert c._engine._machinery is not None
+    (session,) = c._engine._machinery.fetcher._sessions.values()
+    session.link.told(2_000)
+    await asyncio.sleep(0.0007)
+    await c.close(10)
+    assert told == [None]
+    assert {fake.states("t")[offset] for offset in range(500, 1_000)} == {"acknowledged"}
 
 
 @on_fake_cluster(nodes=4, partitions=4)

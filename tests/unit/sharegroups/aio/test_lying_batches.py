@@ -38,7 +38,7 @@ def test_an_enormous_batch_of_an_older_leader_costs_no_memory(filler: int, expli
     part.acquired_records.add(first_offset=7, last_offset=7 + ENORMOUS - 1, delivery_count=1)
     tracemalloc.start()
     try:
-        (taken,) = delivered("t", PARTITION, Locked(SESSION, 1), part, 500).delivered
+        taken = delivered("t", PARTITION, Locked(SESSION, 1), part).delivered
         messages = Messages([taken])
         assert 0 < len(messages) <= DELIVERY_OFFSETS_MAX
         assert len(messages.records()) == len(messages)

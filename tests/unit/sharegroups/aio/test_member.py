@@ -83,8 +83,7 @@ def ahead(made: Member) -> bool:
 def drained(made: Member, *, answered: int | None = None, held_ms: float = 1.0) -> Member:
     """One more poll of a backlog."""
     most = int(made.config["max.poll.records"])
-    made.ahead.arrived(most, most * 100, 1)
-    made.ahead.answered(most if answered is None else answered)
+    made.ahead.answered(most if answered is None else answered, most * 100, 1)
     made.ahead.held(held_ms)
     return made
 
@@ -107,7 +106,7 @@ def test_it_fetches_ahead_with_whole_batches_a_backlog_a_quick_application_and_w
         assert not ahead(slow), "one of the last ten polls took long"
         drained(slow)
     assert ahead(slow)
-    slow.ahead.unknown()
+    slow.ahead.unknown(0)
     assert not ahead(slow), "records of the last poll are kept"
 
     limited = drained(member(**whole))

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from kip932.api.v1.record_batch_pb2 import FetchedBatch, Record, RecordBatch
 from kip932.api.v1.share_fetch_pb2 import ShareFetchResponse
 from kip932.ids import TopicIdPartition
-from sharegroups.aio.share_messages import Locked, delivered
+from sharegroups.aio.share_messages import Locked, cut_off, delivered
 from sharegroups.core.record_batch import Acquired, Extent, select
-from sharegroups.messages import Delivered, Messages
+from sharegroups.messages import Messages
 
 PARTITION = TopicIdPartition(bytes(16), 3)
 SESSION = cast(Any, SimpleNamespace())
@@ -41,7 +41,7 @@ def test_one_stretch_of_one_batch_is_cut_as_any_answer_is(
     last = data.draw(st.integers(first, first + count + 3))
     part = ShareFetchResponse.PartitionResult(records=[_batch(base, count, is_control=is_control)])
     part.acquired_records.add(first_offset=first, last_offset=last, delivery_count=4)
-    (found,) = delivered("t", PARTITION, Locked(SESSION, 7), part, 500).delivered
+    found = delivered("t", PARTITION, Locked(SESSION, 7), part).delivered
     expected = select([Acquired(first, last, 4)], [Extent(base, count, is_control)])
     assert found.slices == expected.slices
     assert found.records == expected.records
@@ -73,7 +73,13 @@ def test_an_answer_is_cut_between_batches_into_what_polls_return_and_nothing_is_
         [Acquired(one.first_offset, one.last_offset, one.delivery_count) for one in part.acquired_records],
         [Extent(one.base_offset, one.count) for one in part.records],
     )
-    found = delivered("t", PARTITION, Locked(SESSION, 7), part, most).delivered
+    made = delivered("t", PARTITION, Locked(SESSION, 7, 40, 30_000, ahead=True), part).delivered
+    found = [made]
+    while (left := cut_off(found[-1], most)) is not None:
+        found.append(left)
+    for one in found:
+        assert one.session is SESSION
+        assert (one.generation, one.acquired_ms, one.lock_ms, one.ahead) == (7, 40, 30_000, True)
 
     offsets = [message.offset() for one in found for message in Messages([one])]
     assert offsets == [
@@ -85,15 +91,12 @@ def test_an_answer_is_cut_between_batches_into_what_polls_return_and_nothing_is_
     assert _offsets(span for one in found for span in one.delivery.ranges) == _offsets(whole.ranges)
     assert sum(one.delivery.unacknowledged for one in found) == whole.records
     for one in found:
-        assert one.records <= most or len(one.batches) == 1, "more than one batch, and more than a poll may return"
+        last = sum(piece.stop - piece.start for piece in one.slices if piece.batch == len(one.batches) - 1)
+        assert one.records - last < most, "a poll is full without its last batch"
     for one, after in pairwise(found):
-        assert one.records + sum(1 for _ in _first_batch(after)) > most, "it would have fitted"
+        assert one.records >= most, "a poll is not full"
         assert one.batches[-1].base_offset < after.batches[0].base_offset, "no batch is in two of them"
 
 
 def _offsets(spans: Iterable[tuple[int, int]]) -> list[int]:
     return [offset for first, last in spans for offset in range(first, last + 1)]
-
-
-def _first_batch(one: Delivered) -> list[int]:
-    return [place for piece in one.slices if piece.batch == 0 for place in range(piece.start, piece.stop)]

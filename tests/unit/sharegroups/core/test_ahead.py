@@ -10,8 +10,7 @@ from sharegroups.core.ahead import BATCHES_MAX, BYTES_MAX, QUICK_MS, RECORDS_MAX
 def quick(most: int = 500) -> Ahead:
     """Of an application that has worked through one full poll quickly, with batches of 500 records of 100 bytes."""
     ahead = Ahead(most)
-    ahead.arrived(most, most * 100, 1)
-    ahead.answered(most)
+    ahead.answered(most, most * 100, 1)
     ahead.held(1)
     return ahead
 
@@ -19,20 +18,31 @@ def quick(most: int = 500) -> Ahead:
 def test_it_is_on_with_a_backlog_and_a_quick_application() -> None:
     ahead = Ahead(500)
     assert (ahead.is_on, ahead.records(1)) == (False, 500), "before anything is known"
-    ahead.arrived(500, 50_000, 1)
-    ahead.answered(499)
+    ahead.answered(499, 49_900, 1)
     ahead.held(1)
     assert (ahead.is_on, ahead.records(1)) == (False, 500), "there is no backlog"
-    ahead.answered(500)
+    ahead.answered(500, 50_000, 1)
     ahead.held(QUICK_MS)
     assert (ahead.is_on, ahead.records(1)) == (True, RECORDS_MAX)
-    ahead.answered(12)
+    ahead.answered(12, 1_200, 1)
+    assert (ahead.is_on, ahead.records(1)) == (False, 500), "the next fetch goes out before a poll's records are over"
     ahead.held(1)
     assert (ahead.is_on, ahead.records(1)) == (False, 500), "the backlog is over"
-    ahead.answered(500)
+    ahead.answered(500, 50_000, 1)
     ahead.held(1)
-    ahead.unknown()
+    ahead.unknown(QUICK_MS)
     assert not ahead.is_on, "it keeps a record"
+    ahead.held(1)
+    assert ahead.is_on
+    ahead.answered(0, 0, 0)
+    assert not ahead.is_on, "nothing came"
+    ahead.answered(500, 50_000, 1)
+    ahead.unknown(QUICK_MS + 0.1)
+    for _ in range(9):
+        ahead.held(1)
+        assert not ahead.is_on, "of one of the last ten polls it kept a record, and was slow with the others"
+    ahead.held(1)
+    assert ahead.is_on
     ahead.held(QUICK_MS + 0.1)
     assert not ahead.is_on
     for _ in range(9):
@@ -59,7 +69,6 @@ def test_it_is_on_with_a_backlog_and_a_quick_application() -> None:
 )
 def test_so_many_are_asked_of_one_to_four_and_of_fifty_leaders(size: int, batches: int, expected: list[int]) -> None:
     ahead = quick()
-    ahead.arrived(0, 7, 7)
-    ahead.arrived(500, size, batches)
+    ahead.answered(500, size, batches)
     assert [ahead.records(leaders) for leaders in (1, 2, 3, 4, 50)] == expected
     assert quick(5_000).records(1) == 5_000, "never less than a poll may return"
