@@ -183,12 +183,10 @@ class _Source:
 
 
 class Message:
-    """One record. Accessors are methods, as in confluent-kafka; data are copied only when an accessor is called.
+    """One record. Accessors are methods, as in confluent-kafka; data are copied only when an accessor is called."""
 
-    It refers to its place in the batch, not to the record there, which would be one more object for each message that
-    Python's garbage collector looks through again and again: that took a sixth of a quick consumer's time.
-    """
-
+    # It knows its place in the batch, not the record there: one more object for each message that Python's garbage
+    # collector looks through again and again took a sixth of a quick consumer's time.
     __slots__ = ("_index", "_source")
 
     def __init__(self, source: _Source, index: int) -> None:

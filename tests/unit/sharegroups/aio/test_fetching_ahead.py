@@ -7,16 +7,13 @@ import logging
 from typing import Any
 
 import pytest
-from google.protobuf.descriptor import ServiceDescriptor
 
-from kip932.errors import KafkaError, ThrottlingQuotaExceededError
 from kip932.ids import ACQUIRE_BATCH_OPTIMIZED
 from sharegroups.aio import ShareConsumer
 from sharegroups.aio.fetcher import LYING_S
 from sharegroups.core.ahead import RECORDS_MAX
 from sharegroups.messages import AcknowledgeType, Messages
 from tests.support.fake_cluster.cluster import FakeCluster
-from tests.support.fake_cluster.leader import Leader
 from tests.support.fake_cluster.stories import EXPLICIT, consumed, consumer, on_fake_cluster, produce
 
 #: Polls' records that one fetch brings when it brings several.
@@ -386,54 +383,6 @@ async def test_what_was_not_asked_for_ahead_is_kept_though_the_application_is_qu
         await asyncio.sleep(3 * LYING_S)
         assert {request.max_records for request in fake.fetches} == {500}
         assert "fetched ahead" not in caplog.text
-
-
-@pytest.mark.rule("CL-87")
-@on_fake_cluster()
-async def test_acknowledgements_of_a_fetch_that_found_no_room_go_again_though_nobody_polls(fake: FakeCluster) -> None:
-    backlog(fake)
-    async with consumer(fake) as c:
-        c.subscribe(["t"])
-        await c.poll(5)
-        fake.errors["fetch_top"].append(ThrottlingQuotaExceededError.code)
-        assert not await c.poll(0)
-        await asyncio.sleep(2)
-        assert acknowledged(fake.fetches[-1]) == [(0, 499)], "it was refused"
-        assert {fake.states("t")[offset] for offset in range(500)} == {"acknowledged"}
-        assert acknowledged(fake.acknowledges[-1]) == [(0, 499)]
-
-
-class _SlowWrites(FakeCluster):
-    """Answers what acknowledges after 5 ms, all else at once."""
-
-    def services(self, node: int) -> list[tuple[ServiceDescriptor, object]]:
-        class Slow(Leader):
-            async def _answer(self, message: Any, run: Any, stream: Any) -> None:
-                if run.acknowledged:
-                    await asyncio.sleep(0.005)
-                await super()._answer(message, run, stream)
-
-        return [
-            (name, Slow(self, node) if type(service) is Leader else service) for name, service in super().services(node)
-        ]
-
-
-@pytest.mark.rule("CL-28")
-@on_fake_cluster(kind=_SlowWrites)
-async def test_close_waits_for_acknowledgements_that_were_sent_while_it_waited_for_room(fake: FakeCluster) -> None:
-    backlog(fake)
-    told: list[KafkaError | None] = []
-    c = consumer(fake)
-    await ahead(c)
-    c.set_acknowledgement_commit_callback(lambda _, error: told.append(error))
-    await c.poll(5)
-    assert c._engine._machinery is not None
-    (session,) = c._engine._machinery.fetcher._sessions.values()
-    session.link.told(2_000)
-    await asyncio.sleep(0.0007)
-    await c.close(10)
-    assert told == [None]
-    assert {fake.states("t")[offset] for offset in range(500, 1_000)} == {"acknowledged"}
 
 
 @on_fake_cluster(nodes=4, partitions=4)
