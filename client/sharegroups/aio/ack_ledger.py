@@ -112,8 +112,7 @@ class AckLedger:
         DelayTooLongError for one above the group's maximum, UnsupportedVersionError for one that the leader would
         pass over.
         """
-        if not self.explicit:
-            self._check_explicit()
+        self._check_explicit()
         delay_ms = None if delay is None else _delay_ms("acknowledge", kind, delay)
         if delay_ms:
             _check_delay("acknowledge", part, offset, delay_ms)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
 from kip932.errors import KafkaError, ThrottlingQuotaExceededError
@@ -15,7 +14,6 @@ from tests.support.fake_cluster.stories import consumer, on_fake_cluster
 from tests.unit.sharegroups.aio.test_fetching_ahead import acknowledged, ahead, backlog
 
 
-@pytest.mark.rule("CL-87")
 @on_fake_cluster()
 async def test_acknowledgements_of_a_fetch_that_found_no_room_go_again_though_nobody_polls(fake: FakeCluster) -> None:
     backlog(fake)
@@ -45,7 +43,6 @@ class _SlowWrites(FakeCluster):
         ]
 
 
-@pytest.mark.rule("CL-28")
 @on_fake_cluster(kind=_SlowWrites)
 async def test_close_waits_for_acknowledgements_that_were_sent_while_it_waited_for_room(fake: FakeCluster) -> None:
     backlog(fake)

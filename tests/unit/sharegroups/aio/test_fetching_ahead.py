@@ -348,7 +348,6 @@ async def test_who_was_slow_is_so_though_it_kept_a_record_then(fake: FakeCluster
         assert {request.max_records for request in fake.fetches[asked:]} == {500}
 
 
-@pytest.mark.rule("CL-137")
 @on_fake_cluster(nodes=2, partitions=2)
 async def test_what_was_asked_for_ahead_is_others_though_it_came_when_the_application_was_slow(
     fake: FakeCluster,
