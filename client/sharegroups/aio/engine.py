@@ -102,7 +102,7 @@ class ConsumerEngine:
         self._member.poll_cap = max_records
         now_s = asyncio.get_running_loop().time()
         self._holding.look(int(now_s * 1000))
-        self._send_acknowledged(int(now_s * 1000), flush=False)
+        self._send_acknowledged(int(now_s * 1000), flush=not self.subscription)
         if not self.subscription:
             raise IllegalStateError("Consumer is not subscribed to any topics.")
         machinery = self._machinery or self._start()
@@ -119,7 +119,11 @@ class ConsumerEngine:
         if self._membership.poll(int(now_s * 1000)):
             machinery.heartbeats.wake()  # it joins again, now: the callback, too, may have taken max.poll.interval.ms
         while True:
-            self.raise_background()
+            try:
+                self.raise_background()
+            except Exception:
+                fetcher.flush()  # nobody may poll for long
+                raise
             now_ms = int(now_s * 1000)
             if delivered := fetcher.collect(now_ms):
                 fetcher.handed_out(now_ms)
@@ -128,9 +132,9 @@ class ConsumerEngine:
                 self._holding.handed(delivered, now_ms)
                 self._last_polled = delivered
                 return Messages(delivered, *self._deserializers)
+            fetcher.send_fetches(now_ms)  # before callbacks run: one may take long, or raise
             if self.ledger.has_results:
                 return None
-            fetcher.send_fetches(now_ms)
             remaining = self._keep_alive_s if deadline is None else deadline - now_s
             if remaining <= 0:
                 await asyncio.sleep(0)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
 from kip932.errors import KafkaError, ThrottlingQuotaExceededError
+from sharegroups.errors import IllegalStateError, WakeupError
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.leader import Leader
 from tests.support.fake_cluster.stories import consumer, on_fake_cluster
@@ -26,6 +28,47 @@ async def test_acknowledgements_of_a_fetch_that_found_no_room_go_again_though_no
         assert acknowledged(fake.fetches[-1]) == [(0, 499)], "it was refused"
         assert {fake.states("t")[offset] for offset in range(500)} == {"acknowledged"}
         assert acknowledged(fake.acknowledges[-1]) == [(0, 499)]
+
+
+@on_fake_cluster()
+async def test_acknowledgements_are_sent_by_the_poll_that_says_that_nothing_is_subscribed(fake: FakeCluster) -> None:
+    backlog(fake, 250)
+    async with consumer(fake) as c:
+        c.subscribe(["t"])
+        assert len(await c.poll(5)) == 250
+        c.unsubscribe()
+        with pytest.raises(IllegalStateError, match="not subscribed"):
+            await c.poll(5)
+        await asyncio.sleep(0.1)
+        assert set(fake.states("t").values()) == {"acknowledged"}
+
+
+@on_fake_cluster()
+async def test_acknowledgements_are_sent_by_a_poll_that_a_wakeup_of_another_thread_ends(fake: FakeCluster) -> None:
+    backlog(fake, 250)
+    async with consumer(fake) as c:
+        c.subscribe(["t"])
+        assert len(await c.poll(5)) == 250
+        c._engine.wakeup()
+        with pytest.raises(WakeupError):
+            await c._engine.poll(5)  # as the blocking consumer calls it: it has looked for a wakeup before
+        await asyncio.sleep(0.1)
+        assert set(fake.states("t").values()) == {"acknowledged"}
+
+
+@on_fake_cluster()
+async def test_acknowledgements_are_sent_before_a_callback_that_may_take_long_or_raise(fake: FakeCluster) -> None:
+    backlog(fake, 500)
+    async with consumer(fake, **{"max.poll.records": 250}) as c:
+        c.set_acknowledgement_commit_callback(lambda *_: None)
+        c.subscribe(["t"])
+        assert len(await c.poll(5)) == 250
+        assert len(await c.poll(5)) == 250
+        await asyncio.sleep(0.1)
+        assert c._engine.ledger.has_results
+        assert await c._engine.poll(5) is None  # as above: these results came since it ran the callback
+        await asyncio.sleep(0.1)
+        assert set(fake.states("t").values()) == {"acknowledged"}
 
 
 class _SlowWrites(FakeCluster):
