@@ -1,6 +1,7 @@
 """The process that runs blocking handlers, one job at a time. It ends when its worker is gone.
 
-The worker sends (topic, info, value), this answers with a verdict and the seconds that the handler ran.
+It says "ready", or `Unable` and ends. Then the worker sends (topic, info, value), and this answers with a verdict and
+the seconds that the handler ran.
 """
 
 from __future__ import annotations
@@ -10,12 +11,21 @@ import pickle
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
+from sharegroups.worker.core.policy import described
 from sharegroups.worker.job import JobInfo, JobSpec, enter, run_blocking
+
+
+class Unable(NamedTuple):
+    """This process cannot import what it should run: the error in words, and where it was raised."""
+
+    error: str
+    trace: str
 
 
 def serve(work: Connection, alive: Connection, packed: bytes) -> None:
@@ -26,8 +36,12 @@ def serve(work: Connection, alive: Connection, packed: bytes) -> None:
     signal.signal(signal.SIGINT, _ignore)  # a Ctrl-C reaches the whole foreground group; the worker decides
     signal.signal(signal.SIGTERM, _ignore)
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
-    specs: Mapping[str, JobSpec] = pickle.loads(packed)
     with suppress(EOFError, OSError):  # the worker is gone
+        try:
+            specs: Mapping[str, JobSpec] = pickle.loads(packed)
+        except Exception as error:
+            work.send(Unable(described(error), traceback.format_exc()))
+            return
         work.send("ready")
         while True:
             topic, info, value = work.recv()

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from sharegroups.aio.keeping import Kept
     from sharegroups.messages import Message
 
+#: Exit status of a process for handlers whose module calls `Worker.run` when it is imported.
+RUN_AT_IMPORT_STATUS: Final = 79
+
 
 @dataclass(frozen=True)
 class JobSpec:

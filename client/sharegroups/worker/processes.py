@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from sharegroups.worker import child
 from sharegroups.worker.core.policy import Kind, Verdict, described
-from sharegroups.worker.job import Job, JobSpec
+from sharegroups.worker.job import RUN_AT_IMPORT_STATUS, Job, JobSpec
 from sharegroups.worker.pools import Finished, Report, WorkerError
 
 log = logging.getLogger("sharegroups.worker")
@@ -27,6 +27,14 @@ log = logging.getLogger("sharegroups.worker")
 #: After so many processes in a row that ended before they were ready the worker gives up.
 _STILLBORN_MAX: Final = 3
 _START_S: Final = 60.0
+_RUN_AT_IMPORT: Final = (
+    "worker.run() is called when a process for handlers imports the program, so that none can start; put it under "
+    'if __name__ == "__main__":'
+)
+_TOP_LEVEL: Final = (
+    "A handler, its value function and its outcomes must be defined at the top level of a module, under their own "
+    'names, and not under if __name__ == "__main__":'
+)
 
 
 class ProcessPool:
@@ -139,6 +147,9 @@ class ProcessPool:
         except (EOFError, OSError):
             self._ended(slot)
             return
+        if isinstance(heard, child.Unable):
+            self._unable(heard)
+            return
         if heard == "ready":
             self._stillborn = 0
             slot.is_ready = True
@@ -168,6 +179,9 @@ class ProcessPool:
             return
         if not slot.is_ready:
             self._stillborn += 1
+            if slot.process.exitcode == RUN_AT_IMPORT_STATUS:
+                self._fail(WorkerError(_RUN_AT_IMPORT))
+                return
             if self._stillborn >= _STILLBORN_MAX:
                 self._fail(
                     WorkerError(f"processes for handlers end before they are ready: the last one {how}; see above")
@@ -176,6 +190,12 @@ class ProcessPool:
         elif job is None:
             log.error("an idle process for handlers %s; another one takes its place", how)
         self._add()
+
+    def _unable(self, heard: child.Unable) -> None:
+        """Another process would fail in the same way."""
+        if not self._stopped:
+            log.error("%s", heard.trace.rstrip())
+            self._fail(WorkerError(f"a process for handlers cannot import them: {heard.error}. {_TOP_LEVEL}"))
 
     def _fail(self, error: WorkerError) -> None:
         self._stopped = True
@@ -232,8 +252,7 @@ def _packed(specs: Mapping[str, JobSpec]) -> bytes:
             pickle.dumps(spec)
         except Exception as error:
             raise WorkerError(
-                f"the job of topic {spec.topic!r} cannot be sent to a process: {described(error)}. Its handler, its "
-                "value function and its outcomes must be defined at the top level of a module, under their own names"
+                f"the job of topic {spec.topic!r} cannot be sent to a process: {described(error)}. {_TOP_LEVEL}"
             ) from error
     return pickle.dumps(dict(specs))
 

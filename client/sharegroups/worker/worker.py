@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sharegroups.worker.core.policy import Outcome, Retry, check_outcomes
 from sharegroups.worker.core.tally import Tally
-from sharegroups.worker.job import JobSpec
+from sharegroups.worker.job import RUN_AT_IMPORT_STATUS, JobSpec
 from sharegroups.worker.pools import WorkerError
 
 if TYPE_CHECKING:
@@ -163,10 +164,7 @@ class Worker:
         when the cluster refuses it.
         """
         if multiprocessing.current_process().name == "sharegroups-jobs":
-            raise WorkerError(
-                "worker.run() was called while a process for handlers imported this module; put it under "
-                'if __name__ == "__main__":'
-            )
+            sys.exit(RUN_AT_IMPORT_STATUS)  # the worker says what is wrong, once for all of its processes
         from sharegroups.loop_thread import ignore_poller_noise, new_loop  # noqa: PLC0415 - see sharegroups.__init__
         from sharegroups.worker.logs import logging_to_stderr  # noqa: PLC0415
 

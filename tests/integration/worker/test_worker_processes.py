@@ -350,21 +350,6 @@ def until_said(path: Path, words: str) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.rule("CL-122")
-def test_processes_that_never_get_ready_end_the_worker_with_the_reason(tmp_path: Path, cluster: Cluster) -> None:
-    (tmp_path / "jobs.py").write_text(
-        "import multiprocessing, sys\n"
-        "if multiprocessing.current_process().name == 'sharegroups-jobs': sys.exit(9)\n"
-        "from sharegroups import Worker\n"
-        f"worker = Worker(bootstrap_servers='{cluster.bootstrap}', group_id='stillborn', concurrency=1)\n"
-        "@worker.job('none-such', processes=True)\ndef one(value): ...\n"
-    )
-    words = [sys.executable, "-c", "from sharegroups.cli import run; run()", "worker", "jobs:worker"]
-    ended = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=BOUND_S, check=False)
-    assert ended.returncode == 1
-    assert "processes for handlers end before they are ready: the last one ended with exit status 9" in ended.stderr
-
-
 @pytest.mark.rule("CL-125")
 def test_a_worker_waits_for_its_cluster_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text(

@@ -1,0 +1,61 @@
+"""Programs whose processes for handlers cannot start: the worker ends, and says why once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.node import BOUND_S, Cluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.mark.rule("CL-122")
+def test_processes_that_never_get_ready_end_the_worker_with_the_reason(tmp_path: Path, cluster: Cluster) -> None:
+    (tmp_path / "jobs.py").write_text(
+        "import multiprocessing, sys\n"
+        "if multiprocessing.current_process().name == 'sharegroups-jobs': sys.exit(9)\n"
+        "from sharegroups import Worker\n"
+        f"worker = Worker(bootstrap_servers='{cluster.bootstrap}', group_id='stillborn', concurrency=1)\n"
+        "@worker.job('none-such', processes=True)\ndef one(value): ...\n"
+    )
+    words = [sys.executable, "-c", "from sharegroups.cli import run; run()", "worker", "jobs:worker"]
+    ended = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=BOUND_S, check=False)
+    assert ended.returncode == 1
+    assert "processes for handlers end before they are ready: the last one ended with exit status 9" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("", "worker.run() is called when a process for handlers imports the program"),
+        (
+            'if __name__ == "__main__":\n    ',
+            "a process for handlers cannot import them: AttributeError: Can't get attribute 'one' on <module",
+        ),
+    ],
+)
+def test_a_program_that_its_processes_cannot_import_is_told_once(
+    tmp_path: Path, cluster: Cluster, before: str, said: str
+) -> None:
+    program = tmp_path / "jobs.py"
+    program.write_text(
+        "from sharegroups import Worker\n"
+        f"worker = Worker(bootstrap_servers='{cluster.bootstrap}', group_id='guard', concurrency=4)\n"
+        f"{before}@worker.job('none-such', processes=True)\n{' ' * 4 if before else ''}def one(value): ...\n"
+        f"{before}worker.run()\n"
+    )
+    words = [sys.executable, str(program)]
+    ended = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=BOUND_S, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.count(f"WorkerError: {said}") == 1
+    assert ended.stderr.count("Traceback") <= 2, "the program's, and where a handler was looked for"
+    assert 'if __name__ == "__main__":' in ended.stderr.splitlines()[-1]
