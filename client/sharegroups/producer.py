@@ -22,6 +22,7 @@ from sharegroups.aio.producer import Producer as AsyncProducer
 from sharegroups.aio.telling import OnDelivery
 from sharegroups.aio.transactions import no_offsets
 from sharegroups.errors import IllegalStateError
+from sharegroups.left_open import FlushAtEnd
 from sharegroups.loop_thread import LoopThread
 from sharegroups.produced import ProducedRecord
 from sharegroups.reports import DeliveryReport
@@ -33,7 +34,7 @@ _CALLBACKS_MAX: Final = 10_000
 class Producer:
     """Sends records. Settings as a dict, or as keywords with `_` for `.`; use it as `with`, or call `close`.
 
-    Raises ConfigError.
+    A program that ends without either waits for its records, up to 5 s, and says so (CL-140). Raises ConfigError.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Producer:
         self._inner.on_progress = self._notify
         self._inner.clock = time.monotonic
         self._block_s = self._inner.block_s
+        self._at_end = FlushAtEnd(self.flush, self._inner.sender.buffer)
 
     def __enter__(self) -> Self:
         return self
@@ -133,6 +135,7 @@ class Producer:
             self.flush(self._inner.delivery_timeout_s if timeout is None else timeout)
         finally:
             self._closed = True
+            self._at_end.done()
             try:
                 self._thread.call(self._inner.close(0))
             finally:
