@@ -108,8 +108,8 @@ class Delivered:
     lock_ms: int = 0
     #: Whether a warning that half of the lock is used has been logged or counted for these records.
     is_told: bool = False
-    #: The offsets that `keep_alive` was given (CL-95).
-    kept: set[int] | None = None
+    #: The offsets that `keep_alive` was given (CL-95), with the number of its blocks.
+    kept: dict[int, int] | None = None
 
     @property
     def place(self) -> str:

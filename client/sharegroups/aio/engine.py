@@ -102,7 +102,7 @@ class ConsumerEngine:
         self._member.poll_cap = max_records
         now_s = asyncio.get_running_loop().time()
         self._holding.look(int(now_s * 1000))
-        self._send_acknowledged(int(now_s * 1000), flush=not self.subscription)
+        self._send_acknowledged(int(now_s * 1000), polls=True)
         if not self.subscription:
             raise IllegalStateError("Consumer is not subscribed to any topics.")
         machinery = self._machinery or self._start()
@@ -155,7 +155,7 @@ class ConsumerEngine:
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         self._holding.look(now_ms)
         acks = self.ledger.take(accept_rest=not self.ledger.explicit)
-        self._holding.over(now_ms)
+        self._holding.over(now_ms, polls=False)
         commit = Commit(ack.delivered.key for ack in acks)
         self.ledger.send(acks, None if limit is None else int(limit * 1000), now_ms, commit)
         if not commit.is_done:
@@ -164,13 +164,14 @@ class ConsumerEngine:
 
     def send_acknowledged(self) -> None:
         """Send the acknowledgements, in implicit mode of all records of the last poll (CL-25). Call it in the loop."""
-        self._send_acknowledged(int(asyncio.get_running_loop().time() * 1000), flush=True)
+        self._send_acknowledged(int(asyncio.get_running_loop().time() * 1000), polls=False)
 
-    def _send_acknowledged(self, now_ms: int, *, flush: bool) -> None:
+    def _send_acknowledged(self, now_ms: int, *, polls: bool) -> None:
         ledger = self.ledger
         acks = ledger.take(accept_rest=not ledger.explicit)
-        self._holding.over(now_ms)
+        self._holding.over(now_ms, polls=polls)
         if acks:
+            flush = not polls or not self.subscription  # else the next ShareFetch carries them
             ledger.send(acks, self._config["default.api.timeout.ms"], now_ms, flush=flush)
 
     def wakeup(self) -> None:
@@ -182,7 +183,9 @@ class ConsumerEngine:
     def take_back(self) -> None:
         """The last poll was interrupted: the next poll returns the records that it had taken. Call it in the loop."""
         if self._machinery is not None:
-            self._machinery.fetcher.put_back(self.ledger.take_back(self._last_polled))
+            returned = self.ledger.take_back(self._last_polled)
+            self._holding.taken_back(returned)
+            self._machinery.fetcher.put_back(returned)
         self._last_polled = []
 
     def acquisition_lock_timeout_ms(self) -> int | None:

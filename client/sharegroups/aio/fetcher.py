@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kip932.errors import KafkaError
 from kip932.ids import TopicIdPartition
 from sharegroups.aio.ack_outbox import PendingAck
 from sharegroups.aio.cluster import Cluster
+from sharegroups.aio.gone import is_gone, session_of
 from sharegroups.aio.member import Member
 from sharegroups.aio.share_messages import cut_off
 from sharegroups.aio.share_session import ShareSession
@@ -120,7 +121,7 @@ class Fetcher:
             if part.id_partition in partitions:
                 kept.append(part)
             else:
-                self._session_of(part).release(part)
+                session_of(part).release(part)
         self._buffer = kept
         self.follow_metadata()
 
@@ -159,11 +160,11 @@ class Fetcher:
         count = 0
         while self._buffer and count < self._max_records:
             part = self._buffer.popleft()
-            if part.generation != part.session.generation:
-                continue  # the session ended, so the leader has released the records
+            if is_gone(part):
+                continue  # the leader has released the records
             if part.has_lain(now_ms, self._member.hold_ms):
                 self._expired(part)
-                self._session_of(part).release(part)
+                session_of(part).release(part)
                 continue
             if part.ahead and (left := cut_off(part, self._max_records - count)) is not None:
                 self._buffer.appendleft(left)
@@ -171,9 +172,11 @@ class Fetcher:
             count += part.records
         return taken
 
-    def put_back(self, delivered: Iterable[Delivered]) -> None:
+    def put_back(self, delivered: Sequence[Delivered]) -> None:
         """Put back records of an interrupted poll; the next poll returns them first."""
-        self._buffer.extendleft(reversed(list(delivered)))
+        self._buffer.extendleft(reversed(delivered))
+        if any(part.ahead for part in delivered):
+            self._watch_lying()
 
     def renewed(self, part: Delivered) -> None:
         """Let the next poll return these renewed records first.
@@ -314,11 +317,13 @@ class Fetcher:
         released = 0
         while self._buffer:
             part = self._buffer.popleft()
+            if is_gone(part):
+                continue
             if part.ahead and (left := cut_off(part, self._max_records)) is not None:
                 self._buffer.appendleft(left)
             if part.ahead and part.is_first:
                 released += part.records
-                self._session_of(part).release(part)
+                session_of(part).release(part)
             else:
                 kept.append(part)
         self._buffer = kept
@@ -332,12 +337,6 @@ class Fetcher:
         for session in self._sessions.values():
             session.hurry()
         self._signal.set()
-
-    @staticmethod
-    def _session_of(part: Delivered) -> ShareSession:
-        session = part.session
-        assert isinstance(session, ShareSession)
-        return session
 
     def _reap(self) -> None:
         """Close sessions without partitions that have nothing left to do (CL-37)."""

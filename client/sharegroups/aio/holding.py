@@ -39,7 +39,7 @@ class Holding:
         self._warnings = LockWarnings(_advice(member))
         self._records = 0
         self._since_ms = 0
-        #: Whether the last poll that began returned these records.
+        #: Whether records of the last poll may be left that are not kept alive.
         self._is_last = False
         self._lock_ms = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -55,16 +55,24 @@ class Holding:
             if part.lock_ms:
                 self._look_at_ms = min(self._look_at_ms, _half_used_ms(part))
         if self._timer is None and self._lock_ms:
-            self._arm(self._lock_ms // 2)
+            self._arm((self._lock_ms + 1) // 2)
 
-    def over(self, now_ms: int) -> None:
-        """Acknowledgements were taken for sending: if the application holds no record now, note how long it needed."""
+    def taken_back(self, delivered: Iterable[Delivered]) -> None:
+        """The poll that returned these was interrupted: the application has not had them."""
+        self._records -= sum([part.records for part in delivered])
+        self._is_last = False
+
+    def over(self, now_ms: int, *, polls: bool) -> None:
+        """Acknowledgements were taken for sending: if the application holds no record now, note how long it needed.
+
+        `polls`: the next poll begins, so that of the last one's records only such are left as are kept alive.
+        """
         if not self._records:
             return
         held_ms = now_ms - self._since_ms
         if self._ledger.holds_any:
             self._member.ahead.unknown(held_ms if self._is_last else 0)
-            self._is_last = False
+            self._is_last = self._is_last and not polls
             return
         self._member.pace.held(self._records, held_ms, self._lock_ms)
         self._member.ahead.held(held_ms)
@@ -120,7 +128,7 @@ class Holding:
         self._timer = None
         now_ms = _now_ms()
         self.look(now_ms)
-        waits = [part.acquired_ms + part.lock_ms // 2 - now_ms for part in self._ledger.in_hand() if not part.is_told]
+        waits = [_half_used_ms(part) - now_ms for part in self._ledger.in_hand() if not part.is_told]
         if waits:  # those of before belong to records that are kept alive
             self._arm(min(wait if wait > 0 else _KEPT_MS for wait in waits))
 

@@ -18,7 +18,7 @@ from kip932.errors import FencedMemberEpochError, InvalidRecordStateError, Kafka
 from sharegroups import arguments
 from sharegroups.aio.ack_ledger import AckLedger
 from sharegroups.aio.ack_outbox import PendingAck
-from sharegroups.aio.share_session import ShareSession
+from sharegroups.aio.gone import is_gone
 from sharegroups.core.membership import Membership
 from sharegroups.core.renewals import halves, is_over, renewal_batches, renewal_due_ms
 from sharegroups.errors import IllegalStateError
@@ -45,6 +45,8 @@ class Kept:
         given = [messages] if isinstance(messages, Message) else messages
         self.messages: list[Message] = arguments.items("keep_alive", given, "messages of poll()", Message, instead)
         self.error: KafkaError | None = None
+        #: Whether the block has begun and has not ended.
+        self.is_open = False
         self._on_lost = on_lost
         self._lost: list[tuple[Delivered, frozenset[int]]] = []
         self._renewing: dict[Delivered, _Renewing] = {}
@@ -86,7 +88,7 @@ class Kept:
             return False
         if not is_over(renewing.locked_ms, part.lock_ms, int(self._clock() * 1000)):
             return False
-        return renewing.owners.get(offset) is self and part.delivery.in_flight(offset)
+        return self in renewing.owners.get(offset, ()) and part.delivery.in_flight(offset)
 
     def forget(self, message: Message) -> None:
         """Give this record up without a word to the leader: it was delivered again, and that delivery counts."""
@@ -97,18 +99,24 @@ class Kept:
         self._lost.append((part, frozenset(offsets)))
 
     def lose(self, part: Delivered, offsets: set[int], error: KafkaError) -> None:
-        """Tell the application."""
+        """Tell the application. What its function raises must not keep anything else from being done."""
         self.error = self.error or error
-        if self._on_lost is not None:
-            lost = [one for one in self.messages if delivered_of(one) is part and one.offset() in offsets]
+        if self._on_lost is None:
+            return
+        lost = [one for one in self.messages if delivered_of(one) is part and one.offset() in offsets]
+        try:
             self._on_lost(lost)
+        except Exception as raised:
+            text = f"on_lost of keep_alive for {len(lost)} records of {part.place} raised an exception"
+            asyncio.get_running_loop().call_exception_handler({"message": text, "exception": raised})
 
 
 @dataclass(slots=True, eq=False)
 class _Renewing:
-    """The kept records of one delivery. `locked_ms`: since when they are surely locked, by the last renewal."""
+    """The kept records of one delivery. `owners`: by offset all that keep it, for blocks may be nested. `locked_ms`:
+    since when the records are surely locked, by the last renewal."""
 
-    owners: dict[int, Kept]
+    owners: dict[int, tuple[Kept, ...]]
     locked_ms: int
     in_flight: bool = False
     #: Offsets that wait to be renewed in requests of their own, since a renewal of all of them was refused.
@@ -136,6 +144,9 @@ class Keeper:
                 raise IllegalStateError(
                     f"{message!r} cannot be kept alive: it is not in your hands; its acknowledgement has been sent"
                 )
+        if kept.is_open:
+            return
+        kept.is_open = True
         clock = asyncio.get_running_loop().time
         if not self._parts:
             self._fenced = self._membership.fenced
@@ -145,23 +156,32 @@ class Keeper:
             if renewing is None:
                 renewing = self._parts[part] = _Renewing({}, part.acquired_ms)
             kept.kept_by(part, renewing, clock)
-            renewing.owners[message.offset()] = kept
-            part.kept = part.kept or set()
-            part.kept.add(message.offset())
+            offset = message.offset()
+            renewing.owners[offset] = (*renewing.owners.get(offset, ()), kept)
+            part.kept = part.kept or {}
+            part.kept[offset] = part.kept.get(offset, 0) + 1
         if self._timer is not None:
             self._timer.cancel()
         self._look()
 
     def end(self, kept: Kept) -> None:
-        """Keep these records no longer: the locks of those that are not acknowledged end in their time."""
+        """Keep these records no longer: the locks of those that are not acknowledged end in their time, unless another
+        block keeps them too."""
+        if not kept.is_open:
+            return
+        kept.is_open = False
         for message in kept.messages:
             part = delivered_of(message)
             renewing, offset = self._parts.get(part), message.offset()
-            is_owner = renewing is not None and renewing.owners.get(offset) is kept
-            if part.kept is not None and (is_owner or kept.has_lost(part, offset) or part.delivery.finished):
-                part.kept.discard(offset)
-            if renewing is not None and is_owner:
-                del renewing.owners[offset]
+            if part.kept:
+                part.kept[offset] -= 1
+                if not part.kept[offset]:
+                    del part.kept[offset]
+            if renewing is not None and kept in (owners := renewing.owners.get(offset, ())):
+                if others := tuple(owner for owner in owners if owner is not kept):
+                    renewing.owners[offset] = others
+                else:
+                    del renewing.owners[offset]
                 if not renewing.owners:
                     del self._parts[part]
 
@@ -198,13 +218,15 @@ class Keeper:
         self._fenced = self._membership.fenced
         next_ms = now_ms + _LOOK_MS
         for part, renewing in list(self._parts.items()):
+            if part not in self._parts:
+                continue  # an on_lost has ended its block
             if part.delivery.finished:
                 del self._parts[part]
                 renewing.owners.clear()  # a circle, in which the records' bytes would wait for a search for garbage
             elif fenced:
                 why = "the group has put this member out, or it has left; its locks may be another member's by now"
                 self._lose(part, list(renewing.owners), FencedMemberEpochError(why))
-            elif _is_gone(part):
+            elif is_gone(part):
                 self._lose(part, list(renewing.owners), NetworkError("the connection to the partition's leader ended"))
             elif is_over(renewing.locked_ms, part.lock_ms, now_ms):
                 self._lose(part, list(renewing.owners), InvalidRecordStateError(_NOT_CONFIRMED))
@@ -259,8 +281,9 @@ class Keeper:
         renewing = self._parts[part]
         by_owner: dict[Kept, set[int]] = {}
         for offset in offsets:
-            if part.delivery.in_flight(offset) and (owner := renewing.owners.get(offset)) is not None:
-                by_owner.setdefault(owner, set()).add(offset)
+            if part.delivery.in_flight(offset):
+                for owner in renewing.owners.get(offset, ()):
+                    by_owner.setdefault(owner, set()).add(offset)
         for owner, lost in by_owner.items():
             owner.mark(part, lost)  # first of all, for other threads ask
         # `part.kept` keeps them: poll() does not ask for the acknowledgement of a record that was lost.
@@ -270,15 +293,8 @@ class Keeper:
         for owner, lost in by_owner.items():
             numbers = ", ".join(map(str, sorted(lost)[:10])) + (f" and {len(lost) - 10} more" if len(lost) > 10 else "")
             told = type(error)(f"the lock of {part.place} offset {numbers} is lost: {error.message}")
-            log.warning("%s. It is delivered again; what its job still does is done twice.", told.message)
+            log.warning("%s. It may be delivered again, and what its job still does be done twice.", told.message)
             owner.lose(part, lost, told)
-
-
-def _is_gone(part: Delivered) -> bool:
-    """Whether the session that delivered the records has ended, also when nothing has been sent since."""
-    session = part.session
-    assert isinstance(session, ShareSession)
-    return part.generation != session.generation or session.link.has_ended
 
 
 def _now_ms() -> int:

@@ -1,0 +1,153 @@
+"""Blocks of keep_alive beside each other: nested ones, one after another's loss, and an on_lost that raises."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.protobuf.descriptor import ServiceDescriptor
+
+from sharegroups.messages import Message
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.leader import Leader
+from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce
+
+_LOCK_MS = 3_000
+
+
+class _SlowAnswers(FakeCluster):
+    """Answers what acknowledges after 50 ms."""
+
+    def services(self, node: int) -> list[tuple[ServiceDescriptor, object]]:
+        class Slow(Leader):
+            async def _answer(self, message: Any, run: Any, stream: Any) -> None:
+                if run.acknowledged:
+                    await asyncio.sleep(0.05)
+                await super()._answer(message, run, stream)
+
+        return [
+            (name, Slow(self, node) if type(service) is Leader else service) for name, service in super().services(node)
+        ]
+
+
+def lose(fake: FakeCluster, message: Message) -> None:
+    """The leader gives the record's lock up without a word."""
+    fake.log("t").states["g"][message.offset()] = ("available", "", 1)
+
+
+def raising(_: list[Message]) -> None:
+    raise ValueError("of the application")
+
+
+def told_by_the_loop() -> list[str]:
+    """What the loop's exception handler is told from now on."""
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: told.append(f"{context['message']}: {context['exception']}")
+    )
+    return told
+
+
+@on_fake_cluster(kind=_SlowAnswers)
+async def test_an_on_lost_that_raises_keeps_no_acknowledgement_from_being_sent(fake: FakeCluster) -> None:
+    fake.lock_ms = _LOCK_MS
+    produce(fake, 2)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        lost, other = await c.poll(5)
+        told = told_by_the_loop()
+        async with c.keep_alive(lost, raising):
+            lose(fake, lost)
+            await asyncio.sleep(_LOCK_MS / 3_000 + 0.02)  # the renewal is under way
+            c.acknowledge(other)
+            assert list((await c.commit_sync(60)).values()) == [None]
+        assert told == ["on_lost of keep_alive for 1 records of t-0 raised an exception: of the application"]
+
+
+@on_fake_cluster()
+async def test_an_on_lost_that_raises_costs_no_other_record_its_lock(fake: FakeCluster) -> None:
+    fake.lock_ms = _LOCK_MS
+    produce(fake)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        (lost,) = await c.poll(5)
+        told = told_by_the_loop()
+        async with c.keep_alive(lost, raising):
+            produce(fake)
+            (other,) = await c.poll(5)
+            async with c.keep_alive(other) as kept:
+                lose(fake, lost)
+                await asyncio.sleep(5 * _LOCK_MS / 1_000)
+                assert len(told) == 1
+                assert not kept.lost
+                assert fake.states("t")[other.offset()] == "acquired"
+
+
+@on_fake_cluster()
+async def test_a_record_is_kept_until_the_last_of_nested_blocks_ends(fake: FakeCluster) -> None:
+    fake.lock_ms = _LOCK_MS
+    produce(fake)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        async with c.keep_alive(message) as outer:
+            async with c.keep_alive(message):
+                pass
+            assert (await c.poll(0)).is_empty()
+            await asyncio.sleep(3 * _LOCK_MS / 1_000)
+            assert fake.states("t")[0] == "acquired"
+            assert not outer.lost
+        await asyncio.sleep(2 * _LOCK_MS / 1_000)
+        assert fake.states("t")[0] == "available"
+
+
+@on_fake_cluster()
+async def test_all_nested_blocks_are_told_of_a_lost_lock(fake: FakeCluster) -> None:
+    fake.lock_ms = _LOCK_MS
+    produce(fake)
+    told: list[str] = []
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        async with (
+            c.keep_alive(message, lambda _: told.append("outer")) as outer,
+            c.keep_alive(message, lambda _: told.append("inner")) as inner,
+        ):
+            lose(fake, message)
+            await asyncio.sleep(_LOCK_MS / 2_000)
+            assert (outer.lost, inner.lost, sorted(told)) == (True, True, ["inner", "outer"])
+
+
+@on_fake_cluster()
+async def test_a_block_that_ends_after_its_loss_takes_the_record_from_no_other(fake: FakeCluster) -> None:
+    fake.lock_ms = _LOCK_MS
+    produce(fake)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        before = c.keep_alive(message)
+        before.begin()
+        lose(fake, message)
+        await asyncio.sleep(_LOCK_MS / 2_000)
+        assert before.kept.lost
+        async with c.keep_alive(message):
+            before.end()
+            before.end()
+            assert (await c.poll(0)).is_empty()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@on_fake_cluster()
+async def test_a_block_may_be_begun_and_ended_more_than_once(fake: FakeCluster, times: int) -> None:
+    fake.lock_ms = _LOCK_MS
+    produce(fake)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        block = c.keep_alive(message)
+        for _ in range(times):
+            block.begin()
+        block.end()
+        await asyncio.sleep(2 * _LOCK_MS / 1_000)
+        assert fake.states("t")[0] == "available"
