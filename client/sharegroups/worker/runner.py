@@ -241,9 +241,9 @@ class Runner:
             if pool.waiting and (jobs := pool.take_back(lambda job: job.waits_since < before and self._may_go(job))):
                 self._tally.events["given_back"] += len(jobs)
                 log.warning(
-                    "%d records waited for a handler for more than %g s and are given back to the group: all %d "
-                    "handlers are busy with longer jobs than before",
-                    len(jobs), wait_s, pool.size,
+                    "%d records waited for a handler for more than %g s and are given back to the group, the first %s; "
+                    "this counts as a delivery of each: all %d handlers are busy with longer jobs than before",
+                    len(jobs), wait_s, jobs[0].place, pool.size,
                 )  # fmt: skip
                 for job in jobs:
                     self._jobs.remove(job)

@@ -43,7 +43,8 @@ def _of_ended(admin: Admin, group: str, topic: str, number: int) -> str:
     if entry is None or not entry.value:
         return f"A record that was given up has {line}. Group {printable(group)} has no dead-letter topic ({_DLQ})."
     command = f"sharegroups dlq list --group {quote(group)} --origin {quote(topic)}:{number}"
-    return f"A record that was given up has a dead letter, which says why: {command}; and {line}."
+    log = "what its job raised is in the log of the worker that ran it"
+    return f"A record that was given up has a dead letter: {command}; and {line}; {log}."
 
 
 def _of_unused(admin: Admin, group: str, topic: str) -> Iterable[str]:

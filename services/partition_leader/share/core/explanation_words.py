@@ -65,7 +65,7 @@ def held(member: str, count: int, lock_ms: int, asked: Question, renewed: bool =
 
 def _deliverable(fate: Fate, asked: Question, place: Place) -> str:
     count = fate.delivery_count or 0
-    fetch = "the next fetch of a member may get it"
+    fetch = "the next fetch of a member may get it; one that is busy asks for none"
     if fate.first > place.next_fetch:
         fetch = f"it comes after earlier records; the next fetch begins at offset {place.next_fetch}"
     if count >= max(2, (asked.settings.delivery_count_limit + 1) // 2):
@@ -85,7 +85,7 @@ def _limit(asked: Question) -> int:
 def _available(fate: Fate, asked: Question) -> str:
     count, limit = fate.delivery_count or 0, asked.settings.delivery_count_limit
     if not count:
-        return "available, and not delivered yet"
+        return "available, and no delivery of it is known"
     if count >= limit:
         return f"available after {count} deliveries, as many as {_LIMIT} allows ({limit}): it is delivered once more"
     return f"available again, after {count} of {limit} deliveries"

@@ -53,7 +53,7 @@ WAITING = Record(
     last_offset=15,
     state=pb.RECORD_STATE_AVAILABLE,
     obstacle=pb.DELIVERY_OBSTACLE_NOT_FETCHED,
-    explanation="Available, and not delivered yet; nobody has fetched this partition.",
+    explanation="Available, and no delivery of it is known; nobody has fetched this partition.",
     delivery_count=0,
 )
 MISSING = Record(

@@ -36,7 +36,7 @@ def test_of_a_record_that_may_have_been_given_up(fake: FakeCluster, state: Any) 
     fake.configs[RESOURCE_GROUP, "g"] = {"errors.deadletterqueue.topic.name": "dlq"}
     (note,) = _noted(fake, state=state)
     assert LINE in note
-    assert "which says why: sharegroups dlq list --group g --origin t:0;" in note
+    assert "has a dead letter: sharegroups dlq list --group g --origin t:0;" in note
     assert _noted(fake, "--output", "json", state=state) == []
 
 
