@@ -248,6 +248,13 @@ def _from_environment(
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+    for kind, configs in (("topic", kafka_configs.TOPIC_CONFIGS), ("group", kafka_configs.GROUP_CONFIGS)):
+        if name in configs:
+            default = f"; the default of all is {configs[name].synonym}" if configs[name].synonym else ""
+            return (
+                f"Unknown setting: {what}. It is a config of one {kind}: `sharegroups configs alter --{kind} NAME "
+                f"--add-config {name}=VALUE`{default}."
+            )
     close = difflib.get_close_matches(name, list(known), 1, 0.5)
     return f"Unknown setting: {what}. " + (
         f"Did you mean {close[0]}?" if close else "All settings are listed in docs/reference/settings.md."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import secrets
 import sys
 import time
@@ -72,7 +73,8 @@ def backup(
     if store is None and data is None and not password_env:
         data = _data_of_up()
         if not quiet:
-            click.echo(f"Saving the store of {data}; --store or --data names another.", err=True)
+            unheeded = " SHAREGROUPS_BOOTSTRAP does not choose it." if os.environ.get("SHAREGROUPS_BOOTSTRAP") else ""
+            click.echo(f"Saving the store of {data}; --store or --data names another.{unheeded}", err=True)
 
     async def body() -> dict[str, object]:
         began_s = time.monotonic()

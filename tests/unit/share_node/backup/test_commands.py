@@ -52,6 +52,7 @@ def test_without_a_store_a_backup_takes_the_data_that_up_has_by_default_and_says
 
     monkeypatch.setattr(commands, "readable", no_store)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("SHAREGROUPS_BOOTSTRAP", raising=False)
     words = ["backup", str(tmp_path / "new"), *(["--quiet"] if quiet else [])]
     result = CliRunner().invoke(main, words)
     assert (result.exit_code, taken) == (1, [])
@@ -63,6 +64,8 @@ def test_without_a_store_a_backup_takes_the_data_that_up_has_by_default_and_says
     assert result.stderr == f"{said}Error: no store\n"
     CliRunner().invoke(main, [*words, "--data", str(tmp_path)])
     assert taken[1:] == [tmp_path]
+    monkeypatch.setenv("SHAREGROUPS_BOOTSTRAP", "127.0.0.1:9092")
+    assert ("SHAREGROUPS_BOOTSTRAP does not choose it." in CliRunner().invoke(main, words).stderr) is not quiet
 
 
 def test_where_to_restore_must_be_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
