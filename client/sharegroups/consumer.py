@@ -19,6 +19,7 @@ from sharegroups.aio.ack_ledger import AckCallback, CommitResult
 from sharegroups.aio.engine import ConsumerEngine
 from sharegroups.aio.keeping import Kept, OnLost
 from sharegroups.errors import ConcurrentModificationError, IllegalStateError
+from sharegroups.left_open import close_at_end
 from sharegroups.loop_thread import LoopThread
 from sharegroups.messages import AcknowledgeType, Message, Messages, delivered_of
 
@@ -27,7 +28,8 @@ class ShareConsumer:
     """A member of a share group for one thread at a time.
 
     Settings as a dict, or as keywords with `_` for `.`; use it as a context manager, or call `close`. Raises
-    ConfigError for settings, InvalidGroupIdError without a group.
+    ConfigError for settings, InvalidGroupIdError without a group. A program that ends without either closes it then,
+    and says so (CL-141).
     """
 
     def __init__(
@@ -38,6 +40,8 @@ class ShareConsumer:
         self._lock = threading.Lock()
         self._owner: int | None = None
         self._closed = False
+        engine = self._engine
+        self._at_end = close_at_end(self.close, lambda: engine.has_begun, engine.group_id)
 
     def __enter__(self) -> Self:
         return self
@@ -183,6 +187,7 @@ class ShareConsumer:
             return
         with self._exclusive():
             self._closed = True
+            self._at_end.done()
             try:
                 self._thread.call(self._engine.close(timeout))
             finally:

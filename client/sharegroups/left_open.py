@@ -1,4 +1,7 @@
-"""Producers that a program does not close: a blocking one still sends its records; what is lost is told (CL-140)."""
+"""Clients that a program does not close: blocking ones end their work as it ends, and what is lost is told.
+
+Rules CL-140 and CL-141.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,12 @@ import weakref
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from kip932.errors import KafkaError
+from sharegroups.errors import ConcurrentModificationError, IllegalStateError
+
 log = logging.getLogger(__name__)
 
-#: For how long the end of a program waits for the records of a blocking producer, s.
+#: For how long the end of a program waits for each blocking client, s.
 LEFT_OPEN_S: Final = 5.0
 
 _HOWTO: Final = "Use the producer as `with` or `async with`, or call close()"
@@ -37,25 +43,51 @@ def _tell_lost(buffer: Waiting, process_id: int) -> None:
                   buffer.records, _HOWTO)  # fmt: skip
 
 
-class FlushAtEnd:
-    """Has a blocking producer send its records, and run its callbacks, when the program ends before it was closed."""
+class AtEnd:
+    """Runs `action` when the program ends before `done` was called, but not in a process that was forked from it: that
+    one has a copy of its parent's client, and none of its threads."""
 
-    def __init__(self, flush: Callable[[float], int], buffer: Waiting) -> None:
-        self._flush = flush
-        self._buffer = buffer
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action = action
         self._process_id = os.getpid()
-        atexit.register(self._end)
+        atexit.register(self._run)
 
     def done(self) -> None:
-        """The producer was closed."""
-        atexit.unregister(self._end)
+        """The client was closed."""
+        atexit.unregister(self._run)
 
-    def _end(self) -> None:
-        if self._process_id != os.getpid():
-            return  # a forked process has a copy of its parent's records, and no loop
-        if (waiting := self._buffer.records) > 0:
+    def _run(self) -> None:
+        if self._process_id == os.getpid():
+            self._action()
+
+
+def flush_at_end(flush: Callable[[float], int], buffer: Waiting) -> AtEnd:
+    """Have a blocking producer send its records, and run its callbacks."""
+
+    def run() -> None:
+        if (waiting := buffer.records) > 0:
             log.warning(
                 "the program ends, and a producer with %d records that wait for their delivery was not closed: waiting "
                 "for them, up to %g s. %s", waiting, LEFT_OPEN_S, _HOWTO,
             )  # fmt: skip
-        self._flush(LEFT_OPEN_S)
+        flush(LEFT_OPEN_S)
+
+    return AtEnd(run)
+
+
+def close_at_end(close: Callable[[float], None], has_polled: Callable[[], bool], group_id: str) -> AtEnd:
+    """Have a blocking consumer that has polled send its acknowledgements and leave its group (CL-141)."""
+
+    def run() -> None:
+        if not has_polled():
+            return
+        log.warning(
+            "the program ends, and a consumer of group %s was not closed: closing it, within %g s. "
+            "Use it as `with`, or call close()", group_id, LEFT_OPEN_S,
+        )  # fmt: skip
+        try:
+            close(LEFT_OPEN_S)
+        except (KafkaError, ConcurrentModificationError, IllegalStateError) as error:
+            log.warning("the consumer of group %s was not closed: %s", group_id, error)
+
+    return AtEnd(run)

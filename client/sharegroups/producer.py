@@ -22,7 +22,7 @@ from sharegroups.aio.producer import Producer as AsyncProducer
 from sharegroups.aio.telling import OnDelivery
 from sharegroups.aio.transactions import no_offsets
 from sharegroups.errors import IllegalStateError
-from sharegroups.left_open import FlushAtEnd
+from sharegroups.left_open import flush_at_end
 from sharegroups.loop_thread import LoopThread
 from sharegroups.produced import ProducedRecord
 from sharegroups.reports import DeliveryReport
@@ -52,7 +52,7 @@ class Producer:
         self._inner.on_progress = self._notify
         self._inner.clock = time.monotonic
         self._block_s = self._inner.block_s
-        self._at_end = FlushAtEnd(self.flush, self._inner.sender.buffer)
+        self._at_end = flush_at_end(self.flush, self._inner.sender.buffer)
 
     def __enter__(self) -> Self:
         return self

@@ -62,6 +62,7 @@ class Cluster:
         self._wanted: set[str] = set()
         self._wanted_ids: set[bytes] = set()
         self._listeners: list[Callable[[], None]] = []
+        self._failed: list[Callable[[], None]] = []
         self._recovered: list[Callable[[], None]] = []
         self._silent: set[str] = set()
         self._refresh = asyncio.Event()
@@ -133,6 +134,10 @@ class Cluster:
     def listen(self, listener: Callable[[], None]) -> None:
         """Call `listener` after every change."""
         self._listeners.append(listener)
+
+    def on_failure(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when a refresh fails after one that succeeded."""
+        self._failed.append(listener)
 
     def on_recovery(self, listener: Callable[[], None]) -> None:
         """Call `listener` when a refresh succeeds after one that failed: what waits for a back-off is due now."""
@@ -298,8 +303,11 @@ class Cluster:
             try:
                 await self.fetch_metadata(sorted(self._wanted), sorted(self._wanted_ids))
             except (KafkaError, TransportError) as error:
-                self.trouble = str(error)
+                before, self.trouble = self.trouble, str(error)
                 self._refresh.set()
+                if not before:
+                    for listener in self._failed:
+                        listener()
             else:
                 if self.trouble:
                     self.trouble = ""

@@ -57,6 +57,16 @@ class ConsumerEngine:
         self._keep_alive_s = self._config["max.poll.interval.ms"] / 3000
         self._deserializers = self._config["key.deserializer"], self._config["value.deserializer"]
 
+    @property
+    def group_id(self) -> str:
+        """The share group."""
+        return self._member.group_id
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the application has polled."""
+        return self._machinery is not None
+
     def subscribe(self, topics: Iterable[str]) -> None:
         """Replace the subscription; empty means unsubscribe (CL-20). Raises ValueError for None or a blank name."""
         names = arguments.items("subscribe", topics, "topic names", str, 'subscribe(["orders"])')
@@ -205,6 +215,8 @@ class ConsumerEngine:
         In implicit mode the records of the last poll are not accepted: the end of the session releases them.
         """
         if self._machinery is not None:
+            if not self.ledger.explicit:
+                self._holding.tell_unaccepted()
             budget_s = max(0.0, min(timeout_s, self._config["request.timeout.ms"] / 1000))
             now_ms = int(asyncio.get_running_loop().time() * 1000)
             self.ledger.send(self.ledger.take(accept_rest=False), int(budget_s * 1000), now_ms, flush=False)

@@ -113,6 +113,18 @@ class Holding:
         now_ms = _now_ms()
         _warn(self._warnings.expired(_hold(part, now_ms), part.delivery.ranges, now_ms))
 
+    def tell_unaccepted(self) -> None:
+        """The consumer closes in implicit mode: say which records of the last poll are delivered again (CL-28)."""
+        held = [(part, held) for part in self._ledger.in_hand() if (held := part.delivery.held()) is not None]
+        if held:
+            part, (first, _) = held[0]
+            log.warning(
+                "group %s: the consumer is closed with %d records of the last poll that were not accepted, the first "
+                "%s offset %d: they are delivered again. The next poll() accepts what a poll returned, and so does "
+                "commit_sync(); call that before close() when they are done",
+                self._member.group_id, sum(count for _, (_, count) in held), part.place, first,
+            )  # fmt: skip
+
     def close(self) -> None:
         """Log what was only counted, and stop the timer."""
         if self._timer is not None:

@@ -14,6 +14,7 @@ from kip932.errors import UnknownTopicOrPartitionError
 from kip932.ids import TopicIdPartition
 from sharegroups.aio.cluster import Cluster
 from sharegroups.aio.heartbeats import Heartbeats
+from sharegroups.aio.signal import Signal
 from sharegroups.core.membership import Membership
 from sharegroups.core.stall_diagnosis import LEADERLESS, UNCOORDINATED, UNKNOWN, UNREACHABLE, Lookout, Trouble
 
@@ -36,16 +37,23 @@ class StallWatch:
         self._where = where
         self._clock = asyncio.get_running_loop().time
         self._lookout = Lookout(self._clock())
+        self._doubted = Signal()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start watching in the running loop."""
         self._cluster.listen(self._answered)
+        self._cluster.on_failure(self._doubt)
         self._task = asyncio.create_task(self._run(), name="watch")
 
     def heard(self, now_s: float) -> None:
         """Records came, at this time of the loop's clock."""
         self._lookout.heard(now_s)
+
+    def _doubt(self) -> None:
+        """No node answered a refresh of the metadata, as when a lost stream has asked for one."""
+        self._lookout.doubted(self._clock())
+        self._doubted.set()
 
     def _answered(self) -> None:
         """Metadata came. Where it was told that no cluster answers, the return is told too."""
@@ -62,7 +70,8 @@ class StallWatch:
         while True:
             left_s = self._lookout.due_s - self._clock()
             if left_s > 0:
-                await asyncio.sleep(left_s)
+                await self._doubted.wait(left_s)
+                self._doubted.clear()
                 continue  # records may have come meanwhile, which moves `due_s`
             if self._membership.has_left:
                 self.heard(self._clock())  # no records are wanted, or poll() raises the reason

@@ -93,6 +93,11 @@ class Lookout:
         """Records came, or none are wanted: the silence starts anew."""
         self._silence_s, self._since_s, self._told = LOOK_AFTER_S, now_s, None
 
+    def doubted(self, now_s: float) -> None:
+        """No node answered a request: the cluster is examined soon, however long the silence has been."""
+        if self._told is None and self.due_s > now_s + LOOK_AFTER_S:
+            self._silence_s, self._since_s = LOOK_AFTER_S, now_s
+
     def looked(self, found: Trouble | None, now_s: float) -> Trouble | None:
         """The host examined the cluster and found this. Returns what it must log now, None when nothing is new."""
         self._silence_s, self._since_s = min(self._silence_s * 2, LOOK_AFTER_MAX_S), now_s

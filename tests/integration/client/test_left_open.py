@@ -1,4 +1,4 @@
-"""Programs that end without closing their producer: a blocking one's records are sent, and what is lost is told."""
+"""Programs that end without closing a client: a blocking one's work is ended, and what is lost is told."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sharegroups import Admin, NewTopic, ShareConsumer
+from kip932.errors import KafkaError
+from sharegroups import Admin, NewTopic, ShareConsumer, TopicPartition
 from tests.support.node import BOUND_S, Cluster, unique
 
 _BLOCKING = """
@@ -28,6 +29,24 @@ async def main():
     for i in range(5):
         await p.produce("{topic}", str(i))
 asyncio.run(main())
+"""
+_CONSUMER = """
+from sharegroups import ShareConsumer
+def main():
+    c = ShareConsumer(bootstrap_servers="{bootstrap}", group_id="left", share_acknowledgement_mode="explicit")
+    c.subscribe(["{topic}"])
+    (message,) = c.poll(10)
+    print(message.delivery_count())
+    c.acknowledge(message)
+main()
+"""
+_POLLING = """
+from sharegroups import ShareConsumer
+c = ShareConsumer(bootstrap_servers="{bootstrap}", group_id="left")
+def main():
+    c.subscribe(["{topic}"])
+    c.poll(30)
+main()
 """
 _LATE = """
 from sharegroups import Producer, left_open
@@ -93,3 +112,35 @@ def test_a_forked_process_sends_nothing_of_its_parents(tmp_path: Path, cluster: 
     done, topic = ended(tmp_path, _BLOCKING + forked, cluster)
     assert (done.returncode, done.stdout.count("told"), "may be lost" in done.stderr) == (0, 5, False)
     assert stored(cluster, topic) == 5
+
+
+@pytest.mark.rule("CL-141")
+def test_a_blocking_consumer_is_closed_at_the_end(tmp_path: Path, cluster: Cluster) -> None:
+    made = "from sharegroups import Producer\n"
+    made += 'with Producer(bootstrap_servers="{bootstrap}") as p:\n    p.produce("{topic}", "x")\n'
+    done, topic = ended(tmp_path, made + _CONSUMER, cluster)
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    assert "a consumer of group left was not closed: closing it" in done.stderr
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        group = admin.describe_share_groups(["left"])["left"]
+        assert not isinstance(group, KafkaError)
+        assert not group.members
+        (explained,) = admin.explain_record("left", TopicPartition(topic, 0), 0).records
+        assert explained.state == "finished", "its acknowledgement was sent"
+
+
+@pytest.mark.rule("CL-141")
+def test_a_consumer_that_another_thread_uses_at_the_end_is_left_as_it_is(tmp_path: Path, cluster: Cluster) -> None:
+    used = _POLLING.replace("\nmain()", "\nthreading.Thread(target=main, daemon=True).start()\ntime.sleep(1)")
+    done, _ = ended(tmp_path, f"import threading, time\n{used}", cluster)
+    assert done.returncode == 0
+    assert "the consumer of group left was not closed: the consumer is in use by another thread" in done.stderr
+
+
+@pytest.mark.rule("CL-141")
+@pytest.mark.parametrize("program", [_POLLING + "c.close()\n", _POLLING.replace("main()\n", "")])
+def test_a_consumer_that_is_closed_or_has_not_polled_says_nothing(
+    tmp_path: Path, cluster: Cluster, program: str
+) -> None:
+    done, _ = ended(tmp_path, program.replace("c.poll(30)", "c.poll(0.1)"), cluster)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -12,7 +12,7 @@ from kip932.errors import KafkaError, ThrottlingQuotaExceededError
 from sharegroups.errors import IllegalStateError, WakeupError
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.leader import Leader
-from tests.support.fake_cluster.stories import consumer, on_fake_cluster
+from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce
 from tests.unit.sharegroups.aio.test_fetching_ahead import acknowledged, ahead, backlog
 
 
@@ -101,3 +101,18 @@ async def test_close_waits_for_acknowledgements_that_were_sent_while_it_waited_f
     await c.close(10)
     assert told == [None]
     assert {fake.states("t")[offset] for offset in range(500, 1_000)} == {"acknowledged"}
+
+
+@pytest.mark.parametrize("config", [{}, EXPLICIT])
+@on_fake_cluster()
+async def test_a_consumer_that_closes_with_unaccepted_records_says_which(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture, config: dict[str, Any]
+) -> None:
+    produce(fake, 20)
+    async with consumer(fake, **config, **{"share.acquire.mode": "batch_optimized"}) as c:
+        c.subscribe(["t"])
+        assert len(await c.poll(5)) == 20
+    said = "group g: the consumer is closed with 20 records of the last poll that were not accepted, the first t-0 "
+    told = [record.getMessage().partition("offset 0: they are delivered again.")[0] for record in caplog.records]
+    assert told == ([] if config else [said])
+    assert set(fake.states("t").values()) == {"available"}

@@ -48,4 +48,5 @@ async def test_a_refusal_that_passes_is_not_told(fake: FakeCluster, caplog: pyte
         fake.errors["fetch"].extend([_COORDINATOR_NOT_AVAILABLE] * 3)
         produce(fake)
         assert len(await c.poll(10)) == 1
+        await c.commit_sync()
     assert not caplog.records

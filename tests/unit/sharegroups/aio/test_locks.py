@@ -98,6 +98,7 @@ async def test_a_loop_that_acknowledges_in_time_hears_nothing(fake: FakeCluster,
             (message,) = await c.poll(5)
             assert (message.offset(), message.delivery_count()) == (number, 1)
             await asyncio.sleep(14)
+        await c.commit_sync()
     assert lines("") == []
 
 

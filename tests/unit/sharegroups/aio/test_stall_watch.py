@@ -22,7 +22,8 @@ from tests.unit.sharegroups.aio.test_producer import producer
 
 
 def _told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    others = "sharegroups.aio.holding"  # what becomes of the last poll's records
+    return [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING and one.name != others]
 
 
 def test_a_topic_that_is_not_there_is_told_once_within_five_seconds(caplog: pytest.LogCaptureFixture) -> None:
@@ -104,6 +105,33 @@ def test_a_cluster_that_is_down_is_told_and_another_cause_too(caplog: pytest.Log
     down, unknown = _told(caplog)
     assert down.startswith("no cluster answers at node0:9000 (")
     assert "'nope' does not exist" in unknown
+
+
+def test_an_outage_after_a_long_idle_time_is_told_within_five_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(fake: FakeCluster) -> None:
+        async with consumer(fake) as c:
+            c.subscribe(["t"])
+            assert not await c.poll(301)
+            fake.network.stop("node0:9000")
+            assert not await c.poll(5)
+            assert len(_told(caplog)) == 1
+
+    play(story)
+    assert _told(caplog)[0].startswith("no cluster answers at node0:9000 (")
+
+
+def test_an_outage_that_is_soon_over_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(fake: FakeCluster) -> None:
+        async with consumer(fake) as c:
+            c.subscribe(["t"])
+            assert not await c.poll(301)
+            fake.network.stop("node0:9000")
+            assert not await c.poll(1)
+            fake.serve(0)
+            assert not await c.poll(60)
+
+    play(story)
+    assert not _told(caplog)
 
 
 @pytest.mark.rule("CL-91")

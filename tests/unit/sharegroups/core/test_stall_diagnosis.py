@@ -27,6 +27,22 @@ def test_it_looks_after_a_silence_that_grows_up_to_a_bound() -> None:
     assert silences[-1] == LOOK_AFTER_MAX_S
 
 
+def test_a_failure_ends_a_long_silence_soon_and_is_told_once() -> None:
+    lookout = Lookout(0.0)
+    for now_s in (2.0, 6.0, 14.0, 30.0):
+        lookout.looked(None, now_s)
+    assert lookout.due_s == 30.0 + LOOK_AFTER_MAX_S
+    lookout.doubted(40.0)
+    assert lookout.due_s == 40.0 + LOOK_AFTER_S
+    lookout.doubted(41.0)
+    assert lookout.due_s == 40.0 + LOOK_AFTER_S, "failures do not put it off"
+    assert lookout.looked(DOWN, 42.0) is DOWN
+    lookout.looked(DOWN, 46.0)
+    due_s = lookout.due_s
+    lookout.doubted(46.5)
+    assert lookout.due_s == due_s, "what was told is not looked for again"
+
+
 def test_each_cause_is_told_once_and_again_when_it_changes_or_comes_back() -> None:
     lookout = Lookout(0.0)
     told = [lookout.looked(found, 1.0) for found in (DOWN, AGAIN, NOPE, NOPE, None, NOPE)]

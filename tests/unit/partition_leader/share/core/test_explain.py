@@ -175,15 +175,16 @@ def test_available_records_that_nothing_in_the_window_holds_up() -> None:
 def test_the_words_of_records_that_came_back_and_of_those_that_do_not() -> None:
     bench = Bench(log=[(0, 9)], settings=ev.GroupSettings(LOCK_MS, delivery_count_limit=4))
     assert only(answer(bench, 0))[1] == (
-        "Available, and no delivery of it is known; the next fetch of a member may get it; one that is busy asks for none."
+        "Available, and no delivery of it is known; the next fetch of a member may get it; one that is busy asks for "
+        "none."
     )
     assert "begins at offset 0" in only(answer(bench, 7))[1]
     for _ in range(2):
         bench.fetch("M")
         bench.acked("M", (0, 0, RELEASE), (1, 9, RELEASE))
     assert only(answer(bench, 0))[1] == (
-        "Available again, after 2 of 4 deliveries; the next fetch of a member may get it; one that is busy asks for none; "
-        "it has failed often, so it is delivered with few others or alone (PL-240)."
+        "Available again, after 2 of 4 deliveries; the next fetch of a member may get it; one that is busy asks for "
+        "none; it has failed often, so it is delivered with few others or alone (PL-240)."
     )
     bench.set(delivery_count_limit=2)
     assert "as many as share.delivery.count.limit allows (2): it is delivered once more" in only(answer(bench, 0))[1]
