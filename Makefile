@@ -29,7 +29,7 @@ RELEASED := $(shell ls protos/released/*.json 2>/dev/null | sort -V | tail -n 1)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup protos style types test sim model mutants mutation up demo bench report screenshot ingest-kills docs format
+.PHONY: help setup protos style types test sim model mutants mutation up demo bench timeline report screenshot ingest-kills docs format
 .PHONY: release-protos clean
 .PHONY: image-base image image-pipeline image-pipeline-check image-check chaos sabotages attack manifests
 
@@ -100,6 +100,9 @@ demo: $(READY) ## Play the whole story on this machine; ends with a table that a
 
 bench: setup ## Run the benchmarks; each prints one JSON line.
 	$(PY) -m benchmarks $(BENCH_ARGS)
+
+timeline: setup ## Print the way of one job from produce() to its handler, step by step: TIMELINE_ARGS='--per-second 1000'.
+	$(PY) -m benchmarks.timeline $(TIMELINE_ARGS)
 
 # What the demo keeps, for `report`; the next demo replaces it.
 KEEP ?= build/demo
