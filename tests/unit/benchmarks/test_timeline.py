@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from benchmarks.timeline import WAY, Hop, Notes, journeys, table
+from benchmarks.timeline import WAY, Hop, Note, Notes, journeys, table
 
 
 @pytest.mark.parametrize("hop", WAY, ids=lambda hop: hop.name)
@@ -22,15 +22,46 @@ def test_every_hop_names_a_method_of_the_product(hop: Hop) -> None:
     assert inspect.isfunction(found)
 
 
-def test_a_way_counts_only_when_it_ends_before_the_next_begins() -> None:
-    whole = [(1000 * number, number) for number in range(len(WAY))]
-    broken = [(50_000 + 1000 * number, number) for number in range(4)]
-    again = [(90_000 + 2000 * number, number) for number in range(len(WAY))]
-    others = [(500, 5), (89_000, 5), (91_000, 12)]  # of a state write, and of a job that came late
-    assert journeys(sorted(whole + broken + again + others)) == [[at for at, _ in whole], [at for at, _ in again]]
-    text = table([[at for at, _ in whole], [at for at, _ in again], [at for at, _ in whole]])
-    assert text.splitlines()[1].split()[-2:] == ["1", "2"]
-    assert text.splitlines()[-1].split()[-2:] == [str(len(WAY) - 1), str(2 * (len(WAY) - 1))]
+#: The numbers of the hops that say how many records pass, and of the calls to the store.
+COUNTED = [number for number, hop in enumerate(WAY) if hop.records is not None]
+SENT, ANSWERED = 5, 6
+
+
+def test_records_that_overlap_are_told_apart_by_counting() -> None:
+    """The first alone, the second and third together after a batch; two of before are in all but the sender's notes."""
+    notes = [Note(1, number, 2) for number in COUNTED if number > 2]
+    notes += [Note(start, 0, 1) for start in (10, 20, 30)]
+    for start, records in ((10, 1), (5_000, 2)):
+        for number in range(1, len(WAY)):
+            notes.append(Note(start + 1_000 * number, number, records if number in COUNTED else 0, whose=7))
+    first, second, third = journeys(sorted(notes))
+    assert first == [10 + 1_000 * number for number in range(len(WAY))]
+    assert second[2:] == third[2:] == [5_000 + 1_000 * number for number in range(2, len(WAY))]
+    assert (second[0], third[0]) == (20, 30)
+    text = table([first, first, first])
+    assert text.splitlines()[1].split()[-2:] == ["1", "1"]
+    assert text.splitlines()[-1].split()[-2:] == [str(len(WAY) - 1)] * 2
+
+
+def test_of_calls_to_the_store_the_last_answered_one_counts_with_its_own_beginning() -> None:
+    notes = [Note(1_000 * number, number, 1 if number in COUNTED else 0, whose=7) for number in range(len(WAY))]
+    notes += [Note(5_400, SENT, 0, whose=8), Note(6_400, SENT, 0, whose=7), Note(7_500, ANSWERED, 0, whose=8)]
+    (way,) = journeys(sorted(notes))
+    assert (way[SENT], way[ANSWERED]) == (5_000, 6_000)
+    notes.append(Note(6_900, ANSWERED, 0, whose=8))  # another one's answer, in the same turn of the loop
+    (way,) = journeys(sorted(notes))
+    assert (way[SENT], way[ANSWERED]) == (5_400, 6_900)
+
+
+def test_a_hop_that_was_not_needed_takes_no_time() -> None:
+    notes = [Note(1_000 * number, number, 1 if number in COUNTED else 0) for number in range(len(WAY)) if number != 8]
+    (way,) = journeys(notes)
+    assert way[8] == way[9]
+
+
+def test_what_did_not_reach_the_end_is_left_out() -> None:
+    notes = [Note(1_000 * number, number, 1 if number in COUNTED else 0) for number in range(len(WAY))]
+    assert len(journeys(sorted([*notes, Note(500, 0, 1)]))) == 1
 
 
 def test_notes_are_taken_on_entry_and_after_the_end_of_messages_of_the_kind(
@@ -51,12 +82,13 @@ def test_notes_are_taken_on_entry_and_after_the_end_of_messages_of_the_kind(
     notes = Notes()
     notes.wrap(0, Hop("read", "a_stream", "Stream.read"))
     notes.wrap(1, Hop("has read", "a_stream", "Stream.read", after=True, kind="int"))
-    notes.wrap(2, Hop("writes", "a_stream", "Stream.write", kind="str"))
+    notes.wrap(2, Hop("writes", "a_stream", "Stream.write", kind="str", records=len))
     notes.wrap(3, Hop("has written", "a_stream", "Stream.write", after=True))
     assert asyncio.run(Stream().read()) == 1
     Stream().write(b"")
-    Stream().write("")
+    Stream().write("four")
     notes.write(tmp_path / "notes")
     lines = (tmp_path / "notes").read_text().splitlines()
     assert [line.split()[1] for line in lines] == ["0", "1", "3", "2", "3"]
+    assert [line.split()[2] for line in lines] == ["0", "0", "0", "4", "0"]
     assert lines == sorted(lines)
