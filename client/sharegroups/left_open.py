@@ -29,18 +29,37 @@ class Waiting(Protocol):
     records: int
 
 
-def tell_if_left(producer: object, buffer: Waiting) -> Callable[[], object]:
-    """Say in the log how many records wait in `buffer` when `producer` is collected, or the program ends.
+class LeftRecords:
+    """The records of one producer, which alone holds this: the log says how many wait in `buffer` when the producer is
+    collected, or the program ends, unless `done` was called."""
 
-    Call what it returns when the producer is closed.
-    """
-    return weakref.finalize(producer, _tell_lost, buffer, os.getpid()).detach
+    def __init__(self, buffer: Waiting) -> None:
+        self._buffer: Waiting | None = buffer
+        self._process_id = os.getpid()
+        _open.add(self)
+
+    def done(self) -> None:
+        """The producer was closed."""
+        self._buffer = None
+
+    def tell(self) -> None:
+        """Nobody will send the records any more."""
+        buffer, self._buffer = self._buffer, None
+        if buffer is not None and buffer.records > 0 and self._process_id == os.getpid():  # else its parent's
+            log.error("%d records of a producer that was not closed may be lost: no answer came for them. %s",
+                      buffer.records, _HOWTO)  # fmt: skip
+
+    __del__ = tell
 
 
-def _tell_lost(buffer: Waiting, process_id: int) -> None:
-    if buffer.records > 0 and process_id == os.getpid():  # else a forked process has a copy of its parent's
-        log.error("%d records of a producer that was not closed may be lost: no answer came for them. %s",
-                  buffer.records, _HOWTO)  # fmt: skip
+#: Those of producers that are not collected; weak, so that a producer that nobody closes does not stay for that.
+_open: weakref.WeakSet[LeftRecords] = weakref.WeakSet()
+
+
+@atexit.register
+def _tell_all() -> None:
+    for left in list(_open):
+        left.tell()
 
 
 class AtEnd:

@@ -32,7 +32,7 @@ from sharegroups.config import producer_config
 from sharegroups.core.shell_word import quote
 from sharegroups.core.stall_diagnosis import LOOK_AFTER_S, UNKNOWN, UNREACHABLE, Trouble
 from sharegroups.errors import BufferFullError, IllegalStateError
-from sharegroups.left_open import tell_if_left
+from sharegroups.left_open import LeftRecords
 from sharegroups.produced import ProducedRecord, header_pairs, size_of
 from sharegroups.reports import DeliveryReport
 from sharegroups.security import transport_for
@@ -63,7 +63,7 @@ class Producer:
         self._transport = transport if transport is not None else transport_for(self._config)
         self.cluster = Cluster(self._transport, self._config)
         self.sender = Sender(self.cluster, self._config, self._changed)
-        self._not_left = tell_if_left(self, self.sender.buffer)
+        self._left = LeftRecords(self.sender.buffer)
         self._progress = asyncio.Event()
         self._sticky: dict[str, int] = {}
         self._serialize_key = self._config["key.serializer"]
@@ -167,7 +167,7 @@ class Producer:
         await self._transactions.abort()
         await self.flush(self._config["delivery.timeout.ms"] / 1000 if timeout is None else timeout)
         self._closed = True
-        self._not_left()
+        self._left.done()
         await self.sender.close()
         await self.cluster.close()
         if self._own_transport:
