@@ -6,12 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from google.protobuf.descriptor import ServiceDescriptor
 
 from kip932.errors import KafkaError, ThrottlingQuotaExceededError
 from sharegroups.errors import IllegalStateError, WakeupError
 from tests.support.fake_cluster.cluster import FakeCluster
-from tests.support.fake_cluster.leader import Leader
+from tests.support.fake_cluster.slow_answers import acknowledging_within
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce
 from tests.unit.sharegroups.aio.test_fetching_ahead import acknowledged, ahead, backlog
 
@@ -71,22 +70,7 @@ async def test_acknowledgements_are_sent_before_a_callback_that_may_take_long_or
         assert set(fake.states("t").values()) == {"acknowledged"}
 
 
-class _SlowWrites(FakeCluster):
-    """Answers what acknowledges after 5 ms, all else at once."""
-
-    def services(self, node: int) -> list[tuple[ServiceDescriptor, object]]:
-        class Slow(Leader):
-            async def _answer(self, message: Any, run: Any, stream: Any) -> None:
-                if run.acknowledged:
-                    await asyncio.sleep(0.005)
-                await super()._answer(message, run, stream)
-
-        return [
-            (name, Slow(self, node) if type(service) is Leader else service) for name, service in super().services(node)
-        ]
-
-
-@on_fake_cluster(kind=_SlowWrites)
+@on_fake_cluster(kind=acknowledging_within(0.005))
 async def test_close_waits_for_acknowledgements_that_were_sent_while_it_waited_for_room(fake: FakeCluster) -> None:
     backlog(fake)
     told: list[KafkaError | None] = []

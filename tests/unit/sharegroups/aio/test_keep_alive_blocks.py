@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
-from google.protobuf.descriptor import ServiceDescriptor
 
 from sharegroups.messages import Message
 from tests.support.fake_cluster.cluster import FakeCluster
-from tests.support.fake_cluster.leader import Leader
+from tests.support.fake_cluster.slow_answers import acknowledging_within
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce
 
 _LOCK_MS = 3_000
-
-
-class _SlowAnswers(FakeCluster):
-    """Answers what acknowledges after 50 ms."""
-
-    def services(self, node: int) -> list[tuple[ServiceDescriptor, object]]:
-        class Slow(Leader):
-            async def _answer(self, message: Any, run: Any, stream: Any) -> None:
-                if run.acknowledged:
-                    await asyncio.sleep(0.05)
-                await super()._answer(message, run, stream)
-
-        return [
-            (name, Slow(self, node) if type(service) is Leader else service) for name, service in super().services(node)
-        ]
 
 
 def lose(fake: FakeCluster, message: Message) -> None:
@@ -49,7 +32,7 @@ def told_by_the_loop() -> list[str]:
     return told
 
 
-@on_fake_cluster(kind=_SlowAnswers)
+@on_fake_cluster(kind=acknowledging_within(0.05))
 async def test_an_on_lost_that_raises_keeps_no_acknowledgement_from_being_sent(fake: FakeCluster) -> None:
     fake.lock_ms = _LOCK_MS
     produce(fake, 2)
