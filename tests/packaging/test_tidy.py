@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-FILE_LINES_MAX = 400
+FILE_LINES_MAX = 700
 BODY_LINES_MAX = 60
 # File, or file::function → why it may be longer. An entry that is no longer needed fails.
-LONGER: dict[str, str] = {
-    "protos/kip932/errors.py": "a table: one class for each error number",
-}
+LONGER: dict[str, str] = {}
 # Absolute paths that exist on one machine only; the names are split so that this file does not match itself.
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(?:" + "|".join(["work", "farm", "root", "Users", "home/[a-z]"]) + r")/")
 BINARY = frozenset({".png", ".ico", ".json", ".svg", ".gz", ".whl"})
