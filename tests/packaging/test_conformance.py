@@ -214,6 +214,48 @@ def test_a_run_fails_unless_all_that_counts_passed(
     assert run(small, *more, "tests").returncode == (1 if bad != "0" else 0)
 
 
+def test_a_permitted_skip_is_printed_and_fails_nothing(small: Path) -> None:
+    """As on a machine without iptables: `make test` is green there, and says what it did not show."""
+    (small / page.PAGE).write_text(page.render(small, collect(small)))
+    (small / "tests/permitted_skips.txt").write_text("# a machine may have no luck\nplant.*\n")
+    (small / "tests/test_a.py").write_text(TESTS.replace("BAD", "0").replace("SKIP", "True"))
+    for more in ((), ("-n", "1")):
+        done = run(small, "--conformance", *more, "tests")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "  1 skipped: planted\n" in done.stdout
+        assert "counts them as showing these rules, which no other test shows: SC-37\n" in done.stdout
+        assert "1 skipped" in done.stdout.splitlines()[-1]
+
+
+def test_a_permitted_skip_fails_where_skips_are_strict(small: Path) -> None:
+    """The page says what CI shows, so nothing that it counts may be skipped there."""
+    (small / page.PAGE).write_text(page.render(small, collect(small)))
+    (small / "tests/permitted_skips.txt").write_text("plant.*\n")
+    (small / "tests/test_a.py").write_text(TESTS.replace("BAD", "0").replace("SKIP", "True"))
+    (small / "conftest.py").write_text(
+        "def pytest_addoption(parser): parser.addoption('--strict-skips', action='store_true')\n"
+    )
+    done = run(small, "--conformance", "--strict-skips", "tests")
+    assert done.returncode == 1
+    assert "test_may_skip: skipped, so it does not show SC-37" in done.stdout
+
+
+def test_a_test_that_failed_beside_a_permitted_skip_still_fails(small: Path) -> None:
+    """One test of several parameters: a part is skipped, another one fails."""
+    part = '@pytest.mark.skipif(SKIP, reason="planted")\ndef test_may_skip(): pass'
+    both = (
+        "@pytest.mark.parametrize('part', [pytest.param(0, marks=pytest.mark.skip(reason='planted')), 1])\n"
+        "def test_may_skip(part): assert BAD"
+    )
+    (small / page.PAGE).write_text(page.render(small, collect(small)))
+    (small / "tests/permitted_skips.txt").write_text("planted\n")
+    assert part in TESTS
+    (small / "tests/test_a.py").write_text(TESTS.replace(part, both).replace("BAD", "0"))
+    done = run(small, "--conformance", "tests")
+    assert done.returncode == 1
+    assert "test_may_skip: failed, so it does not show SC-37" in done.stdout
+
+
 def test_what_was_kept_is_read_back(tmp_path: Path) -> None:
     cited = Cited()
     cited.shown_by["GC-1"] |= {"tests/a.py::test_b"}

@@ -28,7 +28,7 @@ class Cited:
 
     #: Tests that count as showing the rule.
     shown_by: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    #: Tests that may be skipped with permission, so that they show nothing.
+    #: Tests that CI may skip with permission, so that they show nothing.
     skippable: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     #: Tests of checkers that look for breaches of the rule.
     watched_by: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -55,7 +55,7 @@ def checker_of(test: str) -> str | None:
 
 
 def may_skip(root: Path) -> tuple[str, ...]:
-    """The beginnings of the names of all tests that may be skipped with permission."""
+    """The beginnings of the names of all tests that CI may skip with permission."""
     path = root / MAY_SKIP
     lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines()) if path.exists() else ()
     return tuple(line for line in lines if line and not line.startswith("#"))

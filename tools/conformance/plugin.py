@@ -1,20 +1,23 @@
 """A plugin of pytest: `--conformance` fails a whole run in which a test that docs/conformance.md counts did not pass.
 
-Under xdist the main process sees the reports of all others and judges; what the page says it reads from the page.
+A test that was skipped for a reason that tests/permitted_skips.txt permits is printed at the end and fails nothing,
+except with `--strict-skips`, as in CI. Under xdist the main process sees the reports of all others and judges; what the
+page counts it reads from the page.
 `--conformance-out FILE` writes what the collected tests cite, for `python -m tools.conformance`.
 """
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from tools.conformance.citations import Cited, name_of, read
 from tools.conformance.page import PAGE, counted
+from tools.conformance.skips import PERMITTED, matches, permitted, reason_of
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -65,11 +68,17 @@ class Passed:
         self._config = config
         #: By test without parameters: "passed", or the first other outcome of any part of it.
         self._outcomes: dict[str, str] = {}
+        #: By test without parameters: the permitted reason for which it, or a part of it, was skipped.
+        self._skipped: dict[str, str] = {}
+        strict = config.getoption("--strict-skips", default=False)
+        self._permitted = () if strict else permitted(config.rootpath / PERMITTED)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Any part of a test that did not pass outweighs those that did."""
         test = name_of(report.nodeid)
-        if report.outcome != "passed" or hasattr(report, "wasxfail"):
+        if report.skipped and not hasattr(report, "wasxfail") and matches(reason_of(report), self._permitted):
+            self._skipped.setdefault(test, reason_of(report))
+        elif report.outcome != "passed" or hasattr(report, "wasxfail"):
             self._outcomes[test] = report.outcome if report.outcome != "passed" else "expected to fail"
         elif report.when == "call":
             self._outcomes.setdefault(test, "passed")
@@ -77,14 +86,36 @@ class Passed:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """What is missing is one more failed test, so that the summary line counts it."""
-        page = self._config.rootpath / PAGE
-        missing = unshown(counted(page.read_text(encoding="utf-8")), self._outcomes)
+        outcomes = {**dict.fromkeys(self._skipped, "passed"), **self._outcomes}
+        missing = unshown(self._counted(), outcomes)
         if missing:
             text = "\n".join([f"{PAGE} counts these tests, but this run does not show it:", *missing])
             report = pytest.TestReport(str(PAGE), (str(PAGE), None, ""), {}, "failed", text, "call")
             self._config.hook.pytest_runtest_logreport(report=report)
             session.testsfailed += 1
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print what this machine could not show, with the reasons."""
+        if lines := not_shown_here(self._counted(), self._skipped):
+            terminalreporter.section("not shown on this machine")
+            for line in lines:
+                terminalreporter.write_line(line)
+
+    def _counted(self) -> dict[str, set[str]]:
+        return counted((self._config.rootpath / PAGE).read_text(encoding="utf-8"))
+
+
+def not_shown_here(counts: Mapping[str, set[str]], skipped: Mapping[str, str]) -> Sequence[str]:
+    """Lines for a person: why tests were skipped, how often, and the rules that only they would have shown."""
+    if not skipped:
+        return []
+    lines = [f"  {count} skipped: {reason}" for reason, count in sorted(Counter(skipped.values()).items())]
+    shown_else = {rule for test, rules in counts.items() if test not in skipped for rule in rules}
+    alone = sorted({rule for test in skipped for rule in counts.get(test, ())} - shown_else)
+    if alone:
+        lines.append(f"  {PAGE} counts them as showing these rules, which no other test shows: {', '.join(alone)}")
+    return lines
 
 
 def unshown(counts: Mapping[str, set[str]], outcomes: Mapping[str, str]) -> list[str]:

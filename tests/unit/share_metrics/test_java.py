@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from share_metrics import java
-from tests.conftest import PERMITTED_SKIPS, permitted_skips
+from tests.packaging.test_tidy import ROOT
+from tools.conformance.skips import PERMITTED, matches, permitted
 
 
 def runtime(folder: Path, banner: str) -> dict[str, str]:
@@ -59,7 +60,7 @@ def test_to_have_no_java_is_no_permitted_reason_for_a_skip(monkeypatch: pytest.M
     monkeypatch.setattr(java, "find_spec", lambda name: None)
     with pytest.raises(java.NoJavaError) as missing:
         java.java_home({"PATH": str(tmp_path)})
-    assert not any(pattern.fullmatch(str(missing.value)) for pattern in permitted_skips(PERMITTED_SKIPS))
+    assert not matches(str(missing.value), permitted(ROOT / PERMITTED))
 
 
 @pytest.mark.rule("PM-70")
