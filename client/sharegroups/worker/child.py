@@ -1,7 +1,10 @@
 """The process that runs blocking handlers, one job at a time. It ends when its worker is gone.
 
-It says "ready", or `Unable` and ends. Then the worker sends (topic, info, value), and this answers with a verdict and
-the seconds that the handler ran.
+It sends "ready", or `Unable` and ends. Then the worker sends (topic, info, value), and this answers with a verdict and
+the seconds that the handler ran. Once the worker closes `work`, the process ends as every Python program does: its
+producers send what they hold (CL-140), and its `atexit` functions run.
+
+It leads a process group of its own, so that its worker can end what its handlers have started together with it.
 """
 
 from __future__ import annotations
@@ -33,8 +36,10 @@ def serve(work: Connection, alive: Connection, packed: bytes) -> None:
 
     `packed`: the job of each topic, pickled.
     """
-    signal.signal(signal.SIGINT, _ignore)  # a Ctrl-C reaches the whole foreground group; the worker decides
-    signal.signal(signal.SIGTERM, _ignore)
+    os.setpgid(0, 0)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a supervisor may signal every process; the worker decides
+        signal.signal(number, _ignore)
+    os.register_at_fork(after_in_child=_forked)
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
     with suppress(EOFError, OSError):  # the worker is gone
         try:
@@ -56,11 +61,18 @@ def _maker(info: tuple[Any, ...]) -> Any:
 
 
 def _ignore(*_: object) -> None:
-    """A handler that does nothing. SIG_IGN would be inherited by what a job starts."""
+    """A handler that does nothing. SIG_IGN would be inherited by the commands that a job starts."""
+
+
+def _forked() -> None:
+    """Let signals end a process that a handler forks: `multiprocessing.Pool` ends its processes by SIGTERM."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _end_with(alive: Connection) -> None:
+    """End this process, and what its handlers have started, when the worker is gone."""
     try:
         alive.recv_bytes()
     except (EOFError, OSError):
-        os._exit(1)
+        os.killpg(0, signal.SIGKILL)

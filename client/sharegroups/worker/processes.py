@@ -1,7 +1,8 @@
 """Blocking handlers in processes of their own: a time-out ends the process, and a crash fails only its job.
 
 A process runs one job at a time. One that ended is replaced. They are started afresh (spawn), never forked from this
-one: gRPC's threads do not survive a fork.
+one: gRPC's threads do not survive a fork. Each leads a process group of its own, and is watched itself: its pipe says
+nothing of its end while a process that a handler forked still holds the pipe.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import os
 import pickle
 import signal
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from multiprocessing.connection import Connection
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final
 
@@ -27,6 +31,11 @@ log = logging.getLogger("sharegroups.worker")
 #: After so many processes in a row that ended before they were ready the worker gives up.
 _STILLBORN_MAX: Final = 3
 _START_S: Final = 60.0
+#: How long processes may take to end in good order once the worker stops, s: each client that a handler left open takes
+#: up to 5 (CL-140), and `atexit` functions take their time.
+_END_S: Final = 10.0
+#: How long a process may live on after it has closed its pipe amid a job, s.
+_CLOSED_S: Final = 5.0
 _RUN_AT_IMPORT: Final = (
     "worker.run() is called when a process for handlers imports the program, so that none can start; put it under "
     'if __name__ == "__main__":'
@@ -102,22 +111,28 @@ class ProcessPool:
         for slot in self._slots:
             if slot.job is not None:
                 left.append(slot.job)
-                slot.process.kill()
+                slot.kill()
         return left
 
     async def stop(self) -> None:
-        """End all processes: an idle one ends by itself when its pipe is closed."""
+        """End all processes: an idle one ends in good order when its pipe is closed. What lives on is killed, and
+        logged."""
         self._stopped = True
         for slot in self._slots:
             slot.close(self._loop)
         await self._loop.run_in_executor(None, self._join)
 
     def _join(self) -> None:
+        until_s = time.monotonic() + _END_S
+        late = [slot for slot in self._slots if not slot.ends_by(until_s)]
+        if late:
+            log.error(
+                "%d processes for handlers did not end within %g s after their last job, and were killed: their atexit "
+                "functions, or what they wait for at their end, take too long. What they had not sent is lost",
+                len(late), _END_S,
+            )  # fmt: skip
         for slot in self._slots:
-            slot.process.join(2.0)
-            if slot.process.is_alive():
-                slot.process.kill()
-                slot.process.join(2.0)
+            slot.bury()
 
     # One process.
 
@@ -125,9 +140,11 @@ class ProcessPool:
         slot = _Slot(self._packed)
         self._slots.append(slot)
         self._loop.add_reader(slot.work.fileno(), self._heard, slot)
+        if slot.watch is not None:
+            self._loop.add_reader(slot.watch, self._ended, slot)
 
     def _next(self, slot: _Slot) -> None:
-        if slot.job is not None or not slot.is_ready or not self._ready or self._stopped:
+        if slot.job is not None or not slot.is_ready or slot.is_over or not self._ready or self._stopped:
             return
         job = slot.job = self._ready.popleft()
         slot.began = self._loop.time()
@@ -135,7 +152,8 @@ class ProcessPool:
         info = (message.topic(), message.partition(), message.offset(), message.delivery_count())
         try:
             slot.work.send((job.spec.topic, (*info, message.key(), message.headers()), message.value()))
-        except OSError:  # it has just ended: `_heard` is told by its reader
+        except OSError:  # it has just ended, so that another process gets this job
+            self._ready.appendleft(slot.done() or job)
             return
         if job.spec.timeout is not None:
             slot.timer = self._loop.call_later(job.spec.timeout, self._expire, slot)
@@ -145,8 +163,11 @@ class ProcessPool:
         try:
             heard = slot.work.recv()
         except (EOFError, OSError):
-            self._ended(slot)
+            self._closed(slot)
             return
+        self._hear(slot, heard)
+
+    def _hear(self, slot: _Slot, heard: Any) -> None:
         if isinstance(heard, child.Unable):
             self._unable(heard)
             return
@@ -162,13 +183,25 @@ class ProcessPool:
 
     def _expire(self, slot: _Slot) -> None:
         slot.is_late = True
-        slot.process.kill()
+        slot.kill()
+
+    def _closed(self, slot: _Slot) -> None:
+        """The process has closed its pipe: it ends, or a handler has closed what is not its own."""
+        self._loop.remove_reader(slot.work.fileno())
+        if slot.watch is None:
+            self._ended(slot)
+        else:
+            slot.killer = self._loop.call_later(_CLOSED_S, slot.kill)
 
     def _ended(self, slot: _Slot) -> None:
         """The process is gone: its job has failed, and another process takes its place."""
+        slot.is_over = True
+        with suppress(EOFError, OSError):
+            while slot.work.poll():  # what it sent just before its end
+                self._hear(slot, slot.work.recv())
         slot.close(self._loop)
         self._slots.remove(slot)
-        slot.process.join(1.0)
+        slot.bury()
         how, job, seconds = _how(slot.process.exitcode), slot.done(), self._loop.time() - slot.began
         if job is not None:
             why = f"its process {how}"
@@ -224,11 +257,46 @@ class _Slot:
         self.process.start()
         theirs.close()
         their_alive.close()
+        #: Readable once the process has ended; None where the system has no such descriptor (macOS).
+        self.watch = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else None
         self.is_ready = False
         self.is_late = False
+        self.is_over = False
+        #: Ends it when it has closed its pipe and lives on.
+        self.killer: asyncio.TimerHandle | None = None
         self.job: Job | None = None
         self.began = 0.0
         self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def pid(self) -> int:
+        """The number of the process, and of its group."""
+        assert self.process.pid is not None
+        return self.process.pid
+
+    def kill(self) -> None:
+        """End the process with all that its handlers have started, but for what left its process group."""
+        with suppress(ProcessLookupError, PermissionError):  # it has no group yet, or none any more
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.kill()
+
+    def ends_by(self, until_s: float) -> bool:
+        """Wait for its end, in another thread than the loop's. Returns whether it came in time."""
+        left_s = max(0.0, until_s - time.monotonic())
+        if self.watch is None:
+            self.process.join(left_s)
+            return not self.process.is_alive()
+        return bool(wait([self.watch], left_s))
+
+    def bury(self) -> None:
+        """End what is left of it, and free what it took. Its group is ended before it is waited for: until then no
+        other process can have its number."""
+        self.kill()
+        self.process.join(2.0)
+        self.alive.close()
+        if self.watch is not None:
+            os.close(self.watch)
+            self.watch = None
 
     def done(self) -> Job | None:
         """Its job has ended; returns it."""
@@ -239,11 +307,14 @@ class _Slot:
         return job
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let it know that no job comes any more."""
+        """Let it know that no job comes any more. `alive` stays open: closed, it ends the process at once."""
         if not self.work.closed:
             loop.remove_reader(self.work.fileno())
             self.work.close()
-            self.alive.close()
+        if self.watch is not None:
+            loop.remove_reader(self.watch)
+        if self.killer is not None:
+            self.killer.cancel()
 
 
 def _packed(specs: Mapping[str, JobSpec]) -> bytes:

@@ -90,22 +90,29 @@ class Runner:
 
     async def run(self) -> None:
         """Work until `stop` is called. Raises WorkerError, or the KafkaError that ended the membership."""
-        for pool in set(self._pools.values()):
-            await pool.start()
-        self._consumer.subscribe(list(self._specs))
-        self._consumer.set_acknowledgement_commit_callback(self._acknowledged)
+        cancelled: asyncio.CancelledError | None = None
         try:
+            for pool in set(self._pools.values()):
+                await pool.start()
+            self._consumer.subscribe(list(self._specs))
+            self._consumer.set_acknowledgement_commit_callback(self._acknowledged)
             try:
                 while not self._stopping.is_set():
                     await self._turn()
             except KafkaError as error:
                 self._failure = error
+            except asyncio.CancelledError as error:
+                log.info("the task that serves this worker was cancelled, so that it stops")
+                self._stopping.set()
+                cancelled = error
             self.is_ready = False
             await self._finish()
         finally:
             for pool in set(self._pools.values()):
                 await pool.stop()
             await self._consumer.close(_CLOSE_S)
+        if cancelled is not None:
+            raise cancelled
         if self._failure is not None:
             raise self._failure
 
@@ -285,12 +292,20 @@ class Runner:
         if running or back or self._acknowledging.held:
             text = "stopping: %d running jobs may take up to %g s more; %d records go back to the group"
             log.info(text, running, self._grace, len(back) + self._acknowledging.held)
-        while self._in_hand and (left := deadline - self._loop.time()) > 0:
-            timer = self._loop.call_later(min(left, max(0.0, release_at - self._loop.time()) or left), self._wake)
-            await self._turn(fetch=False)
-            timer.cancel()
-            if self._loop.time() >= release_at:
-                self._release_back()
+        try:
+            while self._in_hand and (left := deadline - self._loop.time()) > 0:
+                timer = self._loop.call_later(min(left, max(0.0, release_at - self._loop.time()) or left), self._wake)
+                await self._turn(fetch=False)
+                timer.cancel()
+                if self._loop.time() >= release_at:
+                    self._release_back()
+        finally:  # a second cancellation cuts off what still runs
+            self._cut_off()
+            self._tally.events["given_back"] += len(back) + self._acknowledging.forget_held()
+            self._count()
+
+    def _cut_off(self) -> None:
+        """The time for the present jobs is over: those that have ended are acknowledged, the others are logged."""
         for pool in set(self._pools.values()):
             unbegun = pool.take_back(lambda _: True)
             for job in pool.abandon():
@@ -298,8 +313,6 @@ class Runner:
             for job in unbegun:
                 self._leave(job, "did not begin, for all handlers were busy,")
         self._settle()
-        self._tally.events["given_back"] += len(back) + self._acknowledging.forget_held()
-        self._count()
 
     def _leave(self, job: Job, how: str) -> None:
         """Tell of a job that the end of the session gives back, which archives its record at the last delivery."""

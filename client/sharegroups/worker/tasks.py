@@ -78,9 +78,21 @@ class TaskPool:
         return list(self._at_work.values())
 
     async def stop(self) -> None:
-        """Give cancelled tasks a moment."""
-        if self._at_work:
-            await asyncio.wait(self._at_work, timeout=0.5)
+        """Wait until the cancelled tasks have ended, so that no record goes back while its handler runs. What swallows
+        its cancellation is logged, and left alone."""
+        if not self._stopped:
+            self.abandon()
+        if not self._at_work:
+            return
+        _, alive = await asyncio.wait(self._at_work, timeout=SWALLOW_S)
+        for task in alive:
+            job = self._at_work[task]
+            log.error(
+                "%s: %s was cancelled as the worker stopped and did not end within %g s: it swallows "
+                "asyncio.CancelledError. It runs on, and its record goes back to the group, so that its job is done "
+                "again meanwhile; let it raise CancelledError on",
+                job.place, job.spec.name, SWALLOW_S,
+            )  # fmt: skip
 
     def _begin(self) -> None:
         while self._ready and len(self._at_work) < self.size:

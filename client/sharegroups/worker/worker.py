@@ -50,6 +50,26 @@ _ONE_SIGNAL_S: Final = 0.5
 _STUCK_S: Final = 30.0
 
 
+#: While a worker handles signals: what handled them before.
+_replaced: dict[int, Any] = {}
+
+
+def _restore_signals() -> None:
+    for number, handler in _replaced.items():
+        signal.signal(number, handler)
+
+
+def _forked() -> None:
+    """Let signals end a process that a handler forks: `multiprocessing.Pool` ends its processes by SIGTERM. The event
+    loop's wake-up descriptor is its parent's."""
+    if _replaced:
+        signal.set_wakeup_fd(-1)
+        _restore_signals()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class Worker:
     """Runs handlers for the records of a share group.
 
@@ -175,7 +195,11 @@ class Worker:
                 runner.run(self.serve())
 
     async def serve(self) -> None:
-        """As `run`, inside a loop of yours and without signals; `stop` ends it."""
+        """As `run`, inside a loop of yours and without signals; `stop` ends it.
+
+        When its task is cancelled it ends as with `stop`: running jobs have `grace` s, and then CancelledError is
+        raised. A second cancellation cuts them off at once (CL-127).
+        """
         if not self._specs:
             raise WorkerError('this worker has no jobs: register one with @worker.job("topic") above a function')
         from sharegroups.worker.checks import look  # noqa: PLC0415 - gRPC is imported here, not for a process of handlers
@@ -276,12 +300,13 @@ class Worker:
             self.stopped_by, stopped_s = number, now_s
             loop.call_soon_threadsafe(self._stop)
 
-        before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        for number in (signal.SIGTERM, signal.SIGINT):
+            _replaced[number] = signal.signal(number, stop)
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            _restore_signals()
+            _replaced.clear()
 
 
 def _checked(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,12 +6,16 @@ The environment gives the cluster and the group. Values are JSON; their keys say
 from __future__ import annotations
 
 import asyncio
+import atexit
 import ctypes
 import json
+import multiprocessing
 import os
+import subprocess
 import time
 from typing import Any
 
+from sharegroups import Producer
 from sharegroups.worker import Reject, Release, Retry, Worker, current_job
 
 QUICK = Retry(backoff=0.1, maximum=0.4)
@@ -53,7 +57,41 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
+def _fork(seconds: float) -> None:
+    """Begin a process that goes on when this one is gone."""
+    helper = multiprocessing.get_context("fork").Process(target=time.sleep, args=(seconds,))
+    helper.start()
+    say(helper=helper.pid)
+
+
+def _command(seconds: float) -> None:
+    say(helper=subprocess.Popen(["sleep", str(seconds)]).pid)
+
+
+def _pool(size: int) -> None:
+    with multiprocessing.get_context("fork").Pool(size) as pool:
+        say(squares=pool.map(abs, range(size)))
+
+
+_producers: list[Producer] = []
+
+
+def _produce(count: int) -> None:
+    """Send records with a producer that stays open, without waiting for them."""
+    producer = Producer(bootstrap_servers=os.environ["SHOP_BOOTSTRAP"])
+    _producers.append(producer)
+    for number in range(count):
+        producer.produce(topic("results"), f"{number}".encode() * 40)
+    atexit.register(say, ended=count)
+    say(produced=count)
+
+
 DEEDS: dict[str, Any] = {
+    "fork": lambda seconds: _fork(seconds) if current_job().delivery_count == 1 else None,
+    "command": lambda seconds: _command(seconds) if current_job().delivery_count == 1 else None,
+    "pool": _pool,
+    "produce": _produce,
+    "never_end": lambda seconds: atexit.register(time.sleep, seconds),
     "sleep": time.sleep,
     "fail": lambda times: _raise(ValueError("no address")) if current_job().delivery_count <= times else None,
     "reject": lambda why: _raise(Reject(why)),

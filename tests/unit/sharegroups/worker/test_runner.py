@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import SimpleNamespace
 from typing import cast
@@ -182,3 +182,83 @@ async def test_a_release_that_is_shortened_is_one_warning_with_the_real_delay(
     )
     worker.stop()
     await running
+
+
+def runner_of(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, handler: Callable[[bytes], object], grace: float
+) -> Runner:
+    """A worker of group g with one asyncio handler of topic t."""
+    monkeypatch.setattr(runner, "ShareConsumer", partial(ShareConsumer, transport=fake.transport()))
+    spec = JobSpec("t", handler, None, None, Retry(), {}, is_async=True, in_process=False)
+    settings = {"bootstrap.servers": fake.bootstrap, "group.id": "g"}
+    limits, tally = GroupLimits(5), Tally(["t"])
+    return Runner(settings, {"t": spec}, concurrency=2, prefetch=0, grace=grace, limits=limits, tally=tally)
+
+
+class Slow:
+    """A handler that takes so long, and counts its ends."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.running = self.ended = self.cancelled = 0
+
+    async def __call__(self, _: bytes) -> None:
+        self.running += 1
+        try:
+            await asyncio.sleep(self.seconds)
+            self.ended += 1
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.3)  # it puts its things in order
+            self.cancelled += 1
+            raise
+        finally:
+            self.running -= 1
+
+
+@pytest.mark.rule("CL-127")
+@on_fake_cluster()
+async def test_a_cancelled_worker_lets_its_jobs_end(fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a task group of which another task fails."""
+    handler = Slow(4)
+    worker = runner_of(fake, monkeypatch, handler, 10.0)
+    serving = asyncio.create_task(worker.run())
+    produce(fake, 2)
+    await asyncio.sleep(2)
+    assert handler.running == 2
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    assert (handler.running, handler.ended, handler.cancelled) == (0, 2, 0)
+    assert worker._tally.line().startswith("2 done, 0 released")
+
+
+@pytest.mark.rule("CL-127")
+@pytest.mark.parametrize("again", [False, True])
+@on_fake_cluster()
+async def test_no_record_goes_back_while_its_asyncio_handler_runs(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, again: bool
+) -> None:
+    handler = Slow(100)
+    worker = runner_of(fake, monkeypatch, handler, 3.0)
+    running_at_close: list[int] = []
+    close = worker._consumer.close
+
+    async def closing(seconds: float) -> None:
+        running_at_close.append(handler.running)
+        await close(seconds)
+
+    monkeypatch.setattr(worker._consumer, "close", closing)
+    serving = asyncio.create_task(worker.run())
+    produce(fake, 2)
+    await asyncio.sleep(2)
+    began = asyncio.get_running_loop().time()
+    serving.cancel()
+    if again:
+        await asyncio.sleep(1)
+        serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    assert running_at_close == [0]
+    assert handler.cancelled == 2, "each was cancelled once, and could put its things in order"
+    assert (asyncio.get_running_loop().time() - began < 2.5) is again, "a second cancellation waits for no grace"
+    assert caplog.text.count("did not end within") == 2
