@@ -3,6 +3,9 @@
 A process that has the exclusive lock knows that every earlier incarnation of its name has ended. So after a restart it
 can take its shards back at once (CM-12 `dead`, CM-73). The lock is `flock`: it ends with the process and never has to
 be cleaned up. A data directory on NFS is not supported.
+
+A directory is known by its device and inode, so that a copy of it, made while the original is in use, does not pass for
+the original: it takes no shards of the original's nodes, and leaves the original's socket alone.
 """
 
 from __future__ import annotations
@@ -15,13 +18,50 @@ import secrets
 import shutil
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 INCARNATIONS_KEPT: Final = 64
+#: Of the command of a process that is in the way, so many characters are shown.
+_COMMAND_SHOWN: Final = 80
 
 
 class DataDirectoryError(Exception):
     """The data directory cannot be used; the message says why."""
+
+
+class Holder(NamedTuple):
+    """A process that has a file open: its id and its command."""
+
+    pid: int
+    command: tuple[str, ...]
+
+    def __str__(self) -> str:
+        words = " ".join(self.command)
+        return f"process {self.pid} ({words[:_COMMAND_SHOWN]}{'…' if len(words) > _COMMAND_SHOWN else ''})"
+
+
+def holders(path: Path) -> list[Holder]:
+    """The processes of this user that have this very file open, this process left out; none where there is no /proc."""
+    found = []
+    with contextlib.suppress(OSError):
+        for process in Path("/proc").iterdir():
+            if process.name.isdigit() and int(process.name) != os.getpid() and _has_open(process, path):
+                with contextlib.suppress(OSError):  # it has just ended
+                    words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                    found.append(Holder(int(process.name), tuple(word for word in words if word)))
+    return sorted(found)
+
+
+def _has_open(process: Path, path: Path) -> bool:
+    try:
+        wanted = path.stat()
+        for descriptor in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                if os.path.samestat(descriptor.stat(), wanted):
+                    return True
+    except OSError:  # another user's process, or one that has just ended
+        pass
+    return False
 
 
 class FileLock:
@@ -48,10 +88,12 @@ class FileLock:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    holder = os.pread(fd, 200, 0).decode(errors="replace").strip() or "another process"
+                    noted = os.pread(fd, 200, 0).decode(errors="replace").strip() or "another process"
                     os.close(fd)
+                    live = ", ".join(map(str, holders(self.path)))
                     raise DataDirectoryError(
-                        f"data directory {self.path.parent} is in use by {holder} (lock {self.path.name}). "
+                        f"data directory {self.path.parent} is in use by {noted} (lock {self.path.name}"
+                        f"{f', held by {live}' if live else ''}). "
                         "Stop that process first, or give this one a directory of its own with --data DIR."
                     ) from None
                 time.sleep(0.02)
@@ -108,6 +150,13 @@ class DataDirectory:
             raise DataDirectoryError(f"data directory {self.path} is not writable. Choose another with --data DIR.")
 
     @property
+    def mark(self) -> str:
+        """What distinguishes this directory from every copy of it. It changes when the directory moves to another
+        disk."""
+        found = self.path.stat()
+        return f"{found.st_dev}:{found.st_ino}"
+
+    @property
     def store(self) -> Path:
         """The directory of the embedded store's append-only file."""
         return self.path / "store"
@@ -120,14 +169,17 @@ class DataDirectory:
         """Lock a node name, draw a new incarnation, and list the earlier ones (CM-12 `dead`).
 
         The list is written before the process claims any shard, so that a later start knows this incarnation, too.
+        The list of a copied directory is not used: the lock says nothing of the original's processes, which may be
+        alive and serve the same store.
         """
         lock = FileLock(self.path / "nodes" / f"{name}.lock")
         lock.acquire(f"process {os.getpid()}, node {name}", wait_s)
         ledger = self.path / "nodes" / f"{name}.json"
-        known = _read_incarnations(ledger)
+        known = _read_incarnations(ledger, self.mark)
         incarnation = new_incarnation()
+        kept = [*known, incarnation][-INCARNATIONS_KEPT:]
         try:
-            _write_durably(ledger, json.dumps({"incarnations": [*known, incarnation][-INCARNATIONS_KEPT:]}))
+            _write_durably(ledger, json.dumps({"directory": self.mark, "incarnations": kept}))
         except OSError as error:
             lock.release()
             raise _unwritable(ledger, error) from error
@@ -155,13 +207,15 @@ def _unwritable(path: Path, error: OSError) -> DataDirectoryError:
     )
 
 
-def _read_incarnations(ledger: Path) -> list[int]:
+def _read_incarnations(ledger: Path, mark: str) -> list[int]:
     if not ledger.exists():
         return []
     try:
-        return [int(value) for value in json.loads(ledger.read_text())["incarnations"]]
+        noted = json.loads(ledger.read_text())
+        return [int(value) for value in noted["incarnations"]] if noted["directory"] == mark else []
     except (ValueError, KeyError, TypeError):
-        # A torn list costs time, not safety: the leases of incarnations not listed run to their end.
+        # A torn list, or one of an earlier version, costs time, not safety: the leases of incarnations not listed run
+        # to their end.
         return []
 
 

@@ -21,7 +21,7 @@ from typing import Final
 
 import structlog
 
-from share_node.data_directory import DataDirectory
+from share_node.data_directory import DataDirectory, DataDirectoryError, Holder, holders
 from share_node.store_endings import StoreEndings
 
 log = structlog.get_logger(__name__)
@@ -31,10 +31,13 @@ READY_WAIT_S: Final = 60.0
 LOADING_WAIT_S: Final = 3_600.0
 LOADING_TOLD_S: Final = 5.0
 STOP_GRACE_S: Final = 20.0
+_KILLED_WAIT_S: Final = 5.0
 RESTARTS_MAX: Final = 10
 RESTART_WINDOW_S: Final = 60.0
 _LOG_TAIL_BYTES: Final = 8_192
 _SOCKET_MEMO: Final = "store.socket-dir"
+#: In the directory of the socket: the mark of the data directory that it belongs to.
+_OWNER: Final = "data-directory"
 _WATCHER: Final = Path(__file__).with_name("store_watcher.py")
 
 
@@ -92,9 +95,7 @@ class EmbeddedStore:
     async def start(self) -> None:
         """Start the store and wait until it answers. Raises EmbeddedStoreError or DataDirectoryError."""
         binary = store_binary()
-        # The store and its watcher inherit this lock. After a SIGKILL of the parent, the next start waits here until
-        # the old store has closed the files.
-        self._lock.acquire(f"the embedded store of process {os.getpid()}", STOP_GRACE_S)
+        await self._take_lock()
         self._directory.store.mkdir(exist_ok=True, mode=0o700)
         self._fresh_socket_dir()
         self._endings.begin()
@@ -102,6 +103,46 @@ class EmbeddedStore:
         await self._ready()
         self.whole = await self._endings.began(self.url)
         self._supervisor = asyncio.create_task(self._supervise(binary))
+
+    async def _take_lock(self) -> None:
+        """Take the lock, which the store and its watcher inherit. After a SIGKILL of the parent the watcher ends the
+        store, and this waits until it has closed its files. After a SIGKILL of the watcher too, this ends the store."""
+        name = f"the embedded store of process {os.getpid()}"
+        try:
+            self._lock.acquire(name)
+        except DataDirectoryError:
+            found = holders(self._lock.path)
+            if not any(str(_WATCHER) in one.command for one in found):
+                for one in found:
+                    await self._end_orphan(one)
+            self._lock.acquire(name, STOP_GRACE_S)
+
+    async def _end_orphan(self, orphan: Holder) -> None:
+        """End a store of this data directory that its watcher does not end any more; leave any other process alone."""
+        try:
+            pidfd = os.pidfd_open(orphan.pid)
+        except ProcessLookupError:
+            return
+        try:
+            if orphan not in holders(self._lock.path) or not self._is_at_work_here(orphan.pid):
+                return  # no store, or the number is another process's by now
+            log.warning(
+                "a store of an earlier start was left without its watcher; ending it",
+                data=str(self._directory.path), process=orphan.pid,
+            )  # fmt: skip
+            signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+            if not await _ended(pidfd, STOP_GRACE_S):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it has ended by itself
+        finally:
+            os.close(pidfd)
+
+    def _is_at_work_here(self, pid: int) -> bool:
+        """Whether a process has the store's directory as its own, as a store has; its command is what it made of it."""
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{pid}/cwd").samefile(self._directory.store)
+        return False
 
     async def stop(self) -> None:
         """End the store in good order; return when it no longer writes its files."""
@@ -217,16 +258,11 @@ class EmbeddedStore:
 
     async def _end_store(self) -> None:
         """End a store whose watcher was killed: two stores must never use the same files."""
-        poller = select.poll()
-        poller.register(self._pidfd, select.POLLIN)
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        for _ in range(500):
-            if poller.poll(0):
-                os.close(self._pidfd)
-                return
-            await asyncio.sleep(0.01)
-        raise EmbeddedStoreError(f"the old store process {self.pid} does not end")
+        if not await _ended(self._pidfd, _KILLED_WAIT_S):
+            raise EmbeddedStoreError(f"the old store process {self.pid} does not end")
+        os.close(self._pidfd)
 
     def _fail(self, reason: str) -> None:
         if not self.failed.done():
@@ -242,11 +278,31 @@ class EmbeddedStore:
             await asyncio.wait_for(watcher.wait(), STOP_GRACE_S + 5)
 
     def _fresh_socket_dir(self) -> None:
-        """Make a private directory for the socket; remove the one that a killed predecessor left."""
-        if (left := self._directory.remembered(_SOCKET_MEMO)) and Path(left).name.startswith("sharegroups-"):
-            shutil.rmtree(left, ignore_errors=True)
+        """Make a private directory for the socket; remove the one that a killed predecessor left, but not that of a
+        running original, of which this data directory is a copy."""
+        if left := self._directory.remembered(_SOCKET_MEMO):
+            if _owner_of(Path(left)) == self._directory.mark:
+                shutil.rmtree(left, ignore_errors=True)
+            elif Path(left).exists():
+                log.info("the socket directory of another data directory is left alone", directory=left)
         self._socket_dir = Path(tempfile.mkdtemp(prefix="sharegroups-"))
+        (self._socket_dir / _OWNER).write_text(self._directory.mark)
         self._directory.remember(_SOCKET_MEMO, str(self._socket_dir))
+
+
+def _owner_of(socket_dir: Path) -> str:
+    """The mark of the data directory that a socket directory belongs to; "" when it names none."""
+    try:
+        return (socket_dir / _OWNER).read_text().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+async def _ended(pidfd: int, within_s: float) -> bool:
+    """Wait for the end of a process. Returns whether it came in time."""
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(await asyncio.to_thread(poller.poll, within_s * 1000))
 
 
 async def _answer_to_ping(path: Path) -> str:

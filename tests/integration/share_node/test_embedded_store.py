@@ -3,6 +3,7 @@
 import asyncio
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 import redis.asyncio
 
-from share_node.data_directory import DataDirectory
+from share_node import embedded_store
+from share_node.data_directory import DataDirectory, DataDirectoryError, holders
 from share_node.embedded_store import EmbeddedStore
 
 _PARENT = """
@@ -80,3 +82,57 @@ def test_a_sigkill_of_the_parent_leaves_no_store_behind(tmp_path: Path) -> None:
     parent.wait()
     asyncio.run(_gone(pid))
     asyncio.run(_start_and_stop(tmp_path))  # the files are free again
+
+
+@pytest.mark.rule("CM-70")
+def test_a_store_whose_watcher_was_killed_too_is_ended_by_the_next_start(tmp_path: Path) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    with parent.stdout:
+        orphan = int(parent.stdout.readline())
+    held = [one.pid for one in holders(tmp_path / "store.lock")]
+    (watcher,) = set(held) - {orphan, parent.pid}
+    os.kill(watcher, signal.SIGSTOP)  # else it would end the store when its parent is gone
+    parent.kill()
+    parent.wait()
+    os.kill(watcher, signal.SIGKILL)
+    asyncio.run(_gone(watcher))
+    os.kill(orphan, 0)
+    asyncio.run(_start_and_stop(tmp_path))
+    asyncio.run(_gone(orphan, 0.0))
+
+
+@pytest.mark.rule("CM-70")
+def test_a_process_that_is_no_store_is_not_ended_but_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded_store, "STOP_GRACE_S", 0.2)
+    lock = DataDirectory(tmp_path).lock("store")
+    lock.acquire("an earlier start")
+    other = subprocess.Popen(["sleep", "60"], pass_fds=(lock.fd,))
+    lock.release()
+    try:
+        with pytest.raises(DataDirectoryError, match=rf"held by process {other.pid} \(sleep 60\)"):
+            asyncio.run(_start_and_stop(tmp_path))
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+@pytest.mark.rule("CM-70")
+@pytest.mark.asyncio
+async def test_a_copy_of_a_running_data_directory_leaves_the_original_its_socket(tmp_path: Path) -> None:
+    original = EmbeddedStore(DataDirectory(tmp_path / "original"))
+    await original.start()
+    shutil.copytree(tmp_path / "original", tmp_path / "copy")
+    copy = EmbeddedStore(DataDirectory(tmp_path / "copy"))
+    await copy.start()
+    try:
+        assert copy.socket_path != original.socket_path
+        client = redis.asyncio.Redis(unix_socket_path=str(original.socket_path))  # a new connection
+        assert await client.ping()
+        await client.aclose()
+    finally:
+        await copy.stop()
+        await original.stop()
+    assert not copy.socket_path.parent.exists()
+    assert not original.socket_path.parent.exists()

@@ -1,6 +1,7 @@
 """The data directory: one owner, and a ledger of earlier incarnations."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,17 @@ def test_a_second_process_of_a_name_is_refused_and_told_who_holds_it(tmp_path: P
         DataDirectory(tmp_path).identity("node-a")
     held.release()
     DataDirectory(tmp_path).identity("node-a").release()
+
+
+@pytest.mark.rule("CM-12", "CM-73")
+def test_a_copied_directory_declares_no_node_dead(tmp_path: Path) -> None:
+    """The original's node may be alive and serve the same store: its leases must run to their end."""
+    held = DataDirectory(tmp_path / "original").identity("node-a")
+    shutil.copytree(tmp_path / "original", tmp_path / "copy")
+    assert DataDirectory(tmp_path / "copy").identity("node-a").dead == frozenset()
+    held.release()
+    (tmp_path / "original").rename(tmp_path / "moved")
+    assert DataDirectory(tmp_path / "moved").identity("node-a").dead == {held.incarnation}
 
 
 @pytest.mark.rule("CM-12")
