@@ -156,6 +156,11 @@ class LetterView:
         found = self._node.metadata.image.by_id.get(topic_id)
         return "" if found is None else found.name
 
+    def takes_letters(self, topic_id: bytes) -> bool:
+        """Whether the topic is enabled as a dead-letter topic."""
+        name = self.name(topic_id)
+        return bool(name) and self._node.configs.topic(name, kafka_configs.TOPIC_DLQ_ENABLE)
+
     async def create(self, name: str) -> None:
         """Create a dead-letter topic with the cluster's number of partitions. Raises KafkaError."""
         await self._admin.create_topic(name, {kafka_configs.TOPIC_DLQ_ENABLE.name: "true"})

@@ -15,7 +15,7 @@ from tests.simulation.made import SHARE, TOPIC, Made, found
 
 _TEXT = {
     "topic": "t", "partition": "0", "offset": "3", "group": "g", "delivery.count": "2",
-    "message": "Offset rejected by client.",
+    "message": "Offset rejected by client.", "topic.id": "i",
 }  # fmt: skip
 
 

@@ -14,31 +14,34 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 def letter_headers(
     offset: int, topic: str = "orders", partition: int = 0, group: str = "g", count: int = 5, *,
-    cause: bytes = TOO_OFTEN,
+    cause: bytes = TOO_OFTEN, topic_id: str = "",
 ) -> list[tuple[str, bytes | None]]:  # fmt: skip
-    """The six headers."""
+    """The server's headers; without a topic id those of a letter that an earlier release wrote."""
     said = (topic, partition, offset, group, count)
     names = ("topic", "partition", "offset", "group", "delivery.count")
     texts = [(f"__dlq.errors.{name}", str(value).encode()) for name, value in zip(names, said, strict=True)]
-    return [*texts, ("__dlq.errors.message", cause)]
+    named = [("__dlq.errors.topic.id", topic_id.encode())] if topic_id else []
+    return [*texts, ("__dlq.errors.message", cause), *named]
 
 
 def copy_of(
     offset: int, key: bytes | None = b"k", value: bytes | None = b"v", headers: Headers = (), *,
     at_ms: int = 5_000, topic: str = "orders", partition: int = 0, group: str = "g", count: int = 5,
-    cause: bytes = TOO_OFTEN,
+    cause: bytes = TOO_OFTEN, topic_id: str = "",
 ) -> ProducedRecord:  # fmt: skip
     """A letter with a copy of its record."""
-    return key, value, [*headers, *letter_headers(offset, topic, partition, group, count, cause=cause)], at_ms
+    own = letter_headers(offset, topic, partition, group, count, cause=cause, topic_id=topic_id)
+    return key, value, [*headers, *own], at_ms
 
 
 def bare(
     offset: int, topic: str = "orders", partition: int = 0, group: str = "g", count: int = 5, *,
-    cause: bytes = TOO_OFTEN, at_ms: int = 9_000,
+    cause: bytes = TOO_OFTEN, at_ms: int = 9_000, topic_id: str = "",
 ) -> ProducedRecord:  # fmt: skip
     """A letter that has headers only."""
     key = f"{group}:{topic}:{partition}:{offset}".encode()
-    return key, None, letter_headers(offset, topic, partition, group, count, cause=cause), at_ms
+    own = letter_headers(offset, topic, partition, group, count, cause=cause, topic_id=topic_id)
+    return key, None, own, at_ms
 
 
 def store(fake: FakeCluster, topic: str, *records: ProducedRecord, partition: int = 0, at_ms: int = 1_000) -> None:

@@ -6,15 +6,19 @@ Pure: headers in, values out. Whatever stands in a header is somebody's data and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 _ERRORS: Final = "__dlq.errors."
-#: The headers of a letter, in their order; the last two are there when they are known (PL-909).
+#: The headers of a letter, in their order; those of `_OPTIONAL` are there when they are known (PL-909).
 _REQUIRED: Final = tuple(_ERRORS + name for name in ("topic", "partition", "offset", "group"))
 _DELIVERY_COUNT: Final = _ERRORS + "delivery.count"
 _MESSAGE: Final = _ERRORS + "message"
+_TOPIC_ID: Final = _ERRORS + "topic.id"
+_HOPS: Final = _ERRORS + "hops"
+_OPTIONAL: Final = (_DELIVERY_COUNT, _MESSAGE, _TOPIC_ID, _HOPS)
 REDRIVE: Final = "__dlq.redrive."
 _REDRIVE_COUNT: Final = REDRIVE + "count"
 _PARTITION_MAX: Final = 2**31 - 1
@@ -40,7 +44,9 @@ class Letter(NamedTuple):
     `origin` and `group` are None when a header that they need is garbled, `delivery_count` and `cause` also when it is
     not there. `origin_text` and `group_text` are for people, whatever stands there: bytes that are no text are lone
     surrogates (`surrogateescape`). `others`: the headers that the origin had. `redrives`: how often the record had been
-    redriven before it failed again; None when the letter has no copy, and so none of its headers.
+    redriven before it failed again; None when the letter has no copy, and so none of its headers. `topic_id`: the id of
+    the origin's topic as text, "" when the letter does not name it: a topic that was created again has the same name
+    and offsets. `hops`: how many letters in a row led to this one.
     """
 
     origin: Origin | None
@@ -53,6 +59,8 @@ class Letter(NamedTuple):
     is_headers_only: bool
     redrives: int | None
     others: Headers
+    topic_id: str = ""
+    hops: int = 1
 
 
 class Place(NamedTuple):
@@ -70,6 +78,7 @@ class Redriven(NamedTuple):
     topic_id: str
     group: str
     origin_offset: int
+    origin_topic_id: str = ""
 
 
 def letter_of(headers: Headers, key: bytes | None, value: bytes | None) -> Letter | None:
@@ -84,7 +93,10 @@ def letter_of(headers: Headers, key: bytes | None, value: bytes | None) -> Lette
     who = _text(group)
     count = _number(own.get(_DELIVERY_COUNT), _NUMBER_MAX)
     cause = own.get(_MESSAGE)
-    wrong = (_DELIVERY_COUNT in own and count is None) or (_MESSAGE in own and _text(cause) is None)
+    topic_id = _text(own.get(_TOPIC_ID))
+    hops = _number(own.get(_HOPS), _NUMBER_MAX)
+    numbers = ((_DELIVERY_COUNT, count), (_MESSAGE, _text(cause)), (_TOPIC_ID, topic_id), (_HOPS, hops))
+    wrong = any(name in own and value is None for name, value in numbers)
     keys = {None, origin_text, f"{_shown(group)}:{origin_text}"}
     is_headers_only = value is None and not others and (None if key is None else _shown(key)) in keys
     return Letter(
@@ -98,13 +110,15 @@ def letter_of(headers: Headers, key: bytes | None, value: bytes | None) -> Lette
         is_headers_only=is_headers_only,
         redrives=None if is_headers_only else redrives_of(others),
         others=others,
+        topic_id=topic_id or "",
+        hops=1 if hops is None else hops,
     )
 
 
 def _begin(headers: Headers) -> int | None:
     """Where the letter's headers begin; None when there are none at the end."""
     at = len(headers)
-    for name in (_MESSAGE, _DELIVERY_COUNT):
+    for name in reversed(_OPTIONAL):
         if at and headers[at - 1][0] == name:
             at -= 1
     begin = at - len(_REQUIRED)
@@ -137,10 +151,41 @@ def fresh_headers(origin_headers: Headers, letter: Letter, place: Place) -> list
         "offset": place.offset,
         "group": letter.group,
         "origin.offset": letter.origin.offset,
-        "count": redrives_of(origin_headers) + 1,
     }
-    kept = [(name, value) for name, value in origin_headers if not name.startswith((REDRIVE, _ERRORS))]
-    return kept + [(REDRIVE + name, str(value).encode()) for name, value in said.items()]
+    if letter.topic_id:
+        said["origin.topic.id"] = letter.topic_id
+    said["count"] = redrives_of(origin_headers) + 1
+    return _own(origin_headers) + [(REDRIVE + name, str(value).encode()) for name, value in said.items()]
+
+
+def _own(headers: Headers) -> list[tuple[str, bytes | None]]:
+    """The headers that the record's producer gave it."""
+    return [(name, value) for name, value in headers if not name.startswith((REDRIVE, _ERRORS))]
+
+
+def content_of(key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers) -> int:
+    """A number for what a producer gave a record, 64 bits and never 0; a copy and its fresh record have the same.
+
+    Headers of letters and of redriven records do not count.
+    """
+    found = blake2b(str(timestamp_ms).encode(), digest_size=8)
+    parts = [key, value]
+    for name, header in _own(headers):
+        parts += [name.encode("utf-8", "surrogateescape"), header]
+    for part in parts:
+        found.update(b"-" if part is None else b"%d:" % len(part))
+        found.update(part or b"")
+    return int.from_bytes(found.digest(), "big") or 1
+
+
+def letter_content(letter: Letter, key: bytes | None, value: bytes | None, timestamp_ms: int) -> int:
+    """As `content_of` for the record that is a letter: equal for the same letter written twice.
+
+    One without a copy that names its origin's topic id has no content of its own.
+    """
+    if letter.is_headers_only and letter.topic_id:
+        return 1
+    return content_of(key, value, timestamp_ms, letter.others)
 
 
 def redriven_of(headers: Headers) -> Redriven | None:
@@ -150,7 +195,9 @@ def redriven_of(headers: Headers) -> Redriven | None:
     own = dict(headers)
     topic_id, group = _text(own.get(REDRIVE + "topic.id")), _text(own.get(REDRIVE + "group"))
     offset = _number(own.get(REDRIVE + "origin.offset"), _NUMBER_MAX)
-    return None if topic_id is None or group is None or offset is None else Redriven(topic_id, group, offset)
+    if topic_id is None or group is None or offset is None:
+        return None
+    return Redriven(topic_id, group, offset, _text(own.get(REDRIVE + "origin.topic.id")) or "")
 
 
 def _text(value: bytes | None) -> str | None:

@@ -12,7 +12,8 @@ class Fate(Enum):
     """What becomes of a record of a DLQ topic.
 
     LEFT: it is no letter, or was not chosen. SENT: a fresh record is produced. BEFORE: its fresh record is there
-    already. DUPLICATE: an earlier letter of this run has the same origin and group. FAILED: it cannot be redriven.
+    already. DUPLICATE: an earlier letter of this run has the same origin, group and content. FAILED: it cannot be
+    redriven.
     """
 
     LEFT = "left"
@@ -27,43 +28,51 @@ def scope_of(letter: Letter) -> tuple[Scope, int]:
     assert letter.origin is not None
     assert letter.group is not None
     topic, partition, offset = letter.origin
-    return Scope(letter.group, topic, partition), offset
+    return Scope(letter.group, topic, partition, letter.topic_id), offset
 
 
 class Redrive:
     """Decides for one letter after the other. `before`: the origins whose fresh records are there already.
 
-    After a letter with SENT could not be sent, call `failed`.
+    After a letter with SENT could not be sent, call `failed`. Contents are those of `letter_content`.
     """
 
     def __init__(self, before: MetOrigins) -> None:
         self._before = before
         self._met = MetOrigins()
 
-    def decide(self, letter: Letter | None, is_chosen: bool) -> Fate:
-        """The fate of the next record."""
+    def is_claimed(self, letter: Letter) -> bool:
+        """Whether some record says that it is the fresh record of this letter, whatever its content.
+
+        Ask for letters that are not garbled only.
+        """
+        return self._before.has_any(*scope_of(letter))
+
+    def decide(self, letter: Letter | None, is_chosen: bool, content: int, fresh: int | None) -> Fate:
+        """The fate of the next record. `fresh`: the content that its fresh record has, None when it is not known; then
+        a record that claims to be the fresh one is believed, and the letter stays (`is_settled`)."""
         if letter is None or not is_chosen:
             return Fate.LEFT
         if letter.is_garbled:
             return Fate.FAILED
         scope, offset = scope_of(letter)
-        if self._before.has(scope, offset):
+        if self._before.has_any(scope, offset) if fresh is None else self._before.has(scope, offset, fresh):
             return Fate.BEFORE
-        return Fate.SENT if self._met.add(scope, offset) else Fate.DUPLICATE
+        return Fate.SENT if self._met.add(scope, offset, content) else Fate.DUPLICATE
 
-    def failed(self, letter: Letter) -> None:
+    def failed(self, letter: Letter, content: int) -> None:
         """The letter was not redriven after all: another one with its origin is no duplicate."""
-        self._met.discard(*scope_of(letter))
+        self._met.discard(*scope_of(letter), content)
 
-    def is_settled(self, letter: Letter | None, fate: Fate) -> bool:
-        """Whether a fresh record stands for the letter, so that the letter may be deleted.
+    def is_settled(self, letter: Letter | None, fate: Fate, content: int, fresh: int | None) -> bool:
+        """Whether a fresh record with the letter's content stands for it, so that the letter may be deleted.
 
         Ask when everything that was sent has been confirmed, or has failed.
         """
         if fate is Fate.DUPLICATE:
             assert letter is not None
-            return self._met.has(*scope_of(letter))
-        return fate in (Fate.SENT, Fate.BEFORE)
+            return self._met.has(*scope_of(letter), content)
+        return fate is Fate.SENT or (fate is Fate.BEFORE and fresh is not None)
 
 
 class SettledPrefix:

@@ -13,6 +13,8 @@ from partition_leader.topic_log.core.batch import LogBatch, NewBatch
 
 #: Names of the server's headers; no header of a source record with this prefix is copied.
 PREFIX: Final = "__dlq.errors."
+_HOPS: Final = PREFIX + "hops"
+_HOPS_DIGITS_MAX: Final = 9
 MESSAGES: Final = {
     DLQ_CLIENT_REJECT: "Offset rejected by client.",
     DLQ_DELIVERY_COUNT_EXCEEDED: "Offset delivery count exceeded the threshold.",
@@ -38,6 +40,7 @@ class Origin(NamedTuple):
     group_id: str
     topic: str
     partition: int
+    topic_id: str
 
 
 class Letter(NamedTuple):
@@ -71,10 +74,17 @@ def decoded(batch: LogBatch) -> tuple[int, Sequence[Record]] | None:
 
 
 def letter(
-    origin: Origin, offset: int, delivery_count: int, cause: str, *, now_ms: int, source: Source | None = None
+    origin: Origin,
+    offset: int,
+    delivery_count: int,
+    cause: str,
+    *,
+    now_ms: int,
+    source: Source | None = None,
+    hops: int = 1,
 ) -> Letter:
     """The letter for one offset: a copy of `source`, or without one the headers alone and a key that names it. A
-    timestamp that no letter may have is exchanged for the present one."""
+    timestamp that no letter may have is exchanged for the present one. `hops`: which letter in a row it is."""
     record = Record()
     if source is None:
         record.key = f"{origin.group_id}:{origin.topic}:{origin.partition}:{offset}".encode()
@@ -93,9 +103,23 @@ def letter(
         "group": origin.group_id,
         "delivery.count": str(delivery_count),
         "message": MESSAGES[cause],
+        "topic.id": origin.topic_id,
     }
+    if hops > 1:
+        values["hops"] = str(hops)
     record.headers.extend(Header(key=PREFIX + name, value=value.encode()) for name, value in values.items())
     return Letter(offset, record, timestamp_ms)
+
+
+def hops_of(source: Source | None) -> int:
+    """How many letters in a row led to a source record: 0 when it is no letter, or is not known."""
+    if source is None:
+        return 0
+    own = [header for header in source.record.headers if header.key.startswith(PREFIX)]
+    if not own:
+        return 0
+    value = own[-1].value if own[-1].key == _HOPS else b""
+    return int(value) if value.isdigit() and len(value) <= _HOPS_DIGITS_MAX else 1
 
 
 def fits(found: Letter, max_message_bytes: int) -> bool:

@@ -33,6 +33,7 @@ from partition_leader.dead_letters.core.destination import (
     QueueTopic,
     Reason,
     View,
+    circling,
     destination,
 )
 from partition_leader.dead_letters.core.waiting import DROP_ATTEMPTS, Stretch, WaitingLetters, by_letter, pause_ms
@@ -66,6 +67,10 @@ class LetterFacts(Protocol):
 
     def name(self, topic_id: bytes) -> str:
         """A topic's name; "" when it is not known."""
+        ...
+
+    def takes_letters(self, topic_id: bytes) -> bool:
+        """Whether the topic is enabled as a dead-letter topic, so that its records may be letters."""
         ...
 
     async def create(self, name: str) -> None:
@@ -265,8 +270,14 @@ class LetterPost:
         await asyncio.shield(task)
 
     async def _write(self, box: _Box, stretches: list[Stretch], where: Destination, topic: QueueTopic) -> None:
-        log_ = box.sender.log if where.copies else None
-        making = Preparing(self._origin(box), log_, topic.max_message_bytes, self._clock.wall_ms())
+        making = Preparing(
+            self._origin(box),
+            box.sender.log,
+            topic.max_message_bytes,
+            self._clock.wall_ms(),
+            copies=where.copies,
+            counts_hops=self._facts.takes_letters(box.sender.key.topic_id),
+        )
         async with self._places:
             try:
                 prepared = await making.prepare(stretches)
@@ -310,10 +321,12 @@ class LetterPost:
         if prepared.too_large:
             text = f"even without a copy it is larger than max.message.bytes ({topic.max_message_bytes})"
             self._alone(box, prepared.too_large, Failure(Reason.TOO_LARGE, text, _TOO_LARGE_ADVICE))
+        if prepared.circling:
+            self._give_up(box, prepared.circling, circling(who.topic, who.queue))
 
     def _refused(self, box: _Box, prepared: Prepared, where: Destination, failure: Failure) -> None:
         """One record may be at fault: try letter by letter, then that one without its copy, then let it wait."""
-        taken, rest = prepared.taken, [*prepared.left, *prepared.too_large]
+        taken, rest = prepared.taken, [*prepared.left, *prepared.too_large, *prepared.circling]
         if len(prepared.letters) > 1:
             box.letters.end([*rest, *(single for found in taken for single in found.singles())])
         elif where.copies and not taken[0].bare:
@@ -393,7 +406,7 @@ class LetterPost:
 
     def _origin(self, box: _Box) -> Origin:
         key = box.sender.key
-        return Origin(key.group_id, self._name(key), key.partition)
+        return Origin(key.group_id, self._name(key), key.partition, topic_id_text(key.topic_id))
 
     def _who(self, box: _Box, queue: str | None = None) -> Who:
         key = box.sender.key

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kip932.ids import RESOURCE_GROUP, RESOURCE_TOPIC
+from kip932.ids import RESOURCE_GROUP, RESOURCE_TOPIC, topic_id_text
 from sharegroups import (
     AcknowledgeType,
     Admin,
@@ -159,9 +159,14 @@ class Queues:
         self.admin.close()
 
 
+def topic_id_of(queues: Queues) -> str:
+    """The id of the source topic, as letters name it."""
+    return topic_id_text(queues.admin.list_topics([queues.topic])[queues.topic].topic_id)
+
+
 def said(letter: ReadRecord) -> dict[str, str]:
-    """The server's headers of a letter, by their names without the prefix; they are the last six, in order."""
-    assert [name for name, _ in letter.headers[-6:]] == [
-        PREFIX + name for name in ("topic", "partition", "offset", "group", "delivery.count", "message")
+    """The server's headers of a letter, by their names without the prefix; they are the last ones, in order."""
+    assert [name for name, _ in letter.headers[-7:]] == [
+        PREFIX + name for name in ("topic", "partition", "offset", "group", "delivery.count", "message", "topic.id")
     ]
-    return {name.removeprefix(PREFIX): (value or b"").decode() for name, value in letter.headers[-6:]}
+    return {name.removeprefix(PREFIX): (value or b"").decode() for name, value in letter.headers[-7:]}

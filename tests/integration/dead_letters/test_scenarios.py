@@ -17,6 +17,7 @@ from tests.integration.dead_letters.queues import (
     TOPIC_CONFIG,
     Queues,
     said,
+    topic_id_of,
 )
 from tests.support.node import BOUND_S
 
@@ -44,10 +45,11 @@ def test_rejected_records_go_to_the_queue_headers_only(queues: Queues, metrics_p
             "group": queues.group,
             "delivery.count": "1",
             "message": CLIENT,
+            "topic.id": topic_id_of(queues),
         }
         for offset in range(5)
     ]
-    assert all(len(letter.headers) == 6 for letter in found)
+    assert all(len(letter.headers) == 7 for letter in found)
     assert all(before_ms - 1_000 <= letter.timestamp_ms <= time.time() * 1000 + 1_000 for letter in found)
     queues.until_start(5)
     counted = scraped(metrics_port, queues.group)
@@ -79,7 +81,7 @@ def test_a_copy_keeps_key_value_headers_and_time_and_drops_forged_headers(queues
     assert [(letter.key, letter.value) for letter in found] == [
         (f"k{number}".encode(), f"v{number}".encode()) for number in range(5)
     ]
-    assert [letter.headers[:-6] for letter in found] == [(("trace", str(number).encode()),) for number in range(5)]
+    assert [letter.headers[:-7] for letter in found] == [(("trace", str(number).encode()),) for number in range(5)]
     assert [letter.timestamp_ms for letter in found] == [1_600_000_000_000 + number for number in range(5)]
     assert [said(letter)["topic"] for letter in found] == [queues.topic] * 5
 

@@ -20,6 +20,7 @@ from tests.integration.dead_letters.queues import (
     RELEASE,
     Queues,
     said,
+    topic_id_of,
 )
 from tests.support.node import BOUND_S
 
@@ -57,7 +58,7 @@ def test_a_poisonous_record_among_five_hundred_becomes_a_letter_and_redriven_is_
     assert (letter.key, letter.value) == (b"k250", b"v250")
     assert said(letter) == {
         "topic": queues.topic, "partition": "0", "offset": "250", "group": queues.group, "delivery.count": "5",
-        "message": "Offset delivery count exceeded the threshold.",
+        "message": "Offset delivery count exceeded the threshold.", "topic.id": topic_id_of(queues),
     }  # fmt: skip
 
 

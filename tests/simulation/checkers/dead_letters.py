@@ -18,7 +18,7 @@ from tests.simulation.final import Letter
 from tests.simulation.history import LETTER_TOPIC, Administered, History, ProduceSent, Share, StateAnswered, StateSeen
 
 _PREFIX: Final = "__dlq.errors."
-_NAMES: Final = ("topic", "partition", "offset", "group", "delivery.count", "message")
+_NAMES: Final = ("topic", "partition", "offset", "group", "delivery.count", "message", "topic.id")
 _REJECTED: Final = "Offset rejected by client."
 _LIMIT: Final = "Offset delivery count exceeded the threshold."
 #: For how long a leader that a fault has cut off may write letters into a topic that is deleted.
@@ -66,9 +66,9 @@ def origin_of(share: Share, offset: int, names: dict[str, str]) -> Origin:
 
 
 def _said(letter: Letter) -> dict[str, str] | None:
-    """The server's headers, which are the last six in their order; None when they are not."""
-    found = [(name.removeprefix(_PREFIX), (value or b"").decode()) for name, value in letter.headers[-6:]]
-    named = all(name.startswith(_PREFIX) for name, _ in letter.headers[-6:])
+    """The server's headers, which are the last in their order; None when they are not."""
+    found = [(name.removeprefix(_PREFIX), (value or b"").decode()) for name, value in letter.headers[-len(_NAMES) :]]
+    named = all(name.startswith(_PREFIX) for name, _ in letter.headers[-len(_NAMES) :])
     return dict(found) if named and tuple(name for name, _ in found) == _NAMES else None
 
 
@@ -116,7 +116,7 @@ class LettersTrue:
         for letter in final.letters:
             said = _said(letter)
             if said is None:
-                yield Violation("INV-18", f"{letter} does not end with the six headers in their order")
+                yield Violation("INV-18", f"{letter} does not end with its headers in their order")
                 continue
             origin = _origin(said)
             if int(said["delivery.count"]) not in may.get(origin, ()):
@@ -129,11 +129,11 @@ class LettersTrue:
     @staticmethod
     def _copy(letter: Letter, origin: Origin, sent: dict[bytes, ProduceSent]) -> Iterator[Violation]:
         if letter.value is None:
-            if letter.key != ":".join(map(str, origin)).encode() or letter.headers[:-6]:
+            if letter.key != ":".join(map(str, origin)).encode() or letter.headers[: -len(_NAMES)]:
                 yield Violation("INV-18", f"{letter} has no copy, and not the key of {origin} alone")
             return
         source = sent.get(letter.value)
-        if source is None or (source.key, source.headers) != (letter.key, letter.headers[:-6]):
+        if source is None or (source.key, source.headers) != (letter.key, letter.headers[: -len(_NAMES)]):
             yield Violation("INV-2", f"{letter} is no copy of a record that was sent")
 
 

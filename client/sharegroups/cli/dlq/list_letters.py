@@ -89,7 +89,7 @@ def _chosen(reading: Reading, filters: Filters, values: Values, limit: int | Non
             if letter is None:
                 continue
             values.note(letter)
-            twice = is_duplicate(met, letter)
+            twice = is_duplicate(met, found, letter)
             if filters.passes(letter, found.stored_ms):
                 listed.append((page.partition, found, letter, twice))
         if listed:

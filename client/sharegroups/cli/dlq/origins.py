@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import Final
 
 from kip932.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from kip932.ids import TopicPartition
+from kip932.ids import TopicPartition, topic_id_text
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ReadRecord, RecordsRead
 from sharegroups.cli.dlq.reading import SKEW_MS
@@ -22,10 +22,19 @@ class Origins:
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
         self._pages: OrderedDict[TopicPartition, tuple[int, RecordsRead]] = OrderedDict()
+        self._topic = ("", "")  # the last topic that was asked for, and its id
 
-    def find(self, origin: Origin, stored_ms: int) -> ReadRecord | str:
-        """The record, or why it is not there. `stored_ms`: when its letter was stored. Raises KafkaError when the
-        partition cannot be read now."""
+    def find(self, origin: Origin, topic_id: str, stored_ms: int) -> ReadRecord | str:
+        """The record, or why it is not there. `topic_id`: the id that the letter names, "" for none; `stored_ms`: when
+        the letter was stored. Raises KafkaError when the partition cannot be read now."""
+        if topic_id and (now_id := self._topic_id(origin.topic)) not in ("", topic_id):
+            return (
+                f"{origin.topic} was deleted and created again: the letter is about the topic with id {topic_id}, and "
+                f"the one of that name has id {now_id}"
+            )
+        return self._found(origin, stored_ms)
+
+    def _found(self, origin: Origin, stored_ms: int) -> ReadRecord | str:
         place = TopicPartition(origin.topic, origin.partition)
         try:
             read = self._page(place, origin.offset)
@@ -46,6 +55,13 @@ class Origins:
             )
         return found
 
+    def _topic_id(self, name: str) -> str:
+        """The id of the topic that has the name now; "" for none."""
+        if self._topic[0] != name:
+            found = self._admin.list_topics([name])[name]
+            self._topic = (name, "" if found.error is not None else topic_id_text(found.topic_id))
+        return self._topic[1]
+
     def _page(self, place: TopicPartition, offset: int) -> RecordsRead:
         held = self._pages.get(place)
         if held is not None and held[0] <= offset < held[1].next_offset:
@@ -59,9 +75,9 @@ class Origins:
         return read
 
 
-def origin_of(admin: Admin, origin: Origin, stored_ms: int) -> ReadRecord | str:
+def origin_of(admin: Admin, origin: Origin, topic_id: str, stored_ms: int) -> ReadRecord | str:
     """As `find` for a single record; why it cannot be read is an answer too."""
     try:
-        return Origins(admin).find(origin, stored_ms)
+        return Origins(admin).find(origin, topic_id, stored_ms)
     except KafkaError as error:
         return error.message

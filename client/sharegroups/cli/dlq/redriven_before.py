@@ -13,7 +13,7 @@ from sharegroups.admin import Admin
 from sharegroups.cli.dlq.reading import SKEW_MS, Found, Reading
 from sharegroups.cli.groups.asking import refuse
 from sharegroups.cli.output import tell
-from sharegroups.core.dead_letters import Letter, redriven_of
+from sharegroups.core.dead_letters import Letter, content_of, redriven_of
 from sharegroups.core.met_origins import MetOrigins, Scope
 
 #: How many partitions letters may go to in one run; the headers of letters could name any number.
@@ -107,7 +107,9 @@ def _read(admin: Admin, topic_id: str, target: TopicPartition, first: First, bef
         for record in read.records:
             said = redriven_of(record.headers) if record.headers else None
             if said is not None and said.topic_id == topic_id:
-                before.add(Scope(said.group, target.topic, target.partition), said.origin_offset)
+                scope = Scope(said.group, target.topic, target.partition, said.origin_topic_id)
+                content = content_of(record.key, record.value, record.timestamp_ms, record.headers)
+                before.add(scope, said.origin_offset, content)
         if read.next_offset == at:
             return
         at = read.next_offset

@@ -16,7 +16,7 @@ from sharegroups.cli.dlq.redrive_report import Report
 from sharegroups.cli.dlq.redriven_before import Targets, target_of
 from sharegroups.cli.interrupts import GRACE_S, LEAVE_S, Ended
 from sharegroups.cli.output import tell
-from sharegroups.core.dead_letters import fresh_headers
+from sharegroups.core.dead_letters import Letter, content_of, fresh_headers, letter_content
 from sharegroups.core.redrive import Fate, Redrive, SettledPrefix
 from sharegroups.producer import Producer
 from sharegroups.reports import DeliveryReport
@@ -42,10 +42,13 @@ class Wish:
 
 @dataclass(slots=True)
 class _Item:
-    """A record of the present page. `is_open`: it was given to the producer, and has no outcome yet."""
+    """A record of the present page. `content`: as `letter_content` has it; `fresh`: the content of its fresh record,
+    None when it is not known. `is_open`: it was given to the producer, and has no outcome yet."""
 
     found: Found
     fate: Fate
+    content: int = 0
+    fresh: int | None = None
     reason: str = ""
     is_open: bool = False
 
@@ -112,12 +115,31 @@ class Redriving:
 
     def _begin(self, partition: int, found: Found) -> _Item:
         chosen = found.letter is not None and self._wish.is_chosen(partition, found)
-        item = _Item(found, self._decisions.decide(found.letter, chosen))
+        letter, record = found.letter, found.record
+        content, fresh = 0, None
+        if letter is not None and chosen and not letter.is_garbled:
+            content = letter_content(letter, record.key, record.value, record.timestamp_ms)
+            fresh = self._fresh_content(found, letter)
+        fate = self._decisions.decide(letter, chosen, content, fresh)
+        item = _Item(found, fate, content, fresh)
         if item.fate is Fate.FAILED:
             item.reason = "its headers are garbled: sharegroups dlq show tells which"
         elif item.fate is Fate.SENT:
             self._send(partition, item)
         return item
+
+    def _fresh_content(self, found: Found, letter: Letter) -> int | None:
+        """The content of the fresh record that the letter has or will have; None when it is not known.
+
+        The origin of a letter without a copy is read only where a record claims to be its fresh one.
+        """
+        if letter.is_headers_only and not self._decisions.is_claimed(letter):
+            return 0
+        record = self._content(found)
+        if isinstance(record, str):
+            return None
+        headers = record.headers if letter.is_headers_only else letter.others
+        return content_of(record.key, record.value, record.timestamp_ms, headers)
 
     def _send(self, partition: int, item: _Item) -> None:
         letter = item.found.letter
@@ -160,7 +182,7 @@ class Redriving:
             return found.record
         assert letter.origin is not None
         try:
-            return self._origins.find(letter.origin, found.stored_ms)
+            return self._origins.find(letter.origin, letter.topic_id, found.stored_ms)
         except KafkaError as error:
             return f"its origin cannot be read: {error.message}"
 
@@ -183,7 +205,7 @@ class Redriving:
     def _fail(self, item: _Item, reason: str) -> None:
         assert item.found.letter is not None
         item.fate, item.reason = Fate.FAILED, reason
-        self._decisions.failed(item.found.letter)
+        self._decisions.failed(item.found.letter, item.content)
 
     # One page.
 
@@ -204,7 +226,8 @@ class Redriving:
             offset, letter = item.found.record.offset, item.found.letter
             if page.unreadable < offset:
                 prefix.meet(page.unreadable, is_settled=False)
-            prefix.meet(offset, not item.is_open and self._decisions.is_settled(letter, item.fate))
+            settled = self._decisions.is_settled(letter, item.fate, item.content, item.fresh)
+            prefix.meet(offset, not item.is_open and settled)
             if item.is_open or letter is None or item.fate is Fate.LEFT:
                 continue
             if item.fate is Fate.FAILED:

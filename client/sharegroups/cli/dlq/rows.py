@@ -10,8 +10,9 @@ import click
 from kip932.printable import printable
 from sharegroups.cli.dlq.reading import Found
 from sharegroups.cli.dlq.times import time_text
-from sharegroups.core.dead_letters import Letter
-from sharegroups.core.met_origins import MetOrigins, Scope
+from sharegroups.core.dead_letters import Letter, letter_content
+from sharegroups.core.met_origins import MetOrigins
+from sharegroups.core.redrive import scope_of
 
 _HEADER: Final = (
     "PARTITION", "OFFSET", "STORED", "GROUP", "ORIGIN", "DELIVERIES", "REDRIVES", "FLAGS", "CAUSE",
@@ -69,6 +70,7 @@ def document_of(topic: str, partition: int, found: Found, letter: Letter, is_dup
         "timestamp_ms": found.record.timestamp_ms,
         "group": text_of(letter.group),
         "origin_topic": None if origin is None else origin.topic,
+        "origin_topic_id": text_of(letter.topic_id or None),
         "origin_partition": None if origin is None else origin.partition,
         "origin_offset": None if origin is None else origin.offset,
         "delivery_count": letter.delivery_count,
@@ -91,9 +93,9 @@ def flags_of(letter: Letter, is_duplicate: bool) -> list[str]:
     return [name for name, holds in named if holds]
 
 
-def is_duplicate(met: MetOrigins, letter: Letter) -> bool:
-    """Whether a letter with this origin and group was met before; notes it. A garbled one never is."""
+def is_duplicate(met: MetOrigins, found: Found, letter: Letter) -> bool:
+    """Whether a letter with this origin, group and content was met before; notes it. A garbled one never is."""
     if letter.origin is None or letter.group is None:
         return False
-    topic, partition, offset = letter.origin
-    return not met.add(Scope(letter.group, topic, partition), offset)
+    record = found.record
+    return not met.add(*scope_of(letter), letter_content(letter, record.key, record.value, record.timestamp_ms))

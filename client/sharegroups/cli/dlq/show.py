@@ -59,7 +59,7 @@ def show(topic: str, offset: int, bootstrap_server: str, command_config: Path | 
         letter = found.letter
         origin = None
         if letter is not None and letter.is_headers_only and letter.origin is not None:
-            origin = origin_of(admin, letter.origin, found.stored_ms)
+            origin = origin_of(admin, letter.origin, letter.topic_id, found.stored_ms)
     if output == "json":
         print_json(_document(queue, where.partition, found, origin))
     else:
@@ -109,6 +109,8 @@ def _lines(queue: Queue, partition: int, found: Found, origin: ReadRecord | str 
 def _meaning(letter: Letter) -> Iterator[str]:
     yield _line("Group", letter.group_text)
     yield _line("Origin", letter.origin_text)
+    if letter.topic_id:
+        yield _line("Topic id", letter.topic_id)
     yield _line("Deliveries", "-" if letter.delivery_count is None else str(letter.delivery_count))
     yield _line("Cause", "-" if letter.cause is None else letter.cause)
     yield _line("Redrives", "-" if letter.redrives is None else str(letter.redrives))

@@ -13,6 +13,10 @@ ENABLE_CONFIG: Final = "errors.deadletterqueue.group.enable"
 AUTO_CREATE_CONFIG: Final = "errors.deadletterqueue.auto.create.topics.enable"
 
 
+#: How many letters in a row there may be: of a record, of its letter that fails too, and so on (PL-923).
+HOPS_MAX: Final = 4
+
+
 class Reason(StrEnum):
     """Why a letter is not written; a label of the metrics, and a field of log lines."""
 
@@ -108,6 +112,16 @@ def _without_a_queue(view: View, source: str) -> Failure | None:
         text = f"{name!r} is the topic that the records come from, and has them already; writing them there would loop"
         return Failure(Reason.LOOP, text, f"set {TOPIC_CONFIG} of the group to another topic")
     return None
+
+
+def circling(source: str, queue: str) -> Failure:
+    """Records of topic `source` are letters that too many letters in a row led to."""
+    text = (
+        f"the record is a dead letter itself, the {HOPS_MAX}th in a row; groups whose dead-letter topics lead to each "
+        f"other would write letters for ever. It remains in topic {source!r}"
+    )
+    advice = f"set {TOPIC_CONFIG} of the groups that read {source!r} and {queue!r} to topics that none of them reads"
+    return Failure(Reason.LOOP, text, advice)
 
 
 def _of_the_name(view: View) -> Failure | None:

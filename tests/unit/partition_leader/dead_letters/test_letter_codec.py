@@ -10,7 +10,7 @@ from partition_leader.dead_letters.letter_codec import PREFIX, Origin, Source, d
 from partition_leader.share.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
 from partition_leader.topic_log.core.batch import LogBatch
 
-ORIGIN = Origin("g", "orders", 3)
+ORIGIN = Origin("g", "orders", 3, "topic-id")
 
 
 def names(record: Record) -> list[tuple[str, bytes | None]]:
@@ -18,7 +18,7 @@ def names(record: Record) -> list[tuple[str, bytes | None]]:
 
 
 @pytest.mark.rule("PL-909")
-def test_a_letter_without_copy_has_six_headers_in_order_and_a_key_that_names_it() -> None:
+def test_a_letter_without_copy_has_its_headers_in_order_and_a_key_that_names_it() -> None:
     made = letter(ORIGIN, 17, 2, DLQ_CLIENT_REJECT, now_ms=1_000)
     assert (made.record.key, made.record.HasField("value"), made.timestamp_ms) == (b"g:orders:3:17", False, 1_000)
     assert names(made.record) == [
@@ -28,6 +28,7 @@ def test_a_letter_without_copy_has_six_headers_in_order_and_a_key_that_names_it(
         ("__dlq.errors.group", b"g"),
         ("__dlq.errors.delivery.count", b"2"),
         ("__dlq.errors.message", b"Offset rejected by client."),
+        ("__dlq.errors.topic.id", b"topic-id"),
     ]
 
 
@@ -40,8 +41,8 @@ def test_a_copy_keeps_what_the_record_had_and_leaves_out_headers_that_would_pass
     made = letter(ORIGIN, 1, 5, DLQ_DELIVERY_COUNT_EXCEEDED, now_ms=9, source=Source(source, 77))
     assert (made.record.key, made.record.value, made.timestamp_ms) == (b"k", b"v", 77)
     assert names(made.record)[:2] == [("a", b"1"), ("a", None)]
-    assert names(made.record)[-1] == (PREFIX + "message", b"Offset delivery count exceeded the threshold.")
-    assert len(made.record.headers) == 8
+    assert names(made.record)[-2] == (PREFIX + "message", b"Offset delivery count exceeded the threshold.")
+    assert len(made.record.headers) == 9
     assert source.headers[1] == Header(key=PREFIX + "topic", value=b"forged"), "the source is left as it is"
 
 

@@ -8,9 +8,11 @@ import pytest
 import structlog.testing
 
 from kip932 import errors
-from kip932.ids import STATE_ARCHIVED, STATE_ARCHIVING
+from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
+from kip932.ids import STATE_ARCHIVED, STATE_ARCHIVING, topic_id_text
 from kip932.rpc.transport import TransportStatus
 from partition_leader.dead_letters.core.destination import QueueTopic
+from partition_leader.topic_log.core.batch import NewBatch
 from tests.unit.partition_leader.dead_letters.letters import (
     REJECT,
     configure,
@@ -43,7 +45,7 @@ def test_archiving_is_stored_before_the_answer_then_the_letter_is_written_and_th
         assert (start(world), states(world)) == (3, {})
         assert sent(world)[0] == {
             "topic": "t", "partition": "0", "offset": "0", "group": "g", "delivery.count": "1",
-            "message": "Offset rejected by client.",
+            "message": "Offset rejected by client.", "topic.id": topic_id_text(TOPIC),
         }  # fmt: skip
         assert (counted(world, WRITTEN), counted(world, WAITING)) == (3, 0)
         assert counted(world, "share_group_dead_letter_queue_total_produce_requests_total") == 1
@@ -155,6 +157,28 @@ def test_a_loop_and_a_queue_that_is_switched_off_end_in_archived_and_are_told() 
         assert "has them already" in told[0]
         assert "switched off" in told[1]
         assert world.elsewhere.requests == []
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-923")
+def test_a_circle_of_dead_letter_topics_ends_and_is_logged() -> None:
+    async def scenario(world: World) -> None:
+        configure(world)
+        world.letters.letters_in.add(key(0).topic_id)
+        records = [Record(value=b"x"), Record(value=b"y")]
+        records[0].headers.add(key="__dlq.errors.hops", value=b"4")
+        batch = RecordBatch(records=records)
+        await world.log().append([NewBatch(batch.SerializeToString(), 2, 7)], 1_000)
+        with structlog.testing.capture_logs() as logged:
+            member = world.member("m0")
+            await member.fetch(0).ranges(0)
+            assert await member.accept(0, 1, 0, kind=REJECT).ack_error(0) is None
+            await settle()
+        assert (offsets(world), start(world), counted(world, DROPPED, reason="loop")) == ([1], 2, 1)
+        (line,) = [line for line in logged if line["event"] == "records archived without a dead letter"]
+        assert "4th in a row" in line["why"]
+        assert (line["offsets"], "topics that none of them reads" in line["what_to_do"]) == ("0", True)
 
     run(scenario)
 

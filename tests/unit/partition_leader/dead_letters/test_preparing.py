@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.errors import KafkaStorageError
 from partition_leader.dead_letters import preparing
 from partition_leader.dead_letters.core.waiting import Stretch
@@ -11,6 +12,7 @@ from partition_leader.dead_letters.letter_codec import Origin
 from partition_leader.dead_letters.preparing import Prepared, Preparing
 from partition_leader.dead_letters.source_codec import SourceRecords
 from partition_leader.share.core.effects import DLQ_CLIENT_REJECT
+from partition_leader.topic_log.core.batch import NewBatch
 from tests.unit.partition_leader.dead_letters.letters import with_values
 from tests.unit.partition_leader.share.worlds import World, run
 
@@ -19,9 +21,12 @@ def stretch(first: int, last: int, **fields: bool) -> Stretch:
     return Stretch(first, last, 1, 1, DLQ_CLIENT_REJECT, 0, 0, **fields)
 
 
-async def prepare(world: World, *stretches: Stretch, limit: int = 1 << 24, copies: bool = True) -> Prepared:
-    log = world.log() if copies else None
-    return await Preparing(Origin("g", "t", 0), log, limit, 1_000).prepare(list(stretches))
+async def prepare(
+    world: World, *stretches: Stretch, limit: int = 1 << 24, copies: bool = True, counts_hops: bool = False
+) -> Prepared:
+    origin = Origin("g", "t", 0, "id")
+    making = Preparing(origin, world.log(), limit, 1_000, copies=copies, counts_hops=counts_hops)
+    return await making.prepare(list(stretches))
 
 
 def spans(found: list[Stretch]) -> list[tuple[int, int]]:
@@ -93,5 +98,29 @@ def test_offsets_below_the_log_and_in_holes_have_no_source() -> None:
         sources = SourceRecords(world.log(), 5)
         found = [await sources.at(offset) for offset in range(6)]
         assert [one.record.value if one else None for one in found] == [None, b"b", None, None, None, b"c"]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-923")
+@pytest.mark.parametrize("copies", [True, False])
+def test_letters_count_how_many_in_a_row_led_to_them_and_end_after_four(copies: bool) -> None:
+    async def scenario(world: World) -> None:
+        for hops in (None, b"", b"2", b"3", b"4", b"99", b"x"):
+            record = Record(value=b"v")
+            if hops is not None:
+                record.headers.add(key="__dlq.errors.topic", value=b"t")
+            if hops:
+                record.headers.add(key="__dlq.errors.hops", value=hops)
+            batch = RecordBatch(records=[record])
+            await world.log().append([NewBatch(batch.SerializeToString(), 1, 7)], 1_000)
+        found = await prepare(world, stretch(0, 6), copies=copies, counts_hops=True)
+        said = [{header.key: header.value for header in one.record.headers} for one in found.letters]
+        assert [one.offset for one in found.letters] == [0, 1, 2, 3, 6]
+        assert [one.get("__dlq.errors.hops") for one in said] == [None, b"2", b"3", b"4", b"2"]
+        assert spans(found.circling) == [(4, 5)]
+        assert [one.record.value for one in found.letters] == [b"v" if copies else b""] * 5
+        plain = await prepare(world, stretch(0, 6), copies=copies)
+        assert (len(plain.letters), plain.circling) == (7, []), "a topic that takes no letters is not asked"
 
     run(scenario)

@@ -22,6 +22,7 @@ class ScriptedLetterFacts:
         self.now = View(1 << 62, True, Queue(), None, "dlq.", False)
         self.created: list[str] = []
         self.create_error: KafkaError | None = None
+        self.letters_in: set[bytes] = set()
         self.creates_as = QueueTopic(DLQ, 1, True, 1 << 20)
 
     def queue(self, topic: str = "dlq.t", partitions: int = 1, **fields: Any) -> None:
@@ -39,6 +40,9 @@ class ScriptedLetterFacts:
 
     def name(self, topic_id: bytes) -> str:
         return self.names.get(topic_id, "")
+
+    def takes_letters(self, topic_id: bytes) -> bool:
+        return topic_id in self.letters_in
 
     async def create(self, name: str) -> None:
         self.created.append(name)

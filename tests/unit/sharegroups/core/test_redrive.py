@@ -22,40 +22,54 @@ GARBLED = letter_of([(name, b"x") for name, _ in letter_headers(0)], b"k", b"v")
 @pytest.mark.rule("CT-126", "CT-127")
 def test_each_origin_of_a_group_is_sent_once() -> None:
     redrive = Redrive(MetOrigins())
-    assert redrive.decide(letter(1), True) is Fate.SENT
-    assert redrive.decide(letter(1), True) is Fate.DUPLICATE
+    assert redrive.decide(letter(1), True, 1, 1) is Fate.SENT
+    assert redrive.decide(letter(1), True, 1, 1) is Fate.DUPLICATE
     for other in (letter(2), letter(1, group="h"), letter(1, topic="jobs"), letter(1, partition=1)):
-        assert redrive.decide(other, True) is Fate.SENT
-    assert redrive.decide(None, False) is Fate.LEFT
-    assert redrive.decide(letter(9), False) is Fate.LEFT
-    assert redrive.decide(letter(9), True) is Fate.SENT, "who was left is no duplicate"
+        assert redrive.decide(other, True, 1, 1) is Fate.SENT
+    assert redrive.decide(None, False, 1, 1) is Fate.LEFT
+    assert redrive.decide(letter(9), False, 1, 1) is Fate.LEFT
+    assert redrive.decide(letter(9), True, 1, 1) is Fate.SENT, "who was left is no duplicate"
     assert GARBLED is not None
-    assert redrive.decide(GARBLED, True) is Fate.FAILED
+    assert redrive.decide(GARBLED, True, 1, 1) is Fate.FAILED
 
 
 @pytest.mark.rule("CT-126")
 def test_what_was_redriven_before_is_passed_over_and_counts_as_settled() -> None:
     before = MetOrigins()
-    before.add(*scope_of(letter(1)))
+    before.add(*scope_of(letter(1)), 1)
     redrive = Redrive(before)
     for _ in range(2):
-        assert redrive.decide(letter(1), True) is Fate.BEFORE
-    assert redrive.is_settled(letter(1), Fate.BEFORE)
+        assert redrive.decide(letter(1), True, 1, 1) is Fate.BEFORE
+    assert redrive.is_settled(letter(1), Fate.BEFORE, 1, 1)
+
+
+@pytest.mark.rule("CT-126", "CT-127")
+def test_other_contents_and_other_topic_ids_are_other_letters() -> None:
+    before = MetOrigins()
+    before.add(*scope_of(letter(1)), 7)
+    redrive = Redrive(before)
+    assert redrive.decide(letter(1), True, 8, 8) is Fate.SENT, "a record that claims to be its fresh one is not"
+    assert redrive.decide(letter(1), True, 9, 9) is Fate.SENT
+    assert redrive.decide(letter(1), True, 9, 9) is Fate.DUPLICATE
+    assert redrive.decide(letter(1)._replace(topic_id="another"), True, 7, 7) is Fate.SENT
+    assert (redrive.is_claimed(letter(1)), redrive.is_claimed(letter(2))) == (True, False)
+    assert redrive.decide(letter(1), True, 1, None) is Fate.BEFORE
+    assert not redrive.is_settled(letter(1), Fate.BEFORE, 1, None), "believed, and not deleted"
 
 
 @pytest.mark.rule("CT-127")
 def test_a_duplicate_is_settled_only_with_the_letter_that_was_sent() -> None:
     redrive = Redrive(MetOrigins())
     for one in (letter(1), letter(2)):
-        redrive.decide(one, True)
-        assert redrive.decide(one, True) is Fate.DUPLICATE
-    redrive.failed(letter(1))
-    assert not redrive.is_settled(letter(1), Fate.DUPLICATE)
-    assert redrive.is_settled(letter(2), Fate.DUPLICATE)
-    assert redrive.decide(letter(1), True) is Fate.SENT, "the next one with its origin is tried"
+        redrive.decide(one, True, 1, 1)
+        assert redrive.decide(one, True, 1, 1) is Fate.DUPLICATE
+    redrive.failed(letter(1), 1)
+    assert not redrive.is_settled(letter(1), Fate.DUPLICATE, 1, 1)
+    assert redrive.is_settled(letter(2), Fate.DUPLICATE, 1, 1)
+    assert redrive.decide(letter(1), True, 1, 1) is Fate.SENT, "the next one with its origin is tried"
     for fate, settled in ((Fate.SENT, True), (Fate.FAILED, False), (Fate.LEFT, False)):
-        assert redrive.is_settled(letter(2), fate) is settled
-    assert not redrive.is_settled(None, Fate.LEFT)
+        assert redrive.is_settled(letter(2), fate, 1, 1) is settled
+    assert not redrive.is_settled(None, Fate.LEFT, 1, 1)
 
 
 @pytest.mark.rule("CT-127")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from kip932.ids import RESOURCE_TOPIC
+from kip932.ids import RESOURCE_TOPIC, topic_id_text
 from sharegroups.cli.main import main
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.letters import bare, copy_of, store
@@ -102,6 +102,70 @@ def test_an_offset_without_a_letter_is_an_error(queue: FakeCluster, text: str) -
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"{DLQ}-0 has no dead letter at offset" in result.stderr
     assert produced(queue) == []
+
+
+OLD, NEW = "A" * 22, "B" * 22
+
+
+@pytest.mark.rule("CT-121", "CT-126", "CT-127")
+@pytest.mark.parametrize("ids", [("", ""), (OLD, NEW)])
+def test_letters_of_a_topic_and_of_its_successor_of_the_same_name_are_all_redriven(
+    queue: FakeCluster, ids: tuple[str, str]
+) -> None:
+    old = [copy_of(number, value=b"old %d" % number, topic_id=ids[0]) for number in range(5)]
+    new = [copy_of(number, value=b"new %d" % number, topic_id=ids[1]) for number in range(5)]
+    store(queue, DLQ, *old)
+    assert len(sent(queue, "--all")) == 5
+    store(queue, DLQ, *new, *new[:2])
+    assert sent(queue, "--all", "--purge") == [(0, offset) for offset in range(5, 10)]
+    assert sorted(one.value or b"" for one in produced(queue)) == sorted(
+        b"%s %d" % (word, n) for word in (b"old", b"new") for n in range(5)
+    )
+    assert queue.log(DLQ).first == 12
+    store(queue, DLQ, *old, *new)
+    assert sent(queue, "--all", "--purge") == [], "all of them were redriven before"
+
+
+@pytest.mark.rule("CT-121")
+def test_letters_alike_in_all_but_their_topic_id_are_different_letters(queue: FakeCluster) -> None:
+    store(queue, DLQ, copy_of(0, topic_id=OLD), copy_of(0, topic_id=NEW), copy_of(0, topic_id=NEW))
+    assert sent(queue, "--all", "--purge") == [(0, 0), (0, 1)]
+
+
+@pytest.mark.rule("CT-126", "CT-127")
+@pytest.mark.parametrize("is_bare", [False, True])
+def test_a_record_that_claims_to_be_a_letters_fresh_one_has_no_letter_purged(queue: FakeCluster, is_bare: bool) -> None:
+    topic_id = topic_id_text(queue.topics["orders"][0])
+    store(queue, "orders", (b"k", b"v", (), 5_000))
+    store(queue, DLQ, (bare if is_bare else copy_of)(0, topic_id=topic_id))
+    said = {"topic.id": topic_id_text(queue.topics[DLQ][0]), "group": "g", "origin.offset": "0", "count": "1"}
+    said["origin.topic.id"] = topic_id
+    store(
+        queue,
+        "orders",
+        (b"k", b"junk", [(f"__dlq.redrive.{name}", text.encode()) for name, text in said.items()], 5_000),
+    )
+    assert sent(queue, "--all", "--purge") == [(0, 0)]
+    assert produced(queue)[-1].value == b"v"
+
+
+@pytest.mark.rule("CT-127")
+def test_a_letter_whose_origin_is_gone_stays_though_a_record_claims_to_be_its_fresh_one(queue: FakeCluster) -> None:
+    store(queue, "orders", (b"k", b"v", (), 5_000))
+    store(queue, DLQ, bare(0, topic_id=topic_id_text(queue.topics["orders"][0])))
+    assert sent(queue, "--all") == [(0, 0)]
+    queue.log("orders").delete_before(1)
+    assert sent(queue, "--all", "--purge") == []
+    assert queue.log(DLQ).first == 0
+
+
+@pytest.mark.rule("CT-125", "CT-127")
+def test_a_letter_without_a_copy_is_not_redriven_from_a_topic_that_was_created_again(queue: FakeCluster) -> None:
+    store(queue, "orders", (b"k", b"another job", (), 5_000))
+    store(queue, DLQ, bare(0, topic_id=OLD))
+    result = sharegroups("dlq", "redrive", "--topic", DLQ, "--all", "--purge")
+    assert (result.exit_code, queue.log(DLQ).first) == (1, 0)
+    assert f"orders was deleted and created again: the letter is about the topic with id {OLD}" in result.stderr
 
 
 @pytest.mark.rule("CT-120")

@@ -43,7 +43,7 @@ def fresh(fake: FakeCluster, origin: int, group: str = "g", topic_id: str | None
 
 
 def found(targets: Targets, offsets: Sequence[int], group: str = "g", partition: int = 0) -> list[int]:
-    return [offset for offset in offsets if targets.before.has(Scope(group, "orders", partition), offset)]
+    return [offset for offset in offsets if targets.before.has_any(Scope(group, "orders", partition), offset)]
 
 
 @pytest.mark.rule("CT-126")
