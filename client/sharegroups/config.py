@@ -18,21 +18,104 @@ from sharegroups.packing import check_packing
 
 _INT32_MAX: Final = 2**31 - 1
 
-#: Settings of ordinary consumer groups, which a share consumer refuses (CL-40).
-REFUSED: Final = frozenset(
-    {
-        "auto.offset.reset",
-        "enable.auto.commit",
-        "group.instance.id",
-        "isolation.level",
-        "partition.assignment.strategy",
-        "interceptor.classes",
-        "session.timeout.ms",
-        "heartbeat.interval.ms",
-        "group.protocol",
-        "group.remote.assignor",
-    }
+_GROUP_CONFIG: Final = "it is a config of the group: sharegroups configs alter --group GROUP --add-config "
+_IMPLICIT: Final = (
+    "share.acknowledgement.mode=implicit accepts at the next poll what the last one returned, explicit lets the "
+    "program acknowledge each record"
 )
+
+#: Settings of ordinary consumer groups, which a share consumer refuses (CL-40): what takes the place of each.
+REFUSED: Final[Mapping[str, str]] = {
+    "auto.offset.reset": _GROUP_CONFIG + "share.auto.offset.reset=earliest",
+    "enable.auto.commit": _IMPLICIT,
+    "group.instance.id": "members are not static: a member that has gone leaves its records to the others at once",
+    "isolation.level": _GROUP_CONFIG + "share.isolation.level=read_committed",
+    "partition.assignment.strategy": "members share partitions, and the group coordinator assigns them",
+    "interceptor.classes": "there are no interceptors; change messages where the program polls",
+    "session.timeout.ms": _GROUP_CONFIG + "share.session.timeout.ms=45000",
+    "heartbeat.interval.ms": _GROUP_CONFIG + "share.heartbeat.interval.ms=5000",
+    "group.protocol": "a share consumer knows the protocol of share groups only",
+    "group.remote.assignor": "members share partitions, and the group coordinator assigns them",
+}
+
+_NO_TUNING: Final = "gRPC manages connections and their buffers itself; leave it out"
+_NO_STATISTICS: Final = "call metrics() of the client"
+_LOGGING: Final = "errors are raised, or given to the callbacks of the call; a worker logs as 'sharegroups.worker'"
+_TOKEN: Final = (
+    "a client shows who it is with sasl.oauthbearer.token, or with ssl.certificate.location and ssl.key.location"
+)
+_TRUST: Final = "give a PEM file as ssl.ca.location"
+_KEYS: Final = "give PEM files as ssl.certificate.location and ssl.key.location"
+_RETRIES: Final = "a record is tried again until delivery.timeout.ms is over"
+_LINGER: Final = "batches fill while an earlier request is under way, and wait for nothing else; leave it out"
+#: Settings that clients of Kafka have, and these do not: what takes the place of each.
+ELSEWHERE: Final[Mapping[str, str]] = {
+    "allow.auto.create.topics": "topics are created with sharegroups topics create, or Admin.create_topics",
+    "auto.commit.interval.ms": _IMPLICIT,
+    "client.dns.lookup": _NO_TUNING,
+    "compression.codec": "the name here is compression.type",
+    "connections.max.idle.ms": _NO_TUNING,
+    "debug": _LOGGING,
+    "dr_cb": "give on_delivery to produce()",
+    "enable.auto.offset.store": _IMPLICIT,
+    "enable.metrics.push": _NO_STATISTICS,
+    "enable.partition.eof": "a poll without records returns no messages",
+    "error_cb": _LOGGING,
+    "exclude.internal.topics": "there are no internal topics; leave it out",
+    "fetch.message.max.bytes": "the name here is fetch.max.bytes",
+    "fetch.wait.max.ms": "the name here is fetch.max.wait.ms",
+    "linger.ms": _LINGER,
+    "log_level": _LOGGING,
+    "logger": _LOGGING,
+    "max.in.flight.requests.per.connection": "the producer keeps the order of each partition itself; leave it out",
+    "message.max.bytes": "the name here is max.request.size",
+    "message.send.max.retries": _RETRIES,
+    "message.timeout.ms": "the name here is delivery.timeout.ms",
+    "metadata.broker.list": "the name here is bootstrap.servers",
+    "metadata.max.idle.ms": "metadata.max.age.ms says when metadata is fetched again",
+    "metric.reporters": _NO_STATISTICS,
+    "metrics.num.samples": _NO_STATISTICS,
+    "metrics.recording.level": _NO_STATISTICS,
+    "metrics.sample.window.ms": _NO_STATISTICS,
+    "on_commit": "give set_acknowledgement_commit_callback() a function",
+    "on_delivery": "give on_delivery to produce()",
+    "partitioner.adaptive.partitioning.enable": "partitioner chooses how partitions are drawn",
+    "partitioner.class": "partitioner is default or random; or give produce() a partition",
+    "partitioner.ignore.keys": "partitioner=random ignores keys",
+    "queue.buffering.max.kbytes": "the name here is buffer.memory, in bytes",
+    "queue.buffering.max.messages": "buffer.memory bounds what waits, in bytes",
+    "queue.buffering.max.ms": _LINGER,
+    "queued.max.messages.kbytes": "fetch.max.bytes bounds one answer",
+    "queued.min.messages": "share.acquire.mode says how much is fetched ahead",
+    "receive.buffer.bytes": _NO_TUNING,
+    "reconnect.backoff.max.ms": _NO_TUNING,
+    "reconnect.backoff.ms": _NO_TUNING,
+    "request.required.acks": "the name here is acks",
+    "retries": _RETRIES,
+    "sasl.jaas.config": _TOKEN,
+    "sasl.kerberos.service.name": _TOKEN,
+    "sasl.mechanism": _TOKEN,
+    "sasl.mechanisms": _TOKEN,
+    "sasl.password": _TOKEN,
+    "sasl.username": _TOKEN,
+    "send.buffer.bytes": _NO_TUNING,
+    "socket.connection.setup.timeout.max.ms": _NO_TUNING,
+    "socket.connection.setup.timeout.ms": _NO_TUNING,
+    "socket.keepalive.enable": _NO_TUNING,
+    "socket.timeout.ms": "the name here is request.timeout.ms",
+    "ssl.endpoint.identification.algorithm": "the name in the certificate is always checked; leave it out",
+    "ssl.key.password": "give ssl.key.location a file without a password",
+    "ssl.keystore.location": _KEYS,
+    "ssl.keystore.password": _KEYS,
+    "ssl.keystore.type": _KEYS,
+    "ssl.truststore.location": _TRUST,
+    "ssl.truststore.password": _TRUST,
+    "ssl.truststore.type": _TRUST,
+    "statistics.interval.ms": _NO_STATISTICS,
+    "stats_cb": _NO_STATISTICS,
+    "topic.metadata.refresh.interval.ms": "the name here is metadata.max.age.ms",
+    "transaction.two.phase.commit.enable": "transactions end with commit_transaction or abort_transaction alone",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +217,12 @@ COMMON: Final = (
     Setting("ssl.ca.location", "", "File with the certificates to trust; the system's when empty."),
     Setting("ssl.certificate.location", "", "File with this client's certificate."),
     Setting("ssl.key.location", "", "File with this client's private key."),
-    Setting("sasl.oauthbearer.token", "", "Bearer token sent with every call."),
+    Setting(
+        "sasl.oauthbearer.token",
+        "",
+        "Bearer token sent with every call; without TLS to this machine only (sasl.oauthbearer.allow.plaintext).",
+    ),
+    Setting("sasl.oauthbearer.allow.plaintext", False, "Send the token without TLS to other machines too.", bool),
     Setting("metadata.max.age.ms", 300_000, "Metadata older than this are fetched again, in ms.", int, 1),
 )
 
@@ -305,7 +393,7 @@ def consumer_config(settings: Mapping[str, Any] | None, keywords: Mapping[str, A
     given = given_settings(settings, keywords, "ShareConsumer")
     for name in given:
         if name in REFUSED:
-            raise ConfigError(f"{name} cannot be set when using a share group.")
+            raise ConfigError(f"{name} cannot be set when using a share group. Instead: {REFUSED[name]}.")
     config = Config(CONSUMER, given)
     if not (config["group.id"] or "").strip():
         raise InvalidGroupIdError(
@@ -325,5 +413,11 @@ def producer_config(settings: Mapping[str, Any] | None, keywords: Mapping[str, A
 
 
 def _unknown(name: str, known: Mapping[str, Setting]) -> str:
+    instead = ELSEWHERE.get(name) or REFUSED.get(name)
+    if instead is not None:
+        return f"the setting {name} of Kafka's clients does not exist here. Instead: {instead}."
+    for client, settings in (("a producer", PRODUCER), ("a share consumer", CONSUMER)):
+        if any(setting.name == name for setting in settings):
+            return f"{name} is a setting of {client}, and this client has none of that name; leave it out here"
     near = difflib.get_close_matches(name, known, n=1)
     return f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")

@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc
 
 from kip932.rpc.grpc_transport import GrpcTransport
+from kip932.rpc.loopback import is_loopback
 from kip932.rpc.transport import CLIENT_ID_KEY
 from sharegroups.config import Config
 from sharegroups.errors import ConfigError
@@ -20,7 +21,23 @@ def transport_for(config: Config) -> GrpcTransport:
         metadata.append((CLIENT_ID_KEY, client_id.encode("ascii", "replace").decode()))
     fixed = tuple(metadata)
     credentials = _credentials(config) if config["security.protocol"] == "SSL" else None
-    return GrpcTransport(credentials, (lambda: fixed) if fixed else None)
+    refusal = None
+    if token and credentials is None and not config["sasl.oauthbearer.allow.plaintext"]:
+        refusal = _no_token_in_plaintext
+        for address in config.bootstrap:
+            if why := refusal(address):
+                raise ConfigError(why)
+    return GrpcTransport(credentials, (lambda: fixed) if fixed else None, refusal)
+
+
+def _no_token_in_plaintext(address: str) -> str:
+    """Why the bearer token is not sent to an address without TLS; "" for one of this machine."""
+    if is_loopback(address.rpartition(":")[0]):
+        return ""
+    return (
+        f"sasl.oauthbearer.token would go to {address} without TLS, where anyone on the way can read and use it; set "
+        "security.protocol=SSL, or, where the network is trusted, sasl.oauthbearer.allow.plaintext=true"
+    )
 
 
 def _credentials(config: Config) -> grpc.ChannelCredentials:

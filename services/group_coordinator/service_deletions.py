@@ -108,7 +108,7 @@ class Deletions:
     async def _delete_offsets(self, group_id: str, names: list[str], context: Caller) -> list[TopicResult]:
         allowed = [name for name in names if self._around.access.allowed(context, READ, TOPIC, name)]
         begun, failed = c.DeletionBegun(under_way=False), dict[bytes, errors.KafkaError]()
-        if allowed:
+        if names:  # also when no topic is allowed: the group is checked before topics are answered
             with self._outcomes.waiting() as place:
                 found = await self._around.ask(group_id, c.DeleteOffsets(group_id, tuple(allowed), place.call_id))
                 assert isinstance(found, c.DeletionBegun)

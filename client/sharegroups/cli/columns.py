@@ -52,7 +52,7 @@ TOPICS: Final[Columns] = {
     "TOPIC-ID": "The topic's id. A topic that is deleted and created again gets another one.",
     "PARTITION": "The partition's number, from 0.",
     "LEADER": "The id of the node that leads the partition; - while none does.",
-    "LEADER-EPOCH": "How often it has had a new leader; - while it has none.",
+    "LEADER-EPOCH": "A number that grows with each new leader, in steps of any size; - while it has none.",
 }
 DELETED_RECORDS: Final[Columns] = {
     "PARTITION": "The partition's number.",

@@ -55,15 +55,18 @@ class GrpcTransport:
     """`kip932.rpc.transport.Transport` over grpc.aio. It belongs to the event loop in which it is first used.
 
     `credentials` turns on TLS for every peer. `metadata` returns the metadata of each call, such as a bearer token.
+    `refusal` returns why nothing may be sent to an address, "" when it may; then calls fail with UNAUTHENTICATED.
     """
 
     def __init__(
         self,
         credentials: grpc.ChannelCredentials | None = None,
         metadata: Callable[[], tuple[tuple[str, str], ...]] | None = None,
+        refusal: Callable[[str], str] | None = None,
     ) -> None:
         self._credentials = credentials
         self._metadata = metadata
+        self._refusal = refusal
         self._channels: dict[str, aio.Channel] = {}
         self._calls: dict[tuple[str, str], Any] = {}
         self._lost: dict[str, float] = {}  # since when a peer cannot be reached, s of the loop's clock
@@ -151,6 +154,8 @@ class GrpcTransport:
     def _channel(self, address: str) -> aio.Channel:
         channel = self._channels.get(address)
         if channel is None:
+            if self._refusal is not None and (why := self._refusal(address)):
+                raise TransportError(TransportStatus.UNAUTHENTICATED, address, why)
             if self._credentials is None:
                 channel = aio.insecure_channel(address, options=_OPTIONS)
             else:

@@ -6,7 +6,6 @@ Without TLS it listens on loopback only, unless a flag allows more (CM-60).
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +16,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
 from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  # it ships no types
 
+from kip932.rpc.loopback import is_loopback
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.accept_watch import call_ourselves, watch
 from shard_runtime.rpc.adapter import Gate, OpenCalls, method_handlers
@@ -260,15 +260,6 @@ def refuse_plaintext(host: str, allowed: bool) -> None:
     if not allowed and not is_loopback(host):
         raise ListenError(
             f"listening on {host} without TLS would let anyone on the network read and write records. "
-            "Give a certificate, listen on 127.0.0.1, or allow it with the setting allow.plaintext=true."
+            "Listen on 127.0.0.1; or, where the network keeps others out, allow it with the setting "
+            "allow.plaintext=true. The services of this release cannot serve TLS."
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -116,6 +116,10 @@ def test_topics_that_may_not_be_read_are_refused_by_themselves() -> None:
         assert deleted(answer) == {"u": errors.TopicAuthorizationFailedError.code, "t": 0}
         assert [topic.topic_id for topic in answer.responses] == [NULL_TOPIC_ID, T]
         assert groups_of(world)["grp"].states.initialized == {U: (0, 1)}
+        nothing = await delete_offsets(world, ["u"])
+        assert deleted(nothing) == {"u": errors.TopicAuthorizationFailedError.code}
+        unknown = await delete_offsets(world, ["u"], "nobody")
+        assert (unknown.error_code, list(unknown.responses)) == (errors.GroupIdNotFoundError.code, [])
 
     play(body, GroupCluster(access=acls))
 

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from typing import Any
 
 import pytest
 
+from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest
 from kip932.ids import ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT
+from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups.aio.member import Member
-from sharegroups.config import ADMIN, CONSUMER, PRODUCER, REFUSED, Config, Setting, consumer_config, given_settings
+from sharegroups.config import (
+    ADMIN,
+    CONSUMER,
+    ELSEWHERE,
+    PRODUCER,
+    REFUSED,
+    Config,
+    Setting,
+    consumer_config,
+    given_settings,
+)
 from sharegroups.errors import ConfigError, InvalidGroupIdError
+from sharegroups.security import transport_for
+from sharegroups.wire import HEARTBEAT
 
 GROUP = {"group.id": "g"}
 
@@ -95,8 +111,62 @@ def test_a_value_out_of_range_is_refused_with_what_was_expected(name: str, value
 @pytest.mark.rule("CL-40")
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_settings_of_ordinary_groups_are_refused_by_a_share_consumer(name: str) -> None:
-    with pytest.raises(ConfigError, match="cannot be set when using a share group"):
+    with pytest.raises(ConfigError, match="cannot be set when using a share group") as refusal:
         consumer_config({**GROUP, name: "x"}, {})
+    assert REFUSED[name] in str(refusal.value)
+
+
+@pytest.mark.rule("CL-40")
+@pytest.mark.parametrize("name", ["linger.ms", "auto.offset.reset", "enable.auto.commit", "retries", *ELSEWHERE])
+@pytest.mark.parametrize("settings", [ADMIN, CONSUMER, PRODUCER])
+def test_settings_of_kafkas_clients_are_refused_with_what_takes_their_place(
+    name: str, settings: tuple[Setting, ...]
+) -> None:
+    assert name not in {setting.name for setting in (*CONSUMER, *PRODUCER)}
+    with pytest.raises(ConfigError, match=r"does not exist here\. Instead: ") as refusal:
+        Config(settings, {name: "x"})
+    assert {**ELSEWHERE, **REFUSED}[name] in str(refusal.value)
+
+
+@pytest.mark.rule("CL-40")
+def test_settings_of_the_other_client_are_refused_with_whose_they_are() -> None:
+    with pytest.raises(ConfigError, match=r"^acks is a setting of a producer"):
+        consumer_config(GROUP, {"acks": "all"})
+    with pytest.raises(ConfigError, match=r"^max\.poll\.records is a setting of a share consumer"):
+        Config(PRODUCER, {"max.poll.records": 1})
+
+
+def test_what_a_refusal_names_exists() -> None:
+    known = {setting.name for setting in (*CONSUMER, *PRODUCER)}
+    for text in (*ELSEWHERE.values(), *REFUSED.values()):
+        for word in re.findall(r"\b[a-z]+(?:\.[a-z]+)+\b", text.split("--add-config")[0]):
+            assert word in known, text
+
+
+@pytest.mark.rule("CM-60")
+@pytest.mark.parametrize(
+    "address", ["10.0.0.1:7932", "[2001:db8::1]:7932", "queue.example.org:7932", "127.0.0.1:1,10.0.0.1:1"]
+)
+def test_a_token_is_not_sent_without_tls_beyond_this_machine(address: str) -> None:
+    given = {"bootstrap.servers": address, "sasl.oauthbearer.token": "t"}
+    with pytest.raises(ConfigError, match=r"set security\.protocol=SSL, or"):
+        transport_for(Config(ADMIN, given))
+    for name, value in (("security.protocol", "SSL"), ("sasl.oauthbearer.allow.plaintext", True)):
+        transport_for(Config(ADMIN, given | {name: value}))
+    transport_for(Config(ADMIN, given | {"sasl.oauthbearer.token": ""}))
+
+
+@pytest.mark.rule("CM-60")
+def test_a_token_is_not_sent_to_a_node_that_the_bootstrap_node_names() -> None:
+    async def play() -> None:
+        given = {"bootstrap.servers": "127.0.0.1:1,[::1]:1,localhost:1", "sasl.oauthbearer.token": "t"}
+        transport = transport_for(Config(ADMIN, given))
+        with pytest.raises(TransportError, match="without TLS") as refusal:
+            await transport.call("10.0.0.1:7932", HEARTBEAT, ShareGroupHeartbeatRequest(), 5)
+        assert refusal.value.status is TransportStatus.UNAUTHENTICATED
+        await transport.close()
+
+    asyncio.run(play())
 
 
 def test_an_unknown_setting_is_refused_with_the_nearest_known_one() -> None:
