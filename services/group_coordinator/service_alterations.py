@@ -20,6 +20,7 @@ from kip932 import errors
 from kip932.api.v1 import alter_share_group_offsets_pb2 as pb
 from kip932.ids import NULL_TOPIC_ID, TopicIdPartition
 from shard_runtime.rpc.bounds import Turns, check_groups, check_partitions
+from shard_runtime.rpc.change_log import log_changes
 
 #: How many partitions are looked at without letting other tasks run.
 SLICE: Final = 500
@@ -64,6 +65,9 @@ class OffsetAlterations:
             around.require_group_id(request.group_id)
             asked = await self._asked(request, context)
             failed = await self._alter(request.group_id, asked) if asked else {}
+            done = [one for one in asked if one.error is None and one.key not in failed]
+            named = [f"{one.name}-{one.partition} to {one.start_offset}" for one in done]
+            log_changes("offsets altered", context, named, group=request.group_id)
         except Exception as error:
             answer, text = around.failure(error)
             return Response(

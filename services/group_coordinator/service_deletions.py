@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from group_coordinator.admin_outcomes import AdminOutcomes, Errors
 from group_coordinator.core import commands as c
 from group_coordinator.ports import DELETE, READ, TOPIC, Caller
@@ -21,8 +19,7 @@ from kip932.api.v1 import delete_groups_pb2 as groups_pb
 from kip932.api.v1 import delete_share_group_offsets_pb2 as pb
 from kip932.ids import NULL_TOPIC_ID
 from shard_runtime.rpc.bounds import check_groups, check_topics
-
-log = structlog.get_logger(__name__)
+from shard_runtime.rpc.change_log import log_changes
 
 #: How many groups are deleted at the same time for one request.
 DELETED_TOGETHER: Final = 16
@@ -68,7 +65,7 @@ class Deletions:
             return self._refused(group_id, error)
         if failed:
             return self._refused(group_id, _kept(group_id, failed))
-        log.info("group deleted", group=group_id)
+        log_changes("group deleted", context, [group_id])
         return Result(group_id=group_id)
 
     def _refused(self, group_id: str, error: Exception) -> Result:
@@ -125,6 +122,8 @@ class Deletions:
             elif name in begun.accepted:
                 topic_id = begun.accepted[name]
                 results.append(_deleted(name, topic_id, failed.get(topic_id)))
+        gone = [name for name, topic_id in begun.accepted.items() if topic_id not in failed]
+        log_changes("offsets deleted", context, gone, group=group_id)
         return results
 
 

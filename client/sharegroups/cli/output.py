@@ -127,10 +127,9 @@ def print_json(value: object) -> None:
 
 
 def print_names(names: Iterable[str]) -> None:
-    """Print one name per line: unchanged for a program, with control characters escaped for a terminal."""
-    shown = printable if sys.stdout.isatty() else str
+    """Print one name per line, control characters escaped: a name with a line break would pass for two."""
     for name in names:
-        click.echo(shown(name), color=True)  # without `color`, click removes escape sequences for programs too
+        click.echo(printable(name))
 
 
 def tell(text: str) -> None:

@@ -28,6 +28,7 @@ from partition_leader.topic_rpc.log_directory import (
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns, check_partitions
 from shard_runtime.rpc.budget import UNBOUNDED, WAIT_S
+from shard_runtime.rpc.change_log import log_changes
 
 FETCH_MAX_BYTES: Final = 8 << 20
 #: How many bytes a fetch may read even with little room in the budget; it waits for that much room.
@@ -189,6 +190,7 @@ class OffsetsService:
         names, turns = LeaderNames(self._directory), Turns(SLICE)
         timeout_ms = min(request.timeout_ms, DELETE_TIMEOUT_MAX_MS) if request.timeout_ms > 0 else DELETE_TIMEOUT_MS
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        changed: list[str] = []
         for topic in request.topics:
             topic_id = checked_topic_id(topic.topic_id)
             results = response.topics.add(topic_id=topic_id).partitions
@@ -200,12 +202,14 @@ class OffsetsService:
                     topic_log = self._log(partition, DELETE, context)
                     async with asyncio.timeout_at(deadline):
                         one.low_watermark = await topic_log.move_log_start(asked.offset)
+                    changed.append(f"{partition.text} before {one.low_watermark}")
                 except TimeoutError:
                     late = RequestTimedOutError(f"not confirmed within {timeout_ms} ms; it may still be done")
                     one.error_code, one.error_message = wire_code(late), late.message
                 except KafkaError as error:
                     one.error_code, one.error_message = wire_code(error), error.message
                     names.fill(one.current_leader, partition, error)
+        log_changes("records deleted", context, changed)
         response.node_endpoints.extend(names.endpoints)
         return response
 

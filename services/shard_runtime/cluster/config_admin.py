@@ -28,6 +28,7 @@ from shard_runtime.config.setting import AnySetting, Setting
 from shard_runtime.record_log.protocol import LogError
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns, check_configs
+from shard_runtime.rpc.change_log import log_changes
 from shard_runtime.rpc.status import invalid_argument
 
 SOURCE_TOPIC: Final = 1
@@ -45,6 +46,8 @@ OP_SUBTRACT: Final = 3
 RESOURCES_MAX: Final = 1_000
 #: How many resources are described without letting other tasks run.
 RESOURCES_SLICE: Final = 50
+ConfigChange = ConfigSet | ConfigRemoved
+_KINDS: Final = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_GROUP: "group"}
 _OWN_SOURCE: Final = {RESOURCE_TOPIC: SOURCE_TOPIC, RESOURCE_GROUP: SOURCE_GROUP}
 
 
@@ -152,7 +155,7 @@ class ConfigAdmin:
     # ---- alter
 
     async def incremental_alter_configs(
-        self, request: IncrementalAlterConfigsRequest, _context: CallContext
+        self, request: IncrementalAlterConfigsRequest, context: CallContext
     ) -> IncrementalAlterConfigsResponse:
         """Change the configs of each resource: all changes of a resource, or none."""
         if len(request.resources) > RESOURCES_MAX:
@@ -160,27 +163,38 @@ class ConfigAdmin:
         check_configs(sum(len(resource.configs) for resource in request.resources))
         times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
         response = IncrementalAlterConfigsResponse()
+        changed: list[str] = []
         for resource in request.resources:
             result = response.responses.add(resource_type=resource.resource_type, resource_name=resource.resource_name)
             try:
                 if times[resource.resource_type, resource.resource_name] > 1:
                     raise InvalidRequestError("a request may name each resource once")
-                await self._alter(resource, request.validate_only)
+                changes = await self._alter(resource, request.validate_only)
             except KafkaError as error:
                 result.error_code, result.error_message = ErrorCode.ValueType(error.code), error.message
+            else:
+                changed += [_change_text(change) for change in changes]
+        log_changes("configs altered", context, changed)
         return response
 
-    async def _alter(self, resource: IncrementalAlterConfigsRequest.Resource, validate_only: bool) -> None:
+    async def _alter(
+        self, resource: IncrementalAlterConfigsRequest.Resource, validate_only: bool
+    ) -> list[ConfigChange]:
+        """Change the configs of a resource; the changes that were stored. Raises KafkaError."""
+        changes: list[ConfigChange] = []
+
         def decide(image: MetadataImage) -> Sequence[Change]:
-            changes = self._changes(image, resource)
-            return [] if validate_only else changes
+            found = self._changes(image, resource)
+            changes[:] = [] if validate_only else found
+            return list(changes)
 
         try:
             await self._metadata.change(decide)
         except LogError as error:
             raise RequestTimedOutError(f"not confirmed by the store, it may still take effect: {error}") from error
+        return changes
 
-    def _changes(self, image: MetadataImage, resource: IncrementalAlterConfigsRequest.Resource) -> list[Change]:
+    def _changes(self, image: MetadataImage, resource: IncrementalAlterConfigsRequest.Resource) -> list[ConfigChange]:
         kind, name = resource.resource_type, resource.resource_name
         if kind == RESOURCE_GROUP and not name:
             raise InvalidRequestError("Default group resources are not allowed.")
@@ -236,6 +250,15 @@ class ConfigAdmin:
             )
 
 
+def _change_text(change: ConfigChange) -> str:
+    """A change for the log; values of sensitive configs are left out (CM-61)."""
+    where = f"{_KINDS[change.resource_type]} {change.resource_name or '(all)'} {change.key}"
+    if isinstance(change, ConfigRemoved):
+        return f"{where} deleted"
+    setting = TABLES[change.resource_type].get(change.key)
+    return f"{where}=***" if setting is None or setting.sensitive else f"{where}={change.value}"
+
+
 def _require_once(seen: set[tuple[int, str]], kind: int, name: str) -> None:
     """Raise InvalidRequestError for a resource named twice, so that a short request cannot have a long answer
     (CM-91)."""
@@ -254,7 +277,7 @@ def _check_names(kind: int, resource: IncrementalAlterConfigsRequest.Resource) -
     if len(set(names)) < len(names):
         twice = sorted(name for name, count in Counter(names).items() if count > 1)
         raise InvalidRequestError(f"configs are named twice in the request: {twice}")
-    label = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_GROUP: "group"}[kind]
+    label = _KINDS[kind]
     nulls = [c.name for c in resource.configs if c.config_operation != OP_DELETE and not c.HasField("value")]
     if nulls:
         raise InvalidRequestError(f"Null value not supported for {label} configs: {','.join(nulls)}")

@@ -48,6 +48,7 @@ from shard_runtime.config.kafka_configs import DEFAULT_PARTITIONS
 from shard_runtime.record_log.protocol import LogError
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import check_configs
+from shard_runtime.rpc.change_log import log_changes
 from shard_runtime.rpc.status import invalid_argument
 
 PARTITIONS_MAX: Final = 10_000
@@ -115,7 +116,7 @@ class TopicAdmin:
 
     # ---- create
 
-    async def create_topics(self, request: CreateTopicsRequest, _context: CallContext) -> CreateTopicsResponse:
+    async def create_topics(self, request: CreateTopicsRequest, context: CallContext) -> CreateTopicsResponse:
         """Create topics; with `validate_only`, only answer whether they could be created."""
         _bounded(request.topics)
         check_configs(sum(len(topic.configs) for topic in request.topics))
@@ -150,6 +151,9 @@ class TopicAdmin:
             elif isinstance(outcome, TopicCreated):
                 topic_id = NULL_TOPIC_ID if request.validate_only else outcome.topic_id
                 response.topics.add(name=asked.name, topic_id=topic_id, num_partitions=outcome.partitions)
+        if failure is None and not request.validate_only:
+            made = [topic for topic in plan if isinstance(topic, TopicCreated)]
+            log_changes("topics created", context, [_created_text(topic) for topic in made])
         return response
 
     def _checked_topic(
@@ -193,7 +197,7 @@ class TopicAdmin:
     # ---- grow
 
     async def create_partitions(
-        self, request: CreatePartitionsRequest, _context: CallContext
+        self, request: CreatePartitionsRequest, context: CallContext
     ) -> CreatePartitionsResponse:
         """Raise partition counts; they never shrink."""
         _bounded(request.topics)
@@ -226,11 +230,18 @@ class TopicAdmin:
             response.results.add(
                 name=asked.name, error_code=error.code if error else 0, error_message=error.message if error else None
             )
+        if not request.validate_only:
+            done = [
+                asked
+                for asked, found in zip(request.topics, outcomes, strict=True)
+                if not isinstance(found, KafkaError)
+            ]
+            log_changes("partitions created", context, [f"{asked.name} to {asked.count}" for asked in done])
         return response
 
     # ---- delete
 
-    async def delete_topics(self, request: DeleteTopicsRequest, _context: CallContext) -> DeleteTopicsResponse:
+    async def delete_topics(self, request: DeleteTopicsRequest, context: CallContext) -> DeleteTopicsResponse:
         """Delete topics. Their owners remove the streams afterwards."""
         _bounded(request.topics)
 
@@ -260,6 +271,8 @@ class TopicAdmin:
                     error_code=outcome.code,
                     error_message=outcome.message,
                 )
+        gone = {outcome.topic_id: outcome.name for outcome in outcomes if isinstance(outcome, TopicDeleted)}
+        log_changes("topics deleted", context, [f"{name} ({topic_id_text(key)})" for key, name in gone.items()])
         return response
 
     # ---- producers
@@ -321,6 +334,12 @@ class TopicAdmin:
         except LogError as error:
             return RequestTimedOutError(f"not confirmed by the store, it may still take effect: {error}")
         return None
+
+
+def _created_text(topic: TopicCreated) -> str:
+    """A new topic for the log."""
+    configs = "".join(f" {name}={value}" for name, value in sorted(topic.configs.items()))
+    return f"{topic.name} ({topic_id_text(topic.topic_id)}, {topic.partitions} partitions{configs})"
 
 
 def _bounded(topics: Sequence[Any]) -> None:

@@ -135,9 +135,9 @@ def test_a_command_that_is_recommended_quotes_a_name_with_blanks(fake: FakeClust
 
 
 @pytest.mark.rule("CT-82")
-def test_a_program_gets_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    output.print_names([ESCAPES])
-    assert capsys.readouterr().out == ESCAPES + "\n"
+def test_a_program_gets_names_escaped_and_in_json_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_names([ESCAPES, "two\nlines"])
+    assert capsys.readouterr().out == printable(ESCAPES) + "\n" + r"two\nlines" + "\n"
     output.print_json([ESCAPES])
     text = capsys.readouterr().out
     assert json.loads(text) == [ESCAPES]

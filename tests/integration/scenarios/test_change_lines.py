@@ -1,0 +1,62 @@
+"""What clients change leaves a line in the node's log, with what has changed and who asked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kip932.ids import RESOURCE_GROUP, RESOURCE_TOPIC
+from sharegroups import Admin, NewTopic, Producer, TopicPartition
+from sharegroups.admin_values import AlterConfig, ConfigResource
+from tests.support.node import QUICK, Cluster, unique
+
+
+def _lines(cluster: Cluster, client: str) -> list[tuple[str, str]]:
+    found: list[dict[str, Any]] = [json.loads(line) for line in cluster.node.errors.splitlines() if client in line]
+    assert all(line["peer"] and line["level"] == "info" for line in found)
+    return [(line["event"], f"{line.get('group', '')} {line['changed']}".strip()) for line in found]
+
+
+@pytest.mark.rule("CM-164")
+def test_each_change_of_a_client_leaves_one_line() -> None:
+    with Cluster(QUICK, "--log-level", "info") as cluster:
+        _play(cluster)
+
+
+def _play(cluster: Cluster) -> None:
+    client, topic, group = unique("admin"), unique("t"), unique("g")
+    with Admin(bootstrap_servers=cluster.bootstrap, client_id=client) as admin:
+        topic_partition = TopicPartition(topic, 0)
+        admin.create_topics([NewTopic(topic, 1), NewTopic("not a name", 1)])
+        admin.create_topics([NewTopic(unique("t"), 1)], validate_only=True)
+        with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+            producer.produce(topic, "v")
+        admin.delete_records({topic_partition: 1})
+        admin.create_partitions({topic: 2})
+        changes = [AlterConfig("retention.ms", "1000")]
+        admin.incremental_alter_configs({ConfigResource(RESOURCE_TOPIC, topic): changes})
+        locks = [AlterConfig("share.record.lock.duration.ms", "5000")]
+        admin.incremental_alter_configs({ConfigResource(RESOURCE_GROUP, group): locks})
+        admin.alter_share_group_offsets(group, {topic_partition: 1})
+        admin.delete_share_group_offsets(group, [topic])
+        admin.delete_share_groups([group])
+        admin.delete_topics([topic])
+    found = _lines(cluster, client)
+    assert [event for event, _ in found] == [
+        "topics created", "records deleted", "partitions created", "configs altered", "configs altered",
+        "offsets altered", "offsets deleted", "group deleted", "topics deleted",
+    ]  # fmt: skip
+    texts = [text for _, text in found]
+    assert texts[0].startswith(f"{topic} (")
+    assert texts[1].endswith(":0 before 1")
+    assert texts[2:-1] == [
+        f"{topic} to 2",
+        f"topic {topic} retention.ms=1000",
+        f"group {group} share.record.lock.duration.ms=5000",
+        f"{group} {topic}-0 to 1",
+        f"{group} {topic}",
+        group,
+    ]
+    assert texts[-1].startswith(f"{topic} (")
