@@ -98,7 +98,8 @@ async def load_state(
     # Entries without an owner record were restored from a backup: the log may have been longer (CM-145).
     restored = claimed.previous is None and bool(main.epochs.newest)
     torn = log_end > main.log_end  # the log start is above the end found, so the log once reached that start
-    found = Found(log_end, main.epochs.newest, previous, claimed.lossy or suspect or restored or torn or main.unsure)
+    lossy = claimed.lossy or suspect or torn or main.unsure
+    found = Found(log_end, main.epochs.newest, previous, lossy or restored)
     decision = recover(found, memory, settings.jump_offsets)
     producers = ProducerTable(settings.producers_max)
     main.epochs.begin(epoch, log_end)
@@ -116,7 +117,14 @@ async def load_state(
     await _rebuild_producers(record_log, state, control.snapshot, report)
     producers.forgot = producers.forgot or decision.jump or control.damaged
     await _secure_end(
-        record_log, state, decision, clock=clock, settings=settings, report=report, rewrite=control.damaged
+        record_log,
+        state,
+        decision,
+        clock=clock,
+        settings=settings,
+        report=report,
+        rewrite=control.damaged,
+        restored=restored and not lossy,
     )
     state.epochs.trim(state.log_start)
     state.transactions.trim(state.log_start)
@@ -248,8 +256,10 @@ async def _secure_end(
     settings: TopicLogSettings,
     report: LoadReport,
     rewrite: bool = False,
+    restored: bool = False,
 ) -> None:
-    """Append the marker, the jump or the lost batches, and wait until that is durable (CM-40, CM-47)."""
+    """Append the marker, the jump or the lost batches, and wait until that is durable (CM-40, CM-47). `restored`: a
+    backup was restored, and nothing else is wrong."""
     found_end = state.high_watermark
     tip = await record_log.tip(state.control)
     state.control_entries = tip.length if tip is not None else 0
@@ -271,7 +281,15 @@ async def _secure_end(
             break
         draft = Draft(state, clock.wall_ms())
     report.log_end, report.rejoined, report.jumped = state.high_watermark, len(decision.again), decision.jump
-    if decision.jump:
+    if decision.jump and restored:
+        log.info(
+            "log end jumped after a restore, as it should: no offset that was given after the backup is given twice",
+            shard=state.shard.name,
+            epoch=state.epoch,
+            found_end=found_end,
+            log_end=state.high_watermark,
+        )
+    elif decision.jump:
         log.error(
             "log end jumped: a tail of this log may have been lost with the store",
             shard=state.shard.name,

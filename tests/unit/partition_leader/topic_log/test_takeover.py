@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from kip932.errors import OutOfOrderSequenceNumberError
 from partition_leader.topic_log.load import LoadReport
@@ -309,7 +310,11 @@ async def test_entries_without_an_owner_record_were_restored_and_the_end_jumps_o
         await log.append([batch(3, text="kept")], 1000)
         await log.close(drain_s=5)
         cluster.store.master.effect("del", SHARD.owner_key, None)
-        log = await cluster.node().lead(settings)
+        with capture_logs() as lines:
+            log = await cluster.node().lead(settings)
+        jumps = [line for line in lines if line["event"].startswith("log end jumped after a restore")]
+        assert [line["log_level"] for line in jumps] == ["info"]
+        assert not any(line["log_level"] == "error" for line in lines)
         assert (log.log_start_offset, log.high_watermark, log.holes_from(0)) == (0, 1_003, 1_000)
         assert (await log.append([batch(1)], 1000)).base_offsets == (1_003,)
         await log.close(drain_s=5)
