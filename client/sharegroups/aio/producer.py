@@ -98,10 +98,15 @@ class Producer:
         headers: Headers = None,
         timestamp: int | None = None,
     ) -> DeliveryReport:
-        """Produce one record and return where it is stored. Raises what `produce` raises, or the delivery's error."""
+        """Produce one record and return where it is stored. Raises what `produce` raises, or the delivery's error.
+
+        A call that is cancelled, as by `asyncio.timeout`, takes its record back: it is not sent any more. Only what a
+        request carries at that moment, or has carried without an answer, may be stored nevertheless.
+        """
         delivered: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()
 
         def done(error: KafkaError | None, report: DeliveryReport) -> None:
+            self.sender.ended(done)
             if delivered.done():
                 return
             if error is None:
@@ -109,8 +114,13 @@ class Producer:
             else:
                 delivered.set_exception(error)
 
-        await self.produce(topic, value, key, partition, done, headers=headers, timestamp=timestamp)
-        return await delivered
+        try:
+            await self.produce(topic, value, key, partition, done, headers=headers, timestamp=timestamp)
+            return await delivered
+        except asyncio.CancelledError:
+            if not delivered.done() or delivered.cancelled():
+                self.sender.take_back(topic, done)
+            raise
 
     async def produce(
         self,

@@ -41,7 +41,7 @@ from sharegroups.core.produce_buffer import Behind, ProduceBuffer
 from sharegroups.core.produce_lane import BATCHES_IN_FLIGHT, Group, Outcome, ProducerIdentity
 from sharegroups.core.unconfirmed_batches import Meaning, created_again, nothing_written
 from sharegroups.core.undelivered import Undelivered
-from sharegroups.produced import ProducedRecord
+from sharegroups.produced import ProducedRecord, size_of
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,8 @@ class Sender:
 
     def __init__(self, cluster: Cluster, config: Config, changed: Callable[[], None]) -> None:
         self.lock = threading.Lock()
+        #: Of records in flight whose callers have gone.
+        self._unwanted: set[OnDelivery] = set()
         self.buffer: ProduceBuffer[ProducedRecord, OnDelivery] = ProduceBuffer(
             config["buffer.memory"], config["batch.size"], config["batch.num.records"]
         )
@@ -149,6 +151,27 @@ class Sender:
         with self.lock:
             self.buffer.forget_sequences()
         return identity
+
+    def take_back(self, topic: str, watcher: OnDelivery) -> None:
+        """The caller of a record has gone: do not send it, unless a request carries or has carried it and it may be
+        stored. `watcher`: its on_delivery; it is not called when the record is taken back."""
+        with self.lock:
+            found = self.buffer.take_back(topic, watcher, size_of, renumbers=self.transaction is None)
+        if found is False:
+            with self.lock:
+                groups = self.buffer.in_flight()
+            watchers = (one for group in groups for batch in group.batches for _, one in batch.watchers)
+            if any(one is watcher for one in watchers):
+                self._unwanted.add(watcher)  # if its request fails without having stored it, it is not sent again
+            return
+        self._unwanted.discard(watcher)
+        if found is not True and found == self.identity:
+            self.identity = None
+        self._changed()
+
+    def ended(self, watcher: OnDelivery) -> None:
+        """The outcome of a record is known."""
+        self._unwanted.discard(watcher)
 
     def abandon(self, error: KafkaError) -> None:
         """The transaction is being aborted: fail what waits, and send nothing again of what is in flight."""
@@ -327,6 +350,10 @@ class Sender:
                 self.health.repeated(group.partition, error)
                 with self.lock:
                     self.buffer.retry(group, not_before_ms, unconfirmed)
+                if self._unwanted:
+                    for _, watcher in [one for batch in group.batches for one in batch.watchers]:
+                        if watcher in self._unwanted:
+                            self.take_back(group.partition.topic, watcher)
                 return
             error = RequestTimedOutError(f"not delivered within {timeout_ms} ms; the last answer was: {error}")
         with self.lock:

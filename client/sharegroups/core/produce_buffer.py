@@ -298,6 +298,37 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
                 self._free(groups[-1].batches)
         return groups
 
+    def take_back(
+        self, topic: str, watcher: WatcherT, size_of: Callable[[RecordT], int], *, renumbers: bool
+    ) -> ProducerIdentity | bool:
+        """Remove the record of a watcher, which is not called then. False when it is in flight, delivered, or may be.
+
+        A record that no request has carried is removed from its batch: True. One that was carried and certainly not
+        stored is removed when it is alone in its batch and the caller can go on with another identity (`renumbers`):
+        the answer is the identity that the batch had, whose sequences now have a gap.
+        """
+        for lane in (lane for key, lane in self._lanes.items() if key[0] == topic):
+            for batch in lane.waiting:
+                at = next((at for at, (_, each) in enumerate(batch.watchers) if each is watcher), None)
+                if at is None:
+                    continue
+                if batch.unconfirmed is not None:
+                    return False
+                if batch.identity is not None and not (renumbers and len(batch.records) == 1):
+                    return False
+                if len(batch.records) == 1:
+                    lane.waiting.remove(batch)
+                    self._free([batch])
+                    return True if batch.identity is None else batch.identity
+                place = batch.watchers.pop(at)[0]
+                size = size_of(batch.records.pop(place))
+                batch.watchers[at:] = [(each - 1, other) for each, other in batch.watchers[at:]]
+                batch.size_bytes -= size
+                self.used_bytes -= size
+                self.records -= 1
+                return True
+        return False
+
     def outlived(self, meaning_of: Callable[[str], Meaning | None]) -> tuple[list[Group[RecordT, WatcherT]], bool]:
         """Remove and return the batches that are unconfirmed under a topic id that exists no more.
 

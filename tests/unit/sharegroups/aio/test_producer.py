@@ -254,3 +254,41 @@ async def test_a_serializer_gets_each_value_and_key_also_those_that_are_bytes_al
     stored = RecordBatch.FromString(fake.log("t").batches[0].batch).records[0]
     assert (stored.value, stored.key) == (b"<v>", b"\4")
     assert [(report.value(), report.key()) for report in reports] == [(b"<v>", b"\4"), (b"<w>", None), (None, b"\5")]
+
+
+@pytest.mark.rule("CL-142")
+@on_fake_cluster()
+async def test_a_send_that_is_cancelled_takes_its_record_back_unless_a_request_carries_it(fake: FakeCluster) -> None:
+    fake.hold_produce = asyncio.Event()
+    async with producer(fake) as p:
+        sends = [asyncio.ensure_future(p.send("t", f"v{number}", key=b"k")) for number in range(5)]
+        await asyncio.sleep(0.01)
+        later = [asyncio.ensure_future(p.send("t", f"w{number}", key=b"k")) for number in range(4)]
+        await asyncio.sleep(0.01)
+        used = p.sender.buffer.used_bytes
+        for gone in (later[1], later[3], sends[0]):
+            gone.cancel()
+        await asyncio.sleep(0)
+        assert p.sender.buffer.records == 7
+        assert p.sender.buffer.used_bytes < used
+        fake.hold_produce.set()
+        reports = [await one for one in (*sends[1:], later[0], later[2])]
+        assert [report.value() for report in reports] == [b"v1", b"v2", b"v3", b"v4", b"w0", b"w2"]
+        assert fake.log("t").end == 7, "what a request carried is stored, what waited is not"
+        assert (p.sender.buffer.records, p.sender.buffer.used_bytes) == (0, 0)
+        assert (await p.send("t", b"more", key=b"k")).offset() == 7
+
+
+@pytest.mark.rule("CL-142")
+@on_fake_cluster()
+async def test_a_send_that_times_out_while_the_leader_is_away_is_not_stored_later(fake: FakeCluster) -> None:
+    async with producer(fake) as p:
+        await p.send("t", b"a")
+        fake.errors["produce"].extend([19] * 1_000)  # NOT_ENOUGH_REPLICAS: nothing was written
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(3):
+                await p.send("t", b"gone")
+        fake.errors["produce"].clear()
+        assert (await p.send("t", b"b")).offset() == 1
+        assert await p.flush() == 0
+        assert fake.log("t").end == 2
