@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -80,8 +81,11 @@ class LedPartitions:
         facts: TopicFacts,
         settings: TopicLogSettings | None = None,
         caches: TailCaches | None = None,
+        *,
+        clock_doubt: Callable[[], str] = str,
     ) -> None:
         self._clock = clock
+        self._clock_doubt = clock_doubt
         self._facts = facts
         self._cache_max = self._cache_share = (settings or TopicLogSettings()).tail_cache_bytes
         self._caches = caches or TailCaches()
@@ -171,14 +175,18 @@ class LedPartitions:
 
     async def retain(self) -> None:
         """One sweep of retention over every led partition (CM-45); failures are logged and left to the next sweep.
-        Others have their turn in between (CM-96), so a partition may go, or come back with another log, meanwhile."""
+        Others have their turn in between (CM-96), so a partition may go, or come back with another log, meanwhile.
+        Nothing is deleted by age while the clocks are in doubt (CM-170); size still counts."""
         turns = Turns(SWEEP_SLICE)
         for partition, led in list(self._led.items()):
             await turns.step()
             if self._led.get(partition) is not led:
                 continue
             retention_ms, retention_bytes = self._facts.retention(partition.topic_id)
+            if self._clock_doubt():
+                retention_ms = -1
             try:
-                await led.log.retain(self._clock.wall_ms(), retention_ms, retention_bytes)
+                name = self._facts.name(partition.topic_id)
+                await led.log.retain(self._clock.wall_ms(), retention_ms, retention_bytes, topic=name)
             except (KafkaError, LogError) as error:
                 log.info("retention left to the next sweep", partition=partition.text, reason=str(error))

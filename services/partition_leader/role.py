@@ -91,6 +91,8 @@ class Surroundings:
     coordinator_of: Callable[[str], str | None] | None = None
     """None: no coordinator is told about lost members (PL-527)."""
     address: Callable[[], str] = str
+    clock_doubt: Callable[[], str] = str
+    """Why nothing may be deleted by age now; "" when it may (CM-170)."""
 
 
 class PartitionLeader:
@@ -99,7 +101,9 @@ class PartitionLeader:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._deadlines = Deadlines(around.clock)
-        self.led: Final = LedPartitions(around.clock, around.facts, around.topic_log, around.caches)
+        self.led: Final = LedPartitions(
+            around.clock, around.facts, around.topic_log, around.caches, clock_doubt=around.clock_doubt
+        )
         self._delays = DelayReports(around.facts.name)
         self._archived = ArchivedRecords(around.facts.name, around.metrics.records_archived)
         self.letters: Final = _letter_post(around, self.led, self._deadlines)

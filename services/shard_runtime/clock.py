@@ -1,13 +1,19 @@
 """The only module that reads time: a wall clock for records, and a deadline clock that goes on during suspension.
 
 CLOCK_BOOTTIME goes on while a virtual machine is suspended. CLOCK_MONOTONIC stops, so a lease measured by it would seem
-valid after it has ended (CM-3).
+valid after it has ended (CM-3). `StoreTime` is the wall clock of a process in a cluster: the store's, so that one
+host's wrong clock neither deletes records nor ends delays (CM-170).
 """
 
 from __future__ import annotations
 
 import time
 from typing import Final, Protocol
+
+#: How long a comparison of the host's clock with the store's counts.
+COMPARED_MAX_MS: Final = 60_000
+#: For how long time must have gone on without a step before records are deleted by age: a person notices a wrong clock.
+STEADY_MS: Final = 3_600_000
 
 _DEADLINE_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -34,3 +40,65 @@ class SystemClock:
     def now_ms(self) -> int:
         """Milliseconds since boot, suspension included."""
         return time.clock_gettime_ns(_DEADLINE_CLOCK) // 1_000_000
+
+
+class StoreTime:
+    """The wall clock that all processes of a cluster share: the store's, carried on by this host's deadline clock.
+
+    Until the first comparison it is the host's own. `bound_ms`: the most by which the host's and the store's clock may
+    differ, and by which either may change between two comparisons, before it counts as set wrong (CM-170).
+    """
+
+    def __init__(self, host: Clock, bound_ms: int) -> None:
+        self._host = host
+        self._bound_ms = bound_ms
+        self._ahead_ms = host.wall_ms() - host.now_ms()
+        self._compared_ms: int | None = None
+        self._stepped_ms: int | None = None
+        self.store_ahead_ms = 0
+        """By how much the store's clock was ahead of the host's at the last comparison."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970 by the store's clock, as far as it is to be believed."""
+        return self._host.now_ms() + self._ahead_ms
+
+    def now_ms(self) -> int:
+        """The host's deadline clock."""
+        return self._host.now_ms()
+
+    def compare(self, store_ms: int, asked_ms: int) -> None:
+        """Take the store's time, which was asked for at `asked_ms` of the deadline clock and has just arrived.
+
+        Of two clocks that differ, the one that agrees with the time until now is believed: the other one was set. When
+        neither agrees, or this is the first comparison, the store's is believed. An answer that took longer than the
+        bound says too little and is passed over.
+        """
+        host_ms, now_ms = self._host.wall_ms(), self._host.now_ms()
+        if now_ms - asked_ms > self._bound_ms:
+            return
+        by_store, by_host, until_now = store_ms - (asked_ms + now_ms) // 2, host_ms - now_ms, self._ahead_ms
+        first = self._compared_ms is None
+        store_was_set = not first and not self._near(by_store, until_now) and self._near(by_host, until_now)
+        self._ahead_ms = by_host if store_was_set else by_store
+        if not first and not self._near(self._ahead_ms, until_now):
+            self._stepped_ms = now_ms
+        self.store_ahead_ms = by_store - by_host
+        self._compared_ms = now_ms
+
+    def doubt(self) -> str:
+        """Why nothing may be deleted by age now; "" when it may."""
+        now_ms, bound_ms = self._host.now_ms(), self._bound_ms
+        if self._compared_ms is None or now_ms - self._compared_ms > COMPARED_MAX_MS:
+            return "this host's clock was not compared with the store's in the last minute"
+        if abs(self.store_ahead_ms) > bound_ms:
+            order = "behind" if self.store_ahead_ms > 0 else "ahead of"
+            return (
+                f"this host's clock is {abs(self.store_ahead_ms) / 1000:.0f} s {order} the store's; expected at most "
+                f"{bound_ms / 1000:.0f} s: set the wrong one right"
+            )
+        if self._stepped_ms is not None and now_ms - self._stepped_ms < STEADY_MS:
+            return f"the clocks of this host and of the store were set within the last {STEADY_MS // 60_000} minutes"
+        return ""
+
+    def _near(self, one: int, other: int) -> bool:
+        return abs(one - other) <= self._bound_ms

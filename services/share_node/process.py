@@ -21,6 +21,7 @@ from shard_runtime.config.process_settings import (
     CALLS_MAX,
     DRAIN_GRACE_MS,
     INTERNAL_LISTEN_PORT,
+    LEASE_MS,
     LISTEN_HOST,
     LISTEN_PORT,
     MEMORY_BYTES,
@@ -46,6 +47,8 @@ log = structlog.get_logger(__name__)
 READY_POLL_S: Final = 0.02
 #: How long streams get for their last answers, s, and at most drain.grace.ms: clients would keep them open.
 STREAMS_WAIT_S: Final = 1.0
+#: How often within a lease the store's settings and clock are looked at (CM-170, CM-171).
+_LOOKS_PER_LEASE: Final = 3
 
 
 class NodeProcess:
@@ -71,7 +74,8 @@ class NodeProcess:
         self._settings = settings
         self._identity = identity
         self._store = store
-        self._clock = clock
+        watch = store.watch
+        self._clock = clock if watch is None else watch.time
         self._node: ClusterNode | None = None
         self._roles: Roles | None = None
         self._metrics: MetricsEndpoint | None = None
@@ -107,6 +111,8 @@ class NodeProcess:
         self._roles.serve(self.server, self.internal)
         node.metadata.subscribe(self._roles.metadata_changed)
         node.start()
+        if self._store.watch is not None:
+            self._store.watch.start(settings[LEASE_MS] // _LOOKS_PER_LEASE)
         self._roles.start()
         await self.server.start()
         await self.internal.start()

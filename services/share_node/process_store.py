@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from shard_runtime.clock import Clock
+from shard_runtime.clock import Clock, StoreTime
 from shard_runtime.config import kafka_configs
 from shard_runtime.config.process_settings import (
     ALLOW_PLAINTEXT,
+    CLOCK_SKEW_MAX_MS,
     DATA_DIR,
     LISTEN_HOST,
+    STORE_FSYNC_ALWAYS,
     STORE_REPLICAS,
+    STORE_UNSAFE_STOP,
     STORE_URL,
     Settings,
 )
@@ -23,7 +26,8 @@ from shard_runtime.record_log.protocol import NameTakenError, StoreUnavailableEr
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
-from shard_runtime.record_log.redis.startup_checks import StoreCheckError, check_store
+from shard_runtime.record_log.redis.startup_checks import StoreCheckError, StoreNeeds, check_store
+from shard_runtime.record_log.redis.store_watch import StoreWatch
 from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.store_url import masked_url
 from shard_runtime.rpc.server import refuse_plaintext
@@ -74,9 +78,13 @@ class StoreClient:
     cluster: ClusterStore
     cluster_id: str
     damage: DamageNotes = field(default_factory=DamageNotes)
+    watch: StoreWatch | None = None
+    """None: nothing watches the store, and its clock is not known."""
 
     async def close(self) -> None:
         """Close every connection."""
+        if self.watch is not None:
+            await self.watch.stop()
         await self.record_log.close()
         await self.cluster.close()
 
@@ -114,10 +122,13 @@ async def open_clients(
     store = open_store(settings[STORE_URL])
     replicas, in_sync = settings[STORE_REPLICAS], settings[kafka_configs.MIN_INSYNC_REPLICAS]
     copies = StoreSettings(replicas=replicas, min_insync_replicas=in_sync)
-    await check_store(store, expected, copies.claim_replicas, allow=allow)  # after a fail-over one may be missing
+    always = settings[STORE_FSYNC_ALWAYS]
+    # After a fail-over one replica may be missing.
+    accepted = await check_store(store, expected, copies.claim_replicas, allow=allow, fsync_always=always)
     damage = DamageNotes()
     cluster = StoreClusterStore(store, copies, damage)
     record_log: StoreRecordLog | None = None
+    watch: StoreWatch | None = None
     try:
         found = await cluster.cluster_id()
         if found is None and make_cluster:
@@ -129,13 +140,25 @@ async def open_clients(
                 "with `sharegroups up` --init"
             )
         checked = StoreSettings(cluster_id=found, replicas=replicas, min_insync_replicas=in_sync)
-        record_log = StoreRecordLog(store, checked, clock, damage=damage)
+        time = StoreTime(clock, settings[CLOCK_SKEW_MAX_MS])
+        record_log = StoreRecordLog(store, checked, time, damage=damage)
         await record_log.open()
+        watch = StoreWatch(
+            store,
+            record_log,
+            time,
+            StoreNeeds(copies.claim_replicas, always),
+            accepted=[finding.name for finding in accepted],
+            stop_writes=settings[STORE_UNSAFE_STOP],
+        )
+        await watch.look()  # from its first claim on, this process goes by the store's clock
         if directory is not None and found != known:
             directory.remember(CLUSTER_MEMO, found)
     except BaseException:  # the caller may try again, so nothing of this attempt may stay open
+        if watch is not None:
+            await watch.stop()
         if record_log is not None:
             await record_log.close()
         await cluster.close()
         raise
-    return StoreClient(record_log, cluster, found, damage)
+    return StoreClient(record_log, cluster, found, damage, watch)

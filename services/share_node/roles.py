@@ -104,7 +104,7 @@ class Roles:
         self._clock = clock
         self._registry = registry
         self._runtime = RuntimeMetrics(registry)
-        watch_store(registry, settings[STORE_REPLICAS], lambda: store.cluster.connected_replicas)
+        watch_store(registry, settings[STORE_REPLICAS], lambda: store.cluster.connected_replicas, store.watch)
         store.damage.count(self._runtime.damage_found)
         self._rng = Random()
         self._transport = GrpcTransport()
@@ -290,6 +290,7 @@ class Roles:
                 leader_of=self._leader_address,
                 coordinator_of=self._coordinator_address,
                 address=lambda: node.registry.record.address,
+                clock_doubt=str if self._store.watch is None else self._store.watch.time.doubt,
             )
         )
 

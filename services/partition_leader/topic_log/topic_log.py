@@ -273,12 +273,24 @@ class TopicLog:
             await self._trimmer.trim_main()
         return self._state.log_start
 
-    async def retain(self, now_wall_ms: int, retention_ms: int, retention_bytes: int) -> int:
+    async def retain(self, now_wall_ms: int, retention_ms: int, retention_bytes: int, *, topic: str = "") -> int:
         """Trim whole batches by age and size (−1: no limit); returns the log start then. The work per call is bounded;
-        the next sweep trims what is left. Raises KafkaError."""
+        the next sweep trims what is left. `topic` is its name, for the log line. Raises KafkaError."""
         with self._reading():
-            start = await self._trimmer.start_after(now_wall_ms, retention_ms, retention_bytes)
-        return await self.move_log_start(start) if start > self._state.log_start else self._state.log_start
+            trim = await self._trimmer.start_after(now_wall_ms, retention_ms, retention_bytes)
+        before = self._state.log_start
+        if trim.log_start <= before:
+            return before
+        start = await self.move_log_start(trim.log_start)
+        log.info(
+            "records are deleted by retention",
+            topic=topic,
+            partition=self.shard.name,
+            log_start_before=before,
+            log_start=start,
+            why=trim.why(before, retention_ms, retention_bytes),
+        )
+        return start
 
     def set_cache_bytes(self, limit_bytes: int) -> None:
         """Change the tail cache's limit, when the node gains or loses partitions (CM-46); it takes effect at once."""

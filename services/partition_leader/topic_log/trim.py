@@ -7,6 +7,7 @@ rest.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -22,6 +23,20 @@ log = structlog.get_logger(__name__)
 _SWEEP_PAGES: Final = 50
 
 
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Where the log should begin, and where it should by age alone."""
+
+    log_start: int
+    by_age: int
+
+    def why(self, log_start: int, retention_ms: int, retention_bytes: int) -> str:
+        """Which settings ask for it, of a log that begins at `log_start`."""
+        aged = [f"older than retention.ms={retention_ms}"] if self.by_age > log_start else []
+        large = [f"more than retention.bytes={retention_bytes}"] if self.log_start > self.by_age else []
+        return " and ".join(aged + large)
+
+
 class LogTrimmer:
     """Computes, with the core, where the log should begin; trims the streams after that is durable."""
 
@@ -33,27 +48,29 @@ class LogTrimmer:
         self._lease = lease
         self._reader = reader
 
-    async def start_after(self, now_wall_ms: int, retention_ms: int, retention_bytes: int) -> int:
+    async def start_after(self, now_wall_ms: int, retention_ms: int, retention_bytes: int) -> Trim:
         """Where the log should begin by these settings (−1: no limit). One call reads a bounded number of pages."""
         state = self._state
         if state.log_start >= state.data_end:
-            return state.log_start
+            return Trim(state.log_start, state.log_start)
         excess = 0
         if retention_bytes >= 0:
             await self._reader.update_pages()
             excess = max(state.pages.size - retention_bytes, 0)
-        start = state.log_start
+        start = by_age = state.log_start
         if retention_ms < 0 and not excess:
-            return start
+            return Trim(start, start)
         oldest_ms = now_wall_ms - retention_ms if retention_ms >= 0 else None
         pages = 0
         async for batches in self._reader.headers(start, first=1):
             made = cut(start, batches, Retention(oldest_ms, excess))
+            if by_age == start:
+                by_age = cut(start, batches, Retention(oldest_ms)).log_start
             start, excess = made.log_start, made.excess_bytes
             pages += 1
             if not made.exhausted or pages >= _SWEEP_PAGES:
                 break
-        return start
+        return Trim(start, by_age)
 
     async def trim_main(self) -> None:
         """Trim the batches below the log start."""

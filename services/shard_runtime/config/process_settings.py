@@ -73,6 +73,15 @@ STORE_WHOLE_HISTORIES: Setting[tuple[str, ...]] = listing(
     "store.whole.histories", (),
     "The store's history, then those before it that ended with everything on disk; `sharegroups up` sets it (CM-104).",
 )  # fmt: skip
+STORE_UNSAFE_STOP = boolean(
+    "store.unsafe.stop.writes", False,
+    "Whether writes stop while the store is set to lose data (appendonly, appendfsync, maxmemory-policy), instead of "
+    "going on with an error in the log (CM-171).",
+)  # fmt: skip
+CLOCK_SKEW_MAX_MS = integer(
+    "clock.skew.max.ms", 10_000,
+    "By how much this host's clock and the store's may differ; beyond it no record is deleted by age (CM-170).",
+    low=1_000, high=3_600_000, unit="ms")  # fmt: skip
 LEASE_MS = integer("lease.ms", 3_000, "How long an owner may serve after its last renewal (CM-3).",
                    low=500, high=60_000, unit="ms")  # fmt: skip
 RENEW_INTERVAL_MS = integer("lease.renew.interval.ms", 1_000, "How often leases are renewed (CM-3).",

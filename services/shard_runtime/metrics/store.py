@@ -1,4 +1,5 @@
-"""A process's store, for Prometheus: whether the replicas that writes wait for are connected."""
+"""A process's store, for Prometheus: whether the replicas that writes wait for are connected, whether it is set to lose
+data, and how far its clock is from this host's."""
 
 from __future__ import annotations
 
@@ -8,11 +9,14 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from shard_runtime.record_log.redis.store_watch import UNSAFE, StoreWatch
+
 
 class _Store(Collector):
-    def __init__(self, configured: int, connected: Callable[[], int | None]) -> None:
+    def __init__(self, configured: int, connected: Callable[[], int | None], watch: StoreWatch | None) -> None:
         self._configured = configured
         self._connected = connected
+        self._watch = watch
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Configured and connected replicas; the second is left out while it is not known."""
@@ -20,8 +24,32 @@ class _Store(Collector):
         connected = self._connected()
         if connected is not None:
             yield GaugeMetricFamily("store_replicas_connected", "Replicas that the store counts.", connected)
+        if self._watch is None:
+            return
+        unsafe = GaugeMetricFamily(
+            "store_unsafe", "Whether the store is set to lose data by this setting (CM-171).", labels=["setting"]
+        )
+        for name in UNSAFE:
+            unsafe.add_metric([name], name in self._watch.unsafe)
+        yield unsafe
+        yield GaugeMetricFamily(
+            "store_clock_ahead_seconds",
+            "By how much the store's clock is ahead of this host's (CM-170).",
+            self._watch.time.store_ahead_ms / 1000,
+        )
+        yield GaugeMetricFamily(
+            "retention_by_age_paused",
+            "Whether no records are deleted by age, since a clock may be wrong (CM-170).",
+            bool(self._watch.time.doubt()),
+        )
 
 
-def watch_store(registry: CollectorRegistry, configured: int, connected: Callable[[], int | None]) -> None:
-    """Export `store_replicas_configured` and, while it is known, `store_replicas_connected`."""
-    registry.register(_Store(configured, connected))
+def watch_store(
+    registry: CollectorRegistry,
+    configured: int,
+    connected: Callable[[], int | None],
+    watch: StoreWatch | None = None,
+) -> None:
+    """Export `store_replicas_configured` and, while it is known, `store_replicas_connected`; with a watch what that
+    sees."""
+    registry.register(_Store(configured, connected, watch))

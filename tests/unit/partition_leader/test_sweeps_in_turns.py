@@ -26,7 +26,8 @@ class Log:
     def __init__(self, looked: list[Log]) -> None:
         self._looked = looked
 
-    async def retain(self, *_: object) -> None:
+    async def retain(self, *_: object, topic: str) -> None:
+        assert topic == "orders"
         self._looked.append(self)
 
 
@@ -36,7 +37,7 @@ _LONG = SimpleNamespace(log_start_offset=0, high_watermark=1, last_stable=1)
 
 def leading(partitions: int, looked: list[Log]) -> LedPartitions:
     clock = SimpleNamespace(wall_ms=lambda: 0)
-    leader = LedPartitions(clock, SimpleNamespace(retention=lambda _: (-1, -1)))
+    leader = LedPartitions(clock, SimpleNamespace(retention=lambda _: (-1, -1), name=lambda _: "orders"))
     for number in range(partitions):
         leader.led()[TopicIdPartition(bytes(16), number)] = SimpleNamespace(log=Log(looked))  # type: ignore[assignment]
     return leader

@@ -36,7 +36,7 @@ async def test_it_is_no_target_any_more_before_it_gives_anything_up_and_calls_ha
     done: list[str] = []
     settings = load_settings({"store.url": "redis://h", "drain.grace.ms": "25000"})
     identity: Any = SimpleNamespace(name="n", release=lambda: done.append("name free"))
-    store: Any = SimpleNamespace(close=noting(done, "store closed"))
+    store: Any = SimpleNamespace(close=noting(done, "store closed"), watch=None)
     process = NodeProcess(settings, identity, store, HandClock())
     parts: Any = process
     parts._node = SimpleNamespace(leave=noting(done, "leaving"), stop=noting(done, "shards released, entry removed"))
@@ -71,7 +71,7 @@ async def test_a_listener_that_takes_no_calls_ends_the_process_which_gives_its_s
     done: list[str] = []
     settings = load_settings({"store.url": "redis://h"})
     identity: Any = SimpleNamespace(name="n", release=lambda: None)
-    process = NodeProcess(settings, identity, cast(Any, SimpleNamespace()), HandClock())
+    process = NodeProcess(settings, identity, cast(Any, SimpleNamespace(watch=None)), HandClock())
 
     async def started(*_: object) -> tuple[NodeProcess, str]:
         return process, "h:1"

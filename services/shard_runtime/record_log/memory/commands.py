@@ -22,6 +22,8 @@ class Node(View, Protocol):
     offset: int
     loaded: set[str]
     """Digests of the functions that were loaded."""
+    config: dict[str, str]
+    """What CONFIG GET answers, and CONFIG SET changes."""
 
     @property
     def followers(self) -> Collection[object]:
@@ -204,6 +206,14 @@ def _ping(_node: Node, _command: Sequence[str | bytes | int]) -> Any:
     return b"PONG"
 
 
+def _config(node: Node, command: Command) -> Any:
+    name = _key(command[2])
+    if str(command[1]) == "SET":
+        node.config[name] = _key(command[3])
+        return b"OK"
+    return [name.encode(), node.config[name].encode()] if name in node.config else []
+
+
 def _script(node: Node, command: Command) -> Any:
     digest = hashlib.sha1(_bytes(command[2]), usedforsecurity=False).hexdigest()
     node.loaded.add(digest)
@@ -248,6 +258,7 @@ COMMANDS: Final[dict[str, Callable[[Node, Command], Any]]] = {
     "HSET": _hset,
     "HSETNX": _hsetnx,
     "HDEL": _hdel,
+    "CONFIG": _config,
     "SCRIPT": _script,
     "EVALSHA": _evalsha,
 }

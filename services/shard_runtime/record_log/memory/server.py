@@ -131,6 +131,7 @@ class MemoryServer:
         self.skew_ms = 0
         self.sessions: list[Session] = []
         self.loaded: set[str] = set()
+        self.config = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
         #: How messages that are not replies are delivered; at once when None.
         self.carry: Carry | None = None
         self._clock = clock

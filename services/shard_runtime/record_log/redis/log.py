@@ -7,7 +7,7 @@ It holds what this process has claimed. Writes go to the writer of the right nod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -80,6 +80,7 @@ class StoreRecordLog:
         self._writers: dict[str, Writer] = {}
         self._queries = QueryConnections(store, settings, settings.cluster_id)
         self._closed = False
+        self._refusing: frozenset[str] = frozenset()
 
     async def open(self) -> None:
         """Connect to the store's (first) node. Raises StoreUnavailableError with the cause when that fails in time."""
@@ -91,13 +92,17 @@ class StoreRecordLog:
     def available(self) -> bool:
         """Whether every node in use may be written to and has no unresolved flush (CM-15)."""
         used = [writer for writer in self._writers.values() if not writer.idle or writer.connected]
-        return bool(used) and all(writer.available for writer in used)
+        return bool(used) and all(writer.available and writer.node not in self._refusing for writer in used)
 
     def available_for(self, shard: ShardId) -> bool:
         """Whether new work may be taken for a shard."""
         held = self._held.get(shard)
         writer = self._writer_of(shard.owner_key if held is None else held.owner_key)
-        return writer is not None and writer.available
+        return writer is not None and writer.available and writer.node not in self._refusing
+
+    def refuse_new_work(self, nodes: Iterable[str]) -> None:
+        """Take no new work for shards on these store nodes from now on, and for all others again (CM-171)."""
+        self._refusing = frozenset(nodes)
 
     @property
     def history(self) -> str:

@@ -32,7 +32,7 @@ _LOADING_TOLD_S: Final = 5.0
 _TOLD_AFTER_S: Final = 1.0
 _VERSION_MIN: Final = 7
 #: The findings that an operator may accept by name; with any other, no process can work.
-ALLOWABLE: Final = ("appendonly", "maxmemory-policy", "replicas", "version")
+ALLOWABLE: Final = ("appendfsync", "appendonly", "maxmemory-policy", "replicas", "version")
 
 
 log = structlog.get_logger(__name__)
@@ -61,6 +61,15 @@ def _way_out(finding: Finding) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreNeeds:
+    """What this process needs of each node: connected replicas, and with `fsync_always` that every write is synced
+    before it is answered."""
+
+    replicas: int = 0
+    fsync_always: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class _Facts:
     node: str
     server: Mapping[str, str]
@@ -70,20 +79,26 @@ class _Facts:
 
 
 async def check_store(
-    store: Store, cluster_id: str | None, replicas: int, wait_ms: int = 10_000, allow: Collection[str] = ()
+    store: Store,
+    cluster_id: str | None,
+    replicas: int,
+    wait_ms: int = 10_000,
+    allow: Collection[str] = (),
+    *,
+    fsync_always: bool = False,
 ) -> list[Finding]:
     """Require a usable store, waiting up to a bound, since replicas connect last when a store starts. Returns the
     findings that were allowed.
 
     Raises StoreCheckError; at once for refused credentials. `replicas`: how many must be connected. `cluster_id` None:
-    it is not checked (`init`, and `up` on a new data directory).
+    it is not checked (`init`, and `up` on a new data directory). `fsync_always`: the settings say so (CM-12).
     """
-    loop = asyncio.get_running_loop()
+    loop, needs = asyncio.get_running_loop(), StoreNeeds(replicas, fsync_always)
     deadline_s = loop.time() + wait_ms / 1000
     connection, node = await _reach(store, wait_ms)
     try:
         await _loaded(connection, node)
-        findings = await _findings(connection, node, replicas)
+        findings = await node_findings(connection, node, needs)
         deadline_s = max(deadline_s, loop.time() + wait_ms / 2000)  # replicas come after a long load, too
         told_s: float | None = loop.time() + _TOLD_AFTER_S
         while _may_mend_itself(findings, allow) and loop.time() < deadline_s:
@@ -91,7 +106,7 @@ async def check_store(
                 told_s = None
                 log.warning("the store's replicas are awaited", node=node, why=findings[0].message)
             await asyncio.sleep(_PAUSE_MS / 1000)
-            findings = await _findings(connection, node, replicas)
+            findings = await node_findings(connection, node, needs)
     except ConnectionLostError as error:
         raise StoreCheckError([Finding("unreachable", f"store {node}: {error}")]) from error
     finally:
@@ -132,9 +147,10 @@ async def _loaded(connection: StoreConnection, node: str) -> None:
         await asyncio.sleep(_PAUSE_MS / 1000)
 
 
-async def _findings(connection: StoreConnection, node: str, replicas: int) -> list[Finding]:
+async def node_findings(connection: StoreConnection, node: str, needs: StoreNeeds) -> list[Finding]:
+    """What is not as required on one node now. Raises ConnectionLostError, and StoreCheckError when it refuses INFO."""
     facts = await _facts(connection, node)
-    return [finding for check in _CHECKS if (finding := check(facts, replicas)) is not None]
+    return [finding for check in _CHECKS if (finding := check(facts, needs)) is not None]
 
 
 def _may_mend_itself(findings: list[Finding], allow: Collection[str]) -> bool:
@@ -186,7 +202,7 @@ def _credentials(error: StoreAccessError) -> Finding:
 
 async def _facts(connection: StoreConnection, node: str) -> _Facts:
     config: dict[str, str] = {}
-    settings = ("appendonly", "maxmemory-policy", "maxmemory")
+    settings = ("appendonly", "appendfsync", "maxmemory-policy")
     commands: list[Command] = [("INFO", "server"), ("INFO", "replication")]
     commands += [("CONFIG", "GET", name) for name in settings]
     server, replication, *answers = await connection.run(commands, _ASK_MS)
@@ -210,7 +226,7 @@ def _info(reply: Reply) -> Mapping[str, str]:
     return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line and not line.startswith("#"))
 
 
-def _check_version(facts: _Facts, _replicas: int) -> Finding | None:
+def _check_version(facts: _Facts, _needs: StoreNeeds) -> Finding | None:
     found = facts.server.get("redis_version", "")
     if found.split(".")[0].isdigit() and int(found.split(".")[0]) >= _VERSION_MIN:
         return None
@@ -221,7 +237,7 @@ def _check_version(facts: _Facts, _replicas: int) -> Finding | None:
     )
 
 
-def _check_role(facts: _Facts, _replicas: int) -> Finding | None:
+def _check_role(facts: _Facts, _needs: StoreNeeds) -> Finding | None:
     found = facts.replication.get("role", "unknown")
     if found == "master":
         return None
@@ -233,7 +249,7 @@ def _check_role(facts: _Facts, _replicas: int) -> Finding | None:
     )
 
 
-def _check_appendonly(facts: _Facts, _replicas: int) -> Finding | None:
+def _check_appendonly(facts: _Facts, _needs: StoreNeeds) -> Finding | None:
     found = facts.config.get("appendonly", "not shown")
     if found == "yes":
         return None
@@ -244,7 +260,7 @@ def _check_appendonly(facts: _Facts, _replicas: int) -> Finding | None:
     )
 
 
-def _check_policy(facts: _Facts, _replicas: int) -> Finding | None:
+def _check_policy(facts: _Facts, _needs: StoreNeeds) -> Finding | None:
     found = facts.config.get("maxmemory-policy", "not shown")
     if found == "noeviction":
         return None
@@ -255,8 +271,23 @@ def _check_policy(facts: _Facts, _replicas: int) -> Finding | None:
     )
 
 
-def _check_replicas(facts: _Facts, replicas: int) -> Finding | None:
-    found = int(facts.replication.get("connected_slaves", "0"))
+def _check_fsync(facts: _Facts, needs: StoreNeeds) -> Finding | None:
+    """Of a store without an append-only file, or one that does not show its settings, `_check_appendonly` speaks."""
+    found = facts.config.get("appendfsync", "")
+    weak = found not in ({"always"} if needs.fsync_always else {"always", "everysec"})
+    if not weak or not found or facts.config.get("appendonly") != "yes":
+        return None
+    expected = "always, as store.fsync.always says" if needs.fsync_always else "always or everysec"
+    return Finding(
+        "appendfsync",
+        f"store {facts.node}: appendfsync is {found}, expected {expected}, else a crash loses acknowledged records: "
+        f"run `CONFIG SET appendfsync {'always' if needs.fsync_always else 'everysec'}` and set it in the store's "
+        "configuration",
+    )
+
+
+def _check_replicas(facts: _Facts, needs: StoreNeeds) -> Finding | None:
+    found, replicas = int(facts.replication.get("connected_slaves", "0")), needs.replicas
     if found >= replicas:
         return None
     return Finding(
@@ -266,10 +297,11 @@ def _check_replicas(facts: _Facts, replicas: int) -> Finding | None:
     )
 
 
-_CHECKS: Final[tuple[Callable[[_Facts, int], Finding | None], ...]] = (
+_CHECKS: Final[tuple[Callable[[_Facts, StoreNeeds], Finding | None], ...]] = (
     _check_version,
     _check_role,
     _check_appendonly,
+    _check_fsync,
     _check_policy,
     _check_replicas,
 )

@@ -61,7 +61,7 @@ def test_replicas_that_are_missing_are_told_after_a_second(monkeypatch: pytest.M
     async def found(*_: Any) -> list[startup_checks.Finding]:
         return [missing]
 
-    for name, stand_in in (("_reach", reached), ("_loaded", loaded), ("_findings", found)):
+    for name, stand_in in (("_reach", reached), ("_loaded", loaded), ("node_findings", found)):
         monkeypatch.setattr(startup_checks, name, stand_in)
 
     async def story() -> None:

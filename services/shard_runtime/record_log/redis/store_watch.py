@@ -1,0 +1,155 @@
+"""Watches a store while a process uses it: its clock (CM-170), and settings that were changed under way (CM-171).
+
+The start checks say what a store must be; `CONFIG SET` changes that without a restart. Each node is asked on a
+connection of its own, several times within a lease. An unreachable node keeps its last findings: the writers notice
+that by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Final
+
+import structlog
+
+from shard_runtime.clock import StoreTime
+from shard_runtime.record_log.redis.connection import ConnectionLostError, ErrorReply, Store, StoreConnection
+from shard_runtime.record_log.redis.keys import META_LOG
+from shard_runtime.record_log.redis.log import StoreRecordLog
+from shard_runtime.record_log.redis.startup_checks import (
+    Finding,
+    StoreCheckError,
+    StoreNeeds,
+    node_findings,
+)
+
+log = structlog.get_logger(__name__)
+
+_ASK_MS: Final = 2_000
+#: The findings that say that the store may lose what it confirms. The writers notice missing replicas by themselves.
+UNSAFE: Final = ("appendfsync", "appendonly", "maxmemory-policy")
+
+
+class StoreWatch:
+    """One process's watch of its store. `accepted`: what was found at the start and allowed; `stop_writes`: whether new
+    work is refused while a store node is unsafe."""
+
+    def __init__(
+        self,
+        store: Store,
+        record_log: StoreRecordLog,
+        time: StoreTime,
+        needs: StoreNeeds,
+        *,
+        accepted: Collection[str] = (),
+        stop_writes: bool = False,
+    ) -> None:
+        self.time: Final = time
+        self._store = store
+        self._log = record_log
+        self._needs = needs
+        self._accepted = frozenset(accepted)
+        self._stop_writes = stop_writes
+        self._connections: dict[str, StoreConnection] = {}
+        self._unsafe: dict[str, dict[str, Finding]] = {}
+        self._doubt = ""
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def unsafe(self) -> frozenset[str]:
+        """The names of the settings by which a node may lose what it confirms, of UNSAFE."""
+        return frozenset(name for found in self._unsafe.values() for name in found)
+
+    def start(self, interval_ms: int) -> None:
+        """Look again and again, until `stop`."""
+        self._task = asyncio.get_running_loop().create_task(self._run(interval_ms / 1000), name="store-watch")
+
+    async def stop(self) -> None:
+        """End the task and the connections; safe to repeat."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        for node in list(self._connections):
+            await self._close(node)
+
+    async def look(self) -> None:
+        """Ask every node once; note, and log what has changed."""
+        nodes = self._store.nodes
+        for node in [node for node in (*self._connections, *self._unsafe) if node not in nodes]:
+            self._unsafe.pop(node, None)
+            await self._close(node)
+        await asyncio.gather(*(self._look_at(node) for node in nodes))
+        if self._stop_writes:
+            self._log.refuse_new_work(self._unsafe)
+        self._note_clock()
+
+    async def _run(self, interval_s: float) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await self.look()
+            except Exception:
+                log.exception("the watch of the store failed; it goes on")
+
+    async def _look_at(self, node: str) -> None:
+        try:
+            connection = self._connections.get(node)
+            if connection is None:
+                connection = self._connections[node] = await self._store.connect(node)
+            if node == self._store.node_of(META_LOG):
+                await self._compare_clocks(connection)
+            found = await node_findings(connection, node, self._needs)
+        except ConnectionLostError:
+            await self._close(node)
+        except StoreCheckError as error:
+            log.warning("the store does not show its settings", node=node, why=str(error))
+        except BaseException:
+            await self._close(node)  # a reply may still be on its way
+            raise
+        else:
+            self._note(node, {each.name: each for each in found if each.name in UNSAFE and not self._is_accepted(each)})
+
+    def _is_accepted(self, finding: Finding) -> bool:
+        return finding.name in self._accepted
+
+    async def _compare_clocks(self, connection: StoreConnection) -> None:
+        asked_ms = self.time.now_ms()
+        (reply,) = await connection.run([("TIME",)], _ASK_MS)
+        if not isinstance(reply, ErrorReply):
+            seconds, micros = reply
+            self.time.compare(int(seconds) * 1_000 + int(micros) // 1_000, asked_ms)
+
+    def _note(self, node: str, found: dict[str, Finding]) -> None:
+        before = self._unsafe.get(node, {})
+        for name, finding in found.items():
+            if name not in before or before[name] != finding:
+                log.error(
+                    "the store was set to lose data while it is used",
+                    node=node,
+                    why=finding.message,
+                    writes="stop until it is set right (store.unsafe.stop.writes)"
+                    if self._stop_writes
+                    else "go on; with store.unsafe.stop.writes=true they would stop",
+                )
+        for name in before.keys() - found.keys():
+            log.warning("the store's setting is right again", node=node, setting=name)
+        if found:
+            self._unsafe[node] = found
+        else:
+            self._unsafe.pop(node, None)
+
+    def _note_clock(self) -> None:
+        doubt = self.time.doubt()
+        if bool(doubt) != bool(self._doubt):
+            if doubt:
+                log.warning("no records are deleted by age for now", why=doubt, setting="clock.skew.max.ms")
+            else:
+                log.info("records are deleted by age again: the clocks of this host and of the store agree")
+        self._doubt = doubt
+
+    async def _close(self, node: str) -> None:
+        connection = self._connections.pop(node, None)
+        if connection is not None:
+            await connection.close()

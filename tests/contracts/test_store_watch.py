@@ -1,0 +1,144 @@
+"""What a process notices of its store while it uses it: the store's clock, and settings that lose data."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from structlog.testing import capture_logs
+
+from shard_runtime.clock import StoreTime, SystemClock
+from shard_runtime.record_log.redis.startup_checks import StoreNeeds
+from shard_runtime.record_log.redis.store_watch import StoreWatch
+
+from .world import GROUP, Process, World
+
+pytestmark = pytest.mark.asyncio
+
+_DAY_MS = 86_400_000
+
+
+class WrongClock(SystemClock):
+    """A host's clock that is ahead."""
+
+    ahead_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.ahead_ms
+
+
+@pytest_asyncio.fixture
+async def process(world: World) -> Process:
+    return await world.process()
+
+
+@pytest_asyncio.fixture
+async def watches(world: World, process: Process) -> AsyncIterator[Any]:
+    made: list[StoreWatch] = []
+
+    async def watch(clock: SystemClock | None = None, needs: StoreNeeds | None = None, **options: Any) -> StoreWatch:
+        store = await world.store.client("a")
+        await store.refresh()
+        time = StoreTime(clock or SystemClock(), 10_000)
+        made.append(StoreWatch(store, process.log, time, needs or StoreNeeds(), **options))
+        return made[-1]
+
+    yield watch
+    for each in made:
+        await each.stop()
+
+
+async def config(world: World, *words: str) -> None:
+    assert await world.store.raw(("CONFIG", "SET", *words)) == [b"OK"]
+
+
+@pytest.mark.rule("CM-170")
+async def test_a_process_goes_by_the_stores_clock_and_says_when_its_own_is_wrong(watches: Any) -> None:
+    clock = WrongClock()
+    clock.ahead_ms = 8 * _DAY_MS
+    watch = await watches(clock)
+    with capture_logs() as said:
+        await watch.look()
+        assert abs(watch.time.wall_ms() - SystemClock().wall_ms()) < 5_000
+        assert round(watch.time.store_ahead_ms / _DAY_MS) == -8
+        clock.ahead_ms = 0
+        await watch.look()
+        await watch.look()
+        assert watch.time.doubt() == ""
+    assert [(line["log_level"], line["event"]) for line in said] == [
+        ("warning", "no records are deleted by age for now"),
+        ("info", "records are deleted by age again: the clocks of this host and of the store agree"),
+    ]
+    assert "ahead of the store's" in said[0]["why"]
+
+
+@pytest.mark.rule("CM-171")
+@pytest.mark.parametrize(
+    ("name", "value", "right"),
+    [
+        ("appendonly", "no", "yes"),
+        ("appendfsync", "no", "always"),
+        ("appendfsync", "everysec", "always"),
+        ("maxmemory-policy", "allkeys-lru", "noeviction"),
+    ],
+)
+async def test_durability_switched_off_under_way_is_an_error_in_the_log_once_and_its_end_is_logged(
+    world: World, watches: Any, name: str, value: str, right: str
+) -> None:
+    watch = await watches(needs=StoreNeeds(0, fsync_always=True))
+    await config(world, name, right)
+    await watch.look()
+    assert watch.unsafe == set()
+    with capture_logs() as said:
+        await config(world, name, value)
+        await watch.look()
+        assert watch.unsafe == {name}
+        await watch.look()
+        await config(world, name, right)
+        await watch.look()
+        assert watch.unsafe == set()
+    assert [line["log_level"] for line in said] == ["error", "warning"]
+    assert f"{name} is {value}, expected" in said[0]["why"]
+    assert "CONFIG SET" in said[0]["why"]
+    assert "store.unsafe.stop.writes=true" in said[0]["writes"]
+    assert said[1]["setting"] == name
+
+
+@pytest.mark.rule("CM-171")
+async def test_by_setting_no_new_work_is_taken_while_the_store_is_unsafe(
+    world: World, process: Process, watches: Any
+) -> None:
+    watch = await watches(stop_writes=True)
+    store = await world.store.client("a")
+    await store.refresh()
+    # In a cluster of nodes each has settings of its own: a shard of the node that `config` reaches.
+    shards = (GROUP._replace(name=str(number)) for number in range(1_000))
+    shard = next(each for each in shards if store.node_of(each.owner_key) == store.node_of("SET"))
+    await process.history(shard)
+    await process.claim(shard)
+    await watch.look()
+    assert process.log.available_for(shard)
+    await config(world, "appendonly", "no")
+    await watch.look()
+    assert not process.log.available_for(shard)
+    assert not process.log.available
+    await config(world, "appendonly", "yes")
+    await watch.look()
+    assert process.log.available_for(shard)
+    going_on = await watches()
+    await config(world, "appendonly", "no")
+    await going_on.look()
+    assert process.log.available_for(shard), "by default writes go on"
+    await config(world, "appendonly", "yes")
+
+
+@pytest.mark.rule("CM-171")
+async def test_what_was_allowed_at_the_start_is_no_news(world: World, watches: Any) -> None:
+    watch = await watches(accepted=["appendonly"], stop_writes=True)
+    await config(world, "appendonly", "no")
+    with capture_logs() as said:
+        await watch.look()
+    assert (watch.unsafe, said) == (set(), [])
+    await config(world, "appendonly", "yes")
