@@ -189,6 +189,8 @@ def shard_owner(node: ClusterNode, kind: ShardKind, index: int) -> Owner | None:
 def effective_group(effective: EffectiveConfigs, group_id: str) -> EffectiveGroup:
     """A group's settings for the partition leader (PL-1002)."""
     delay_max_ms = effective.group(group_id, group_extensions.GROUP_RETRY_DELAY_MAX_MS)
+    has_queue = effective.broker(kafka_configs.SHARE_VERSION) >= _DLQ_VERSION
+    dead_letter_topic = effective.group(group_id, kafka_configs.GROUP_DLQ_TOPIC) if has_queue else ""
     return EffectiveGroup(
         lock_duration_ms=effective.group(group_id, kafka_configs.GROUP_LOCK_DURATION_MS),
         delivery_count_limit=effective.group(group_id, kafka_configs.GROUP_DELIVERY_COUNT_LIMIT),
@@ -196,8 +198,8 @@ def effective_group(effective: EffectiveConfigs, group_id: str) -> EffectiveGrou
         renew_enabled=effective.group(group_id, kafka_configs.GROUP_RENEW_ENABLE),
         auto_offset_reset=effective.group(group_id, kafka_configs.GROUP_AUTO_OFFSET_RESET),
         read_committed=effective.group(group_id, kafka_configs.GROUP_ISOLATION_LEVEL) == "read_committed",
-        dlq_enabled=effective.broker(kafka_configs.SHARE_VERSION) >= _DLQ_VERSION
-        and bool(effective.group(group_id, kafka_configs.GROUP_DLQ_TOPIC)),
+        dlq_enabled=bool(dead_letter_topic),
+        dead_letter_topic=dead_letter_topic,
         dead_letters_max=effective.group(group_id, group_extensions.GROUP_DLQ_WAITING_MAX),
         delayed_max=effective.group(group_id, group_extensions.GROUP_RETRY_DELAYED_MAX),
         delay_max_ms=delay_max_ms,

@@ -158,6 +158,14 @@ class ShareConsumer:
         with self._exclusive():
             self._engine.ledger.set_callback(callback)
 
+    def delivery_count_limit(self) -> int | None:
+        """After how many deliveries the group archives a record, as a leader last answered; None: none has said it."""
+        return self._engine.delivery_count_limit()
+
+    def dead_letter_topic(self) -> str | None:
+        """The group's dead-letter topic, "" without one, as a leader last answered; None: none has said it."""
+        return self._engine.dead_letter_topic()
+
     def acquisition_lock_timeout_ms(self) -> int | None:
         """How long records are locked, ms, as a leader last answered; None before the first answer (CL-27)."""
         return self._engine.acquisition_lock_timeout_ms()

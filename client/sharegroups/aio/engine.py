@@ -198,6 +198,14 @@ class ConsumerEngine:
             self._machinery.fetcher.put_back(returned)
         self._last_polled = []
 
+    def delivery_count_limit(self) -> int | None:
+        """After how many deliveries the group archives a record, as a leader last answered."""
+        return self._member.delivery_count_limit
+
+    def dead_letter_topic(self) -> str | None:
+        """The group's dead-letter topic, as a leader last answered."""
+        return self._member.dead_letter_topic
+
     def acquisition_lock_timeout_ms(self) -> int | None:
         """How long records are locked, ms, as a leader last answered; None before the first answer (CL-27)."""
         return self._machinery.fetcher.acquisition_lock_timeout_ms() if self._machinery is not None else None

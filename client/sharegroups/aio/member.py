@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest
+from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeResponse
+from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest, ShareFetchResponse
 from kip932.compression.kinds import Compression, readable
 from kip932.ids import ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT
 from sharegroups.config import Config
@@ -26,7 +27,8 @@ class Member:
     the next ShareFetch asks for at most, whatever the pace allows. `poll_cap`: the same, of the present poll; 0: fetch
     nothing. `is_slow`: the application needs a large part of a
     lock for what a poll returns, so nothing is fetched ahead (CL-84). `hold_ms`: how long it needed for the last poll.
-    `epoch`: its newest member epoch, 0 while it has none.
+    `epoch`: its newest member epoch, 0 while it has none. `delivery_count_limit` and `dead_letter_topic`: the group's,
+    as a leader last answered; None before that, and from leaders that do not say it (PL-258).
     """
 
     group_id: str
@@ -41,6 +43,8 @@ class Member:
     is_slow: bool = field(init=False, default=False)
     hold_ms: int = field(init=False, default=0)
     epoch: Callable[[], int] = field(init=False, default=int)
+    delivery_count_limit: int | None = field(init=False, default=None)
+    dead_letter_topic: str | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.records_cap = int(self.config["max.poll.records"])
@@ -79,6 +83,13 @@ class Member:
     def acquire_mode(self) -> int:
         """The share_acquire_mode of the next ShareFetch."""
         return ACQUIRE_BATCH_OPTIMIZED if self.takes_whole_batches else ACQUIRE_RECORD_LIMIT
+
+    def learn_limits(self, response: ShareFetchResponse | ShareAcknowledgeResponse) -> None:
+        """Note what a leader's answer says of the group's configs of this moment (PL-258)."""
+        if response.HasField("delivery_count_limit"):
+            self.delivery_count_limit = response.delivery_count_limit
+        if response.HasField("dead_letter_topic"):
+            self.dead_letter_topic = response.dead_letter_topic
 
     def fetch_request(self) -> ShareFetchRequest:
         """The request with the fields that all ShareFetch requests of this member have in common."""

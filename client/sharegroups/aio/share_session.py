@@ -219,6 +219,7 @@ class ShareSession:
             self._session.opened(step.generation, response.session_id if response.HasField("session_id") else None)
         self.lock_timeout_ms = response.acquisition_lock_timeout_ms
         self.release_delay_max_ms = response.release_delay_max_ms
+        self._member.learn_limits(response)
         self._metrics.throttle_ms.add(response.throttle_time_ms)
         results: dict[TopicIdPartition, KafkaError | None] = {}
         delivered: list[Delivered] = []
@@ -339,6 +340,7 @@ class ShareSession:
             return
         if response.acquisition_lock_timeout_ms:
             self.lock_timeout_ms = response.acquisition_lock_timeout_ms
+        self._member.learn_limits(response)
         self.outbox.acknowledge_answered(sent, response, retry=not closing)
 
     # The session's life.

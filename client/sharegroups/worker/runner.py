@@ -18,6 +18,7 @@ from sharegroups.messages import Message, Messages, TopicIdPartition
 from sharegroups.worker.acknowledging import Acknowledging
 from sharegroups.worker.again import Jobs
 from sharegroups.worker.checks import GroupLimits
+from sharegroups.worker.core.isolation import PARKED_S, Isolation, runs_alone
 from sharegroups.worker.core.policy import Decision, Kind, Step, Verdict, archived, decide
 from sharegroups.worker.core.prefetch import Prefetch
 from sharegroups.worker.core.tally import Tally
@@ -40,8 +41,8 @@ _WAIT_OF_LOCK: Final = 3
 #: How long acknowledging and leaving may take at the end, s.
 _CLOSE_S: Final = 5.0
 _LOCK_S: Final = 30.0
-#: By then no fetch of ours is parked at a leader any more, s; fetch.max.wait.ms is half of it.
-_PARKED_S: Final = 1.0
+#: How long the outcomes of the jobs before may take to be confirmed before a job that runs alone begins, s.
+_COMMIT_S: Final = 5.0
 
 
 class Runner:
@@ -59,8 +60,7 @@ class Runner:
         tally: Tally,
     ) -> None:
         self._specs = specs
-        self._group_limit = limits.deliveries
-        self._letters_to = limits.letters_to
+        self._limits = limits
         self._grace = grace
         self._tally = tally
         self._loop = asyncio.get_running_loop()
@@ -78,6 +78,7 @@ class Runner:
         self._prefetch = Prefetch(sum(pool.size for pool in set(self._pools.values())), prefetch)
         self._acknowledging = Acknowledging(self._consumer, tally, self._wake)
         self._jobs = Jobs()
+        self._isolation = Isolation[Job]()
         self._finished: list[Finished] = []
         #: Once the worker stops: records that no handler has begun with.
         self._back: list[Job] = []
@@ -138,23 +139,61 @@ class Runner:
         self._turned_s = self._loop.time()
         self._settle()
         self._give_back()
-        wanted = self._prefetch.wanted(self._in_hand, self._lock_s) if fetch else 0
+        await self._begin_isolated()
+        now = self._loop.time()
+        due_s = self._isolation.due_in(self._in_pools, now)
+        holds = self._isolation.holds_any
+        wanted = self._prefetch.wanted(self._in_hand, self._lock_s) if fetch and not holds else 0
         self._polling = True
         try:
-            messages = await self._consumer.poll(_POLL_S, max_records=wanted)
+            messages = await self._consumer.poll(min(_POLL_S, due_s or _POLL_S), max_records=wanted)
         except WakeupError:
             return
         finally:
             self._polling = False
+            if wanted:
+                self._isolation.asked(self._loop.time())
         self.is_ready = True
         self._take(messages)
         if self._tasks_begin and not messages.is_empty():
             await asyncio.sleep(0)  # asyncio handlers begin now, before the next fetch is made and sent
         self._count()
 
+    async def _begin_isolated(self) -> None:
+        """Begin with the next record that is to run alone, once nothing else is in hand (CL-146). The outcomes of the
+        jobs before it are confirmed first: should this one end the process, they count."""
+        if self._isolation.due_in(self._in_pools, self._loop.time()) != 0:
+            return
+        try:
+            await self._consumer.commit_sync(_COMMIT_S)
+        except WakeupError:  # `stop`, or a job that ended meanwhile: the next turn begins with it
+            return
+        job = self._isolation.begin()
+        self._pools[job.spec.topic].submit([job])
+
+    def _is_isolated(self, job: Job) -> bool:
+        """Whether the record is to run alone. A process fails by itself, and takes no other job along."""
+        return not job.spec.in_process and runs_alone(job.message.delivery_count(), self._group_limit)
+
+    @property
+    def _group_limit(self) -> int:
+        """The group's delivery count limit as a leader last answered, else that of the start (CL-147)."""
+        known = self._consumer.delivery_count_limit()
+        return self._limits.deliveries if known is None else known
+
+    @property
+    def _letters_to(self) -> str:
+        """The group's dead-letter topic, as `_group_limit`."""
+        known = self._consumer.dead_letter_topic()
+        return self._limits.letters_to if known is None else known
+
+    @property
+    def _in_pools(self) -> int:
+        return sum(pool.in_hand for pool in set(self._pools.values()))
+
     @property
     def _in_hand(self) -> int:
-        return sum(pool.in_hand for pool in set(self._pools.values()))
+        return self._in_pools + self._isolation.waiting
 
     @property
     def _lock_s(self) -> float:
@@ -170,6 +209,7 @@ class Runner:
         kept = keeping.kept
         now = self._loop.time()
         by_pool: dict[Pool, list[Job]] = {}
+        alone: list[Job] = []
         for message in kept.messages:
             topic = message.topic()
             spec = self._specs[topic]
@@ -178,15 +218,25 @@ class Runner:
                 why = f"the record cannot be read: {error.name}: {error.message}"
                 self._finished.append(Finished(job, Verdict(Kind.REJECTED, why), 0.0))
             elif not self._jobs.take_over(message, kept):
-                by_pool.setdefault(self._pools[topic], []).append(job)
+                if self._isolation.is_running or self._is_isolated(job):
+                    alone.append(job)
+                else:
+                    by_pool.setdefault(self._pools[topic], []).append(job)
         for pool, jobs in by_pool.items():
-            if self._stopping.is_set():
-                self._back += jobs
-            else:
-                for job in jobs:
-                    self._jobs.add(job)
+            if self._keep(jobs):
                 pool.submit(jobs)
+        if alone and self._keep(alone):
+            self._isolation.add(alone, now)
         keeping.begin()
+
+    def _keep(self, jobs: list[Job]) -> bool:
+        """Whether these are to be done; once the worker stops, they go back to the group."""
+        if self._stopping.is_set():
+            self._back += jobs
+            return False
+        for job in jobs:
+            self._jobs.add(job)
+        return True
 
     def _report(self, finished: list[Finished]) -> None:
         """Jobs have ended. While others wait for a handler there is time to gather more of them for one request."""
@@ -216,6 +266,7 @@ class Runner:
             count = job.message.delivery_count()
             decision = decide(verdict, count, job.spec.retry, self._group_limit, random.random())
             self._jobs.remove(job)
+            self._isolation.ended(job, self._loop.time())
             done = self._acknowledging.settle(job, decision)
             if verdict.kind is not Kind.DONE or verdict.why:
                 self._log(job, verdict, done, count)
@@ -241,11 +292,12 @@ class Runner:
         log.log(level, text, job.place, job.spec.name, count, self._group_limit, what, why, tail, trace)
 
     def _give_back(self) -> None:
-        """Release records that have waited too long for a handler: these jobs are slower than those before."""
+        """Release records that have waited too long for a handler: these jobs are slower than those before. One that
+        is to run alone stays: nothing else is asked for, so it is next."""
         wait_s = min(_WAIT_S, self._lock_s / _WAIT_OF_LOCK)
         before = self._loop.time() - wait_s
         for pool in set(self._pools.values()):
-            if pool.waiting and (jobs := pool.take_back(lambda job: job.waits_since < before and self._may_go(job))):
+            if pool.waiting and (jobs := pool.take_back(lambda job: self._waits_too_long(job, before))):
                 self._tally.events["given_back"] += len(jobs)
                 log.warning(
                     "%d records waited for a handler for more than %g s and are given back to the group, the first %s; "
@@ -260,7 +312,7 @@ class Runner:
     def _count(self) -> None:
         pools = set(self._pools.values())
         self._tally.running = sum(pool.running for pool in pools)
-        self._tally.waiting = sum(pool.waiting for pool in pools)
+        self._tally.waiting = sum(pool.waiting for pool in pools) + self._isolation.waiting
         self._tally.held = self._acknowledging.held
 
     def _lost(self, messages: list[Message]) -> None:
@@ -287,7 +339,7 @@ class Runner:
         release of their own. That waits until no fetch of ours is parked at a leader, which would take them again.
         """
         back = self._back = self._take_back_all()
-        deadline, release_at = self._loop.time() + self._grace, self._loop.time() + _PARKED_S
+        deadline, release_at = self._loop.time() + self._grace, self._loop.time() + PARKED_S
         running = self._in_hand
         if running or back or self._acknowledging.held:
             text = "stopping: %d running jobs may take up to %g s more; %d records go back to the group"
@@ -312,6 +364,8 @@ class Runner:
                 self._leave(job, "did not end")
             for job in unbegun:
                 self._leave(job, "did not begin, for all handlers were busy,")
+        for job in self._isolation.take_back(lambda _: True):
+            self._leave(job, "did not begin, for it has failed often and runs alone,")
         self._settle()
 
     def _leave(self, job: Job, how: str) -> None:
@@ -335,9 +389,14 @@ class Runner:
 
     def _take_back_all(self) -> list[Job]:
         back = [job for pool in set(self._pools.values()) for job in pool.take_back(self._may_go)]
+        back += self._isolation.take_back(self._may_go)
         for job in back:
             self._jobs.remove(job)
+            self._isolation.ended(job, self._loop.time())
         return back
+
+    def _waits_too_long(self, job: Job, before: float) -> bool:
+        return job.waits_since < before and self._may_go(job) and not self._isolation.runs(job)
 
     def _may_go(self, job: Job) -> bool:
         """Whether the record may be given back unseen: at its last delivery that would archive it."""

@@ -110,6 +110,8 @@ async def fill_fetch_response(
         return
     response.acquisition_lock_timeout_ms = answer.lock_ms
     response.release_delay_max_ms = answer.delay_max_ms
+    response.delivery_count_limit = answer.delivery_count_limit
+    response.dead_letter_topic = answer.dead_letter_topic
     if answer.session_id is not None:
         response.session_id = answer.session_id
     names, turns = LeaderNames(directory), Turns(_SLICE)
@@ -139,6 +141,8 @@ async def fill_acknowledge_response(
         response.error_message = answer.error.message
         return
     response.acquisition_lock_timeout_ms = answer.lock_ms
+    response.delivery_count_limit = answer.delivery_count_limit
+    response.dead_letter_topic = answer.dead_letter_topic
     names, turns = LeaderNames(directory), Turns(_SLICE)
     topics: dict[bytes, ack_pb.ShareAcknowledgeResponse.TopicResult] = {}
     for partition in answer.partitions:

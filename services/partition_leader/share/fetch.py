@@ -17,6 +17,7 @@ import structlog
 from kip932.errors import KafkaError, UnknownServerError
 from kip932.ids import SharePartitionKey
 from partition_leader.share.core import events as ev
+from partition_leader.share.core.bad_record_isolation import holds_throttled
 from partition_leader.share.core.effects import AcquiredRange, ReadLog
 from partition_leader.share.core.fetch_policy import (
     RECORDS_MAX,
@@ -105,6 +106,8 @@ class ShareFetchOperation:
         self._budget = FetchBudget(parameters.sizes, len(keys))
         self._results: dict[SharePartitionKey, FetchedPartition] = {}
         self._done = False
+        #: Whether it has acquired records, and such that have failed often (PL-243).
+        self._has_records = self._isolates = False
         self._reading: asyncio.Task[None] | None = None
         self._expired = False
         self._parked = False
@@ -284,7 +287,8 @@ class ShareFetchOperation:
             self._unlock(reads)
 
     def _acquire_from(self, reads: Sequence[Reading]) -> None:
-        """Acquire from the reads, in order, as many records as the budget allows for each (PL-204, PL-207)."""
+        """Acquire from the reads, in order, as many records as the budget allows for each (PL-204, PL-207). Records
+        that have failed often come without those of other share-partitions (PL-243)."""
         budget, room = self._budget, self._parameters.share.room_bytes
         for read in reads:
             result = read.result
@@ -293,7 +297,9 @@ class ShareFetchOperation:
             elif result is not None:
                 size = sum([batch.size for batch in result.batches])
                 most = min(budget.records_from(size, room), self._even_part(read.host))
-                budget.acquired(self._acquire(read, result, most), size)
+                acquired = 0 if self._isolates else self._acquire(read, result, most)
+                budget.acquired(acquired, size)
+                self._has_records = self._has_records or acquired > 0
 
     def _acquirable(self, host: SharePartitionHost) -> int:
         """How many new records it could acquire now at most: as far as its part of the room for them and the log go."""
@@ -333,10 +339,12 @@ class ShareFetchOperation:
                 read_committed=reading.committed,
                 aborted=tuple([ev.AbortedTransaction(*one) for one in read.aborted]) if read.aborted else (),
                 settings=host.group.settings,
+                beside=self._has_records,
             )
         )
         if not ranges:
             return 0
+        self._isolates = holds_throttled(ranges, host.group.settings.delivery_count_limit)
         result.batches = read.covering(ranges[0].first_offset, ranges[-1].last_offset)
         return sum([last - first + 1 for first, last, _ in ranges])
 

@@ -22,6 +22,7 @@ class EffectiveGroup(NamedTuple):
     auto_offset_reset: str
     read_committed: bool
     dlq_enabled: bool = False
+    dead_letter_topic: str = ""
     dead_letters_max: int = 5_000
     delayed_max: int = 5_000
     delay_max_ms: int = 86_400_000
@@ -107,6 +108,7 @@ class GroupViews:
             max_record_locks=values.max_record_locks,
             renew_enabled=values.renew_enabled,
             dlq_enabled=values.dlq_enabled,
+            dead_letter_topic=values.dead_letter_topic,
             dead_letters_max=values.dead_letters_max,
             backoff=values.backoff,
             delay_max_ms=values.delay_max_ms,

@@ -366,6 +366,8 @@ class ShareRequests:
         return ShareAnswer(
             lock_ms=settings.lock_ms,
             delay_max_ms=settings.delay_max_ms,
+            delivery_count_limit=settings.delivery_count_limit,
+            dead_letter_topic=settings.dead_letter_topic,
             session_id=run.step.session_id,
             partitions=[run.results[partition] for partition in reported],
         )

@@ -72,6 +72,8 @@ class ShareAnswer:
     error: KafkaError | None = None
     lock_ms: int = 0
     delay_max_ms: int = 0
+    delivery_count_limit: int = 0
+    dead_letter_topic: str = ""
     session_id: int | None = None
     partitions: Sequence[PartitionAnswer] = ()
 

@@ -108,7 +108,7 @@ class WideShareFetch(ShareFetchOperation):
         """Lock, read and acquire a slice at a time, until the budget is spent."""
         try:
             for first in range(0, len(self._keys), READ_SLICE):
-                if self._done or self._budget.is_spent:
+                if self._done or self._budget.is_spent or self._isolates:
                     break
                 await self._take_slice(self._keys[first : first + READ_SLICE], max_bytes)
                 await asyncio.sleep(0)

@@ -208,6 +208,10 @@ class ShareRequests:
         response.session_id = session.session_id
         if self.fake.knows_delays:
             response.release_delay_max_ms = DELAY_MAX_MS
+        if self.fake.delivery_count_limit is not None:
+            response.delivery_count_limit = self.fake.delivery_count_limit
+        if self.fake.dead_letter_topic is not None:
+            response.dead_letter_topic = self.fake.dead_letter_topic
         for partition, code in run.acknowledged.items():
             _partition(response, partition).acknowledge_error_code = code
         self._report(session, response)

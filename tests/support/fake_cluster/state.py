@@ -79,6 +79,9 @@ class FakeState(Faults):
         self.lock_ms = 30_000
         #: Whether its nodes know delays of releases (PL-931).
         self.knows_delays = True
+        #: What its nodes say of the group's limit and dead-letter topic (PL-258); None: they are from before.
+        self.delivery_count_limit: int | None = None
+        self.dead_letter_topic: str | None = None
         self.changed = asyncio.Event()
         self._locked_until: dict[tuple[TopicIdPartition, str, int], float] = {}
         self._next_session = 100

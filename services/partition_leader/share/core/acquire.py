@@ -132,7 +132,7 @@ class AcquirePass:
                         break
                 cursor = batch.last + 1
             throttled = is_throttled(batch, self.pass_)
-            if throttled and acquired:
+            if throttled and (acquired or self._event.beside):
                 return acquired, True
             got = self._acquire_cached(batch, self._cap - acquired, throttled)
             acquired += got

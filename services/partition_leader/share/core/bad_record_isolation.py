@@ -6,6 +6,7 @@ records as long as nothing in the batch has failed often.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -29,16 +30,27 @@ class AcquisitionPass(NamedTuple):
     @property
     def throttle_at(self) -> int:
         """The delivery count from which a batch is handed out in parts (PL-241)."""
-        return max(2, (self.limit + 1) // 2)
+        return throttle_at(self.limit)
+
+
+def throttle_at(limit: int) -> int:
+    """The delivery count from which a batch is handed out in parts under this delivery count limit (PL-241)."""
+    return max(2, (limit + 1) // 2)
+
+
+def holds_throttled(ranges: Iterable[AcquiredRange], limit: int) -> bool:
+    """Whether some of these records had failed often before they were acquired (PL-241)."""
+    most = throttle_at(limit)
+    return any(count > most for _, _, count in ranges)
 
 
 def is_throttled(batch: InFlightBatch, now: AcquisitionPass) -> bool:
     """Whether some Available record of the batch inside the read has failed often (PL-241)."""
-    throttle_at = now.throttle_at
-    if batch.max_count < throttle_at or not batch.available:
+    least = now.throttle_at
+    if batch.max_count < least or not batch.available:
         return False
     low, high = max(batch.first, now.first_read), min(batch.last, now.last_acquirable)
-    return any(code == STATE_AVAILABLE and count >= throttle_at for _, _, code, count in batch.runs(low, high))
+    return any(code == STATE_AVAILABLE and count >= least for _, _, code, count in batch.runs(low, high))
 
 
 def acquire_subset(window: Window, batch: InFlightBatch, now: AcquisitionPass, cap: int | None) -> list[AcquiredRange]:

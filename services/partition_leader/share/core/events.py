@@ -28,6 +28,7 @@ class GroupSettings:
     backoff: Backoff = NO_BACKOFF  # for releases that say nothing, and for locks that run out (PL-936)
     delay_max_ms: int = 86_400_000  # the longest delay (PL-930, PL-934)
     delayed_max: int = 5_000  # records that may be delayed before no new offsets are acquired (PL-935)
+    dead_letter_topic: str = ""  # where letters go while the queue is enabled; answers to members name it (PL-258)
 
 
 class BatchHeader(Protocol):
@@ -129,7 +130,8 @@ class Acquire(NamedTuple):
     """A log read for one fetch has finished: acquire from it (PL-220), and give its fetch lock back (PL-206).
 
     `last_read_offset` is ignored without batches. With `read_committed`, records of `aborted` are left out (PL-803).
-    Always answered by `Acquired`, perhaps without ranges.
+    `beside`: the fetch has acquired from another share-partition already, so a throttled batch is left for another one
+    (PL-243). Always answered by `Acquired`, perhaps without ranges.
     """
 
     fetch_id: int
@@ -143,6 +145,7 @@ class Acquire(NamedTuple):
     read_committed: bool
     aborted: tuple[AbortedTransaction, ...]
     settings: GroupSettings
+    beside: bool = False
 
 
 class Acknowledge(NamedTuple):

@@ -173,3 +173,45 @@ def test_an_answered_fetch_leaves_no_cycle_behind(monkeypatch: pytest.MonkeyPatc
         run(scenario)
     finally:
         gc.enable()
+
+
+@pytest.mark.rule("PL-243")
+def test_a_fetch_brings_what_has_failed_often_without_records_of_other_share_partitions() -> None:
+    async def scenario(world: World) -> None:
+        world.configure(delivery_count_limit=3)
+        member = world.member()
+        for number in (0, 1):
+            await world.produce(2, number)
+        for _ in range(2):
+            pending = member.fetch(0, 1)
+            assert [len(await pending.ranges(n)) for n in (0, 1)] == [1, 1]
+            release = {n: [AckBatch(0, 1, (2,))] for n in (0, 1)}
+            await member.acknowledge(release).answer()
+        await world.produce(5, 0)
+        await world.produce(5, 1)
+        got = []
+        for _ in range(8):
+            pending = member.fetch()
+            found = [(n, one) for n in (0, 1) for one in await pending.ranges(n)]
+            got.append(found)
+            if all(count > 1 for _, (_, _, count) in found):
+                assert len(found) <= 1, "at its last delivery alone"
+            else:
+                assert all(count == 1 for _, (_, _, count) in found)
+        flat = [one for found in got for one in found]
+        assert sorted(flat) == [(n, one) for n in (0, 1) for one in ((0, 0, 3), (1, 1, 3), (2, 6, 1))]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-258")
+def test_answers_say_the_groups_limit_and_dead_letter_topic_of_the_moment() -> None:
+    async def scenario(world: World) -> None:
+        member, _ = await started(world, records=1)
+        world.configure(delivery_count_limit=7, dlq_enabled=True, dead_letter_topic="letters")
+        fetched = await member.fetch().answer()  # type: ignore[attr-defined]
+        acknowledged = await member.accept(0, 0).answer()  # type: ignore[attr-defined]
+        for answer in (fetched, acknowledged):
+            assert (answer.delivery_count_limit, answer.dead_letter_topic) == (7, "letters")
+
+    run(scenario)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -17,7 +17,7 @@ from sharegroups.messages import Message
 from sharegroups.worker import Release, Retry, runner
 from sharegroups.worker.checks import GroupLimits
 from sharegroups.worker.core.tally import Tally
-from sharegroups.worker.job import Job, JobSpec
+from sharegroups.worker.job import Job, JobSpec, current_job
 from sharegroups.worker.runner import Runner
 from sharegroups.worker.tasks import TaskPool
 from tests.support.fake_cluster.cluster import FakeCluster
@@ -262,3 +262,87 @@ async def test_no_record_goes_back_while_its_asyncio_handler_runs(
     assert handler.cancelled == 2, "each was cancelled once, and could put its things in order"
     assert (asyncio.get_running_loop().time() - began < 2.5) is again, "a second cancellation waits for no grace"
     assert caplog.text.count("did not end within") == 2
+
+
+def _worker(handler: Callable[[bytes], Awaitable[None]], concurrency: int = 4, **limits: Any) -> Runner:
+    spec = JobSpec("t", handler, None, None, Retry(jitter=0), {}, is_async=True, in_process=False)
+    settings = {"bootstrap.servers": "node0:9000", "group.id": "g"}
+    return Runner(
+        settings,
+        {"t": spec},
+        concurrency=concurrency,
+        prefetch=10,
+        grace=1.0,
+        limits=GroupLimits(**{"deliveries": 5, **limits}),
+        tally=Tally(["t"]),
+    )
+
+
+@pytest.mark.rule("CL-146")
+@on_fake_cluster()
+async def test_a_record_that_was_delivered_often_runs_alone_and_nothing_more_is_asked_for(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "ShareConsumer", partial(ShareConsumer, transport=fake.transport()))
+    running: set[int] = set()
+    beside: dict[int, set[int]] = {}
+    unanswered: dict[int, int] = {}
+
+    async def handler(_: bytes) -> None:
+        info = current_job()
+        beside[info.offset] = set(running)
+        unanswered[info.offset] = sum(state == "acquired" for state, _, _ in states.values())
+        running.add(info.offset)
+        await asyncio.sleep(3)
+        running.discard(info.offset)
+
+    produce(fake, 8)
+    ((partition, log),) = fake.logs.items()
+    states = log.states["g"]
+    for offset in range(4):
+        states[offset] = ("available", "", 3 if offset in (1, 2) else 1)
+    worker = _worker(handler)
+    task = asyncio.create_task(worker.run())
+    await asyncio.sleep(60)
+    worker.stop()
+    await task
+    assert beside[1] == beside[2] == set(), "alone"
+    assert max(map(len, beside.values())) > 0, "the others run together"
+    assert (unanswered[1], unanswered[2]) == (2, 1), "the outcome of what ran before is stored; nothing more was taken"
+    assert all(state == "acknowledged" for state, _, _ in states.values()), (partition, states)
+    assert len(beside) == 8
+
+
+@pytest.mark.rule("CL-147")
+@on_fake_cluster()
+async def test_the_groups_limit_and_dead_letter_topic_of_the_moment_count(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runner, "ShareConsumer", partial(ShareConsumer, transport=fake.transport()))
+
+    async def handler(_: bytes) -> None:
+        if len(ran) == 1:  # changed while the first job runs
+            fake.delivery_count_limit, fake.dead_letter_topic = 3, "letters"
+            await asyncio.sleep(2)
+        ran.append(current_job().delivery_count)
+        raise ConnectionError
+
+    ran: list[int] = []
+    fake.delivery_count_limit, fake.dead_letter_topic = 8, ""
+    produce(fake, 1)
+    ((_, log),) = fake.logs.items()
+    log.states["g"][0] = ("available", "", 2)
+    worker = _worker(handler, letters_to="old")
+    task = asyncio.create_task(worker.run())
+    await asyncio.sleep(4.5)
+    assert ran == [3]
+    said = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
+    assert "delivery 3 of 8, failed: ConnectionError; it comes again in 4.0 s" in said[0]
+    await asyncio.sleep(4)
+    worker.stop()
+    await task
+    assert ran[:2] == [3, 4], "the leader of this test archives nothing"
+    said = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
+    assert (
+        "that was the last of 3 deliveries that the group allows; it is archived; it becomes a letter in let" in said[1]
+    )
