@@ -280,12 +280,16 @@ class _Deserialized(Message):
         if for_key is not None and self._key is not None:
             try:
                 self._key = for_key(self._key)
-            except Exception as problem:
+            except KeyboardInterrupt:  # of the user, not of the function
+                raise
+            except BaseException as problem:
                 self._error = KeyDeserializationError(_failure(self, "key", problem))
         if for_value is not None and self._value is not None:
             try:
                 self._value = for_value(self._value)
-            except Exception as problem:
+            except KeyboardInterrupt:  # of the user, not of the function
+                raise
+            except BaseException as problem:
                 self._error = ValueDeserializationError(_failure(self, "value", problem))
 
     def key(self) -> Any:
@@ -385,6 +389,10 @@ def _ascending(delivered: Iterable[Delivered]) -> bool:
     return True
 
 
-def _failure(message: Message, part: str, error: Exception) -> str:
+def _failure(message: Message, part: str, error: BaseException) -> str:
     where = f"{message.topic()}-{message.partition()} offset {message.offset()}"
-    return f"{where}: the {part} deserializer failed: {type(error).__name__}: {error}; the raw bytes are kept"
+    try:
+        text = str(error)
+    except BaseException as problem:  # the exception is the user's, and its methods may raise anything
+        text = f"(its text cannot be made: {type(problem).__name__})"
+    return f"{where}: the {part} deserializer failed: {type(error).__name__}: {text}; the raw bytes are kept"

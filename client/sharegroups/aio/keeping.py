@@ -19,6 +19,7 @@ from sharegroups import arguments
 from sharegroups.aio.ack_ledger import AckLedger
 from sharegroups.aio.ack_outbox import PendingAck
 from sharegroups.aio.gone import is_gone
+from sharegroups.aio.telling import report_raised
 from sharegroups.core.membership import Membership
 from sharegroups.core.renewals import halves, is_over, renewal_batches, renewal_due_ms
 from sharegroups.errors import IllegalStateError
@@ -106,9 +107,8 @@ class Kept:
         lost = [one for one in self.messages if delivered_of(one) is part and one.offset() in offsets]
         try:
             self._on_lost(lost)
-        except Exception as raised:
-            text = f"on_lost of keep_alive for {len(lost)} records of {part.place} raised an exception"
-            asyncio.get_running_loop().call_exception_handler({"message": text, "exception": raised})
+        except BaseException as raised:
+            report_raised(f"on_lost of keep_alive for {len(lost)} records of {part.place}", raised)
 
 
 @dataclass(slots=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 from kip932.errors import KafkaError
@@ -26,6 +27,16 @@ def tell(
         report = DeliveryReport(partition, -1 if error else offset + index, batch.records[index])
         try:
             on_delivery(error, report)
-        except Exception as raised:
-            text = f"on_delivery of a record for {partition.topic}-{partition.partition} raised an exception"
-            asyncio.get_running_loop().call_exception_handler({"message": text, "exception": raised})
+        except BaseException as raised:
+            report_raised(f"on_delivery of a record for {partition.topic}-{partition.partition}", raised)
+
+
+def report_raised(name: str, raised: BaseException) -> None:
+    """Report what a function of the application raised to the event loop's exception handler (CL-134, CL-96).
+
+    SystemExit too: raised on, it would end the loop, and with it everything that the client still has to do. Ctrl-C in
+    the main thread is the user's, and is raised on.
+    """
+    asyncio.get_running_loop().call_exception_handler({"message": f"{name} raised an exception", "exception": raised})
+    if isinstance(raised, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        raise raised

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kip932.printable import printable
-from sharegroups.worker.core.policy import DONE, Kind, Outcome, Retry, Verdict, described, verdict_of
+from sharegroups.worker.core.policy import DONE, Kind, Outcome, Retry, Verdict, class_name, described, verdict_of
 
 if TYPE_CHECKING:
     from sharegroups.aio.keeping import Kept
@@ -148,7 +148,17 @@ async def run_async(spec: JobSpec, value: bytes | None) -> Verdict:
 
 
 def failed(spec: JobSpec, error: BaseException) -> Verdict:
-    """The verdict on what decoding or the handler raised. A value that cannot be decoded never can be: REJECTED."""
+    """The verdict on what decoding or the handler raised. A value that cannot be decoded never can be: REJECTED.
+
+    Never raises, whatever the exception's own methods do (CL-146).
+    """
+    try:
+        return _verdict(spec, error)
+    except BaseException as problem:
+        return Verdict(Kind.FAILED, f"{class_name(error)}: (it cannot be described: {class_name(problem)})")
+
+
+def _verdict(spec: JobSpec, error: BaseException) -> Verdict:
     if isinstance(error, Undecodable):
         decoder = getattr(spec.value, "__qualname__", repr(spec.value))
         return Verdict(Kind.REJECTED, f"the value cannot be decoded by {decoder}: {error}")
@@ -164,7 +174,10 @@ def trace_of(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
-    text = "".join(traceback.format_exception(type(error), error, trace))
+    try:
+        text = "".join(traceback.format_exception(type(error), error, trace))
+    except BaseException as problem:
+        text = f"{''.join(traceback.format_tb(trace))}(the rest cannot be formatted: {class_name(problem)})"
     lines = [printable(line) for line in text.rstrip().splitlines()]
     if len(lines) > _TRACE_MAX:
         lines = [*lines[: _TRACE_MAX // 2], "  …", *lines[-_TRACE_MAX // 2 :]]

@@ -8,6 +8,7 @@ from sending a job to its start.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import deque
@@ -16,8 +17,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from sharegroups.worker.core.policy import Kind, Verdict, described
 from sharegroups.worker.job import Job, JobInfo, enter, run_blocking
 from sharegroups.worker.pools import Finished, Report
+
+log = logging.getLogger("sharegroups.worker")
 
 #: After ringing, the loop waits until a thread has taken a job, but no longer than this, s. Without it the loop would
 #: go on with the interpreter lock in its hands, and the woken thread would wait for its next pause.
@@ -43,7 +47,7 @@ class ThreadPool:
         self._told = False
         self._stopped = False
         self._threads = [
-            threading.Thread(target=self._work, args=(number,), name=f"sharegroups-job-{number}", daemon=True)
+            threading.Thread(target=self._live, args=(number,), name=f"sharegroups-job-{number}", daemon=True)
             for number in range(size)
         ]
 
@@ -104,6 +108,22 @@ class ThreadPool:
         for bell in self._idle_bells(self.size):
             bell.release()
 
+    def _live(self, number: int) -> None:
+        """Work until the pool stops. What is raised outside of a handler, such as an exception that other code sets in
+        this thread, fails the job at most, and never ends the thread (CL-146)."""
+        while not self._stopped:
+            try:
+                self._work(number)
+            except BaseException as error:
+                self._survive(number, error)
+
+    def _survive(self, number: int, error: BaseException) -> None:
+        with suppress(BaseException):  # logging runs the user's code too
+            log.error("a thread for handlers was interrupted by %s; it goes on", described(error))
+        if (job := self._at_work.pop(number, None)) is not None:
+            why = f"its thread was interrupted: {described(error)}"
+            self._end(Finished(job, Verdict(Kind.FAILED, why), 0.0))
+
     def _work(self, number: int) -> None:
         clock, bell = time.perf_counter, _held()
         while (job := self._next(bell)) is not None:
@@ -112,12 +132,16 @@ class ThreadPool:
             enter(partial(JobInfo.of, job))
             began = clock()
             verdict = run_blocking(job.spec, message.value())
-            self._done.append(Finished(job, verdict, clock() - began))
+            finished = Finished(job, verdict, clock() - began)
             del self._at_work[number]
-            if not self._told:
-                self._told = True
-                with suppress(RuntimeError):  # the loop is closed: the worker has ended without waiting for this job
-                    self._loop.call_soon_threadsafe(self._tell)
+            self._end(finished)
+
+    def _end(self, finished: Finished) -> None:
+        self._done.append(finished)
+        if not self._told:
+            self._told = True
+            with suppress(RuntimeError):  # the loop is closed: the worker has ended without waiting for this job
+                self._loop.call_soon_threadsafe(self._tell)
 
     def _next(self, bell: threading.Lock) -> Job | None:
         """The next job; waits for one. None: the pool has stopped."""

@@ -179,14 +179,20 @@ def verdict_of(error: BaseException, outcomes: Mapping[type[BaseException], Outc
 
 
 def described(error: BaseException) -> str:
-    """An exception in one line."""
+    """An exception in one line. Its methods are the user's, and may raise anything (CL-146)."""
     try:
         text = " ".join(str(error).split())
-    except Exception as problem:
-        text = f"(its text cannot be made: {type(problem).__name__})"
+    except BaseException as problem:
+        text = f"(its text cannot be made: {class_name(problem)})"
     text = text if len(text) <= _WHY_MAX else text[: _WHY_MAX - 1] + "…"
-    name = type(error).__name__
+    name = class_name(error)
     return f"{name}: {text}" if text else name
+
+
+def class_name(error: BaseException) -> str:
+    """The name of an exception's class, whatever its metaclass says."""
+    name: str = type.__dict__["__name__"].__get__(type(error))
+    return name
 
 
 def _told(seconds: float) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import pytest
 
 from sharegroups.messages import Message
+from sharegroups.produced import encode
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.slow_answers import acknowledging_within
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce
@@ -134,3 +136,39 @@ async def test_a_block_may_be_begun_and_ended_more_than_once(fake: FakeCluster, 
         block.end()
         await asyncio.sleep(2 * _LOCK_MS / 1_000)
         assert fake.states("t")[0] == "available"
+
+
+@pytest.mark.rule("CL-146")
+@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit, asyncio.CancelledError])
+@on_fake_cluster()
+async def test_an_on_lost_that_would_end_the_loop_is_reported(fake: FakeCluster, kind: type[BaseException]) -> None:
+    def ends(_: list[Message]) -> None:
+        raise kind("of the application")
+
+    fake.lock_ms = _LOCK_MS
+    produce(fake)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        (lost,) = await c.poll(5)
+        told = told_by_the_loop()
+        async with c.keep_alive(lost, ends):
+            lose(fake, lost)
+            await asyncio.sleep(_LOCK_MS / 1_000)
+    assert told == ["on_lost of keep_alive for 1 records of t-0 raised an exception: of the application"]
+
+
+@pytest.mark.rule("CL-146")
+@pytest.mark.parametrize("part", ["key", "value"])
+@on_fake_cluster()
+async def test_a_deserializer_that_exits_fails_its_record_only(fake: FakeCluster, part: str) -> None:
+    def exits(_: bytes) -> None:
+        raise type("NoText", (SystemExit,), {"__str__": lambda _: sys.exit()})
+
+    fake.log("t").append(encode([(b"k", b"v", (), 1000)])[0], 1)
+    async with consumer(fake, **EXPLICIT, **{f"{part}.deserializer": exits}) as c:
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        error = message.error()
+        assert error is not None
+        assert f"the {part} deserializer failed: NoText: (its text cannot be made: SystemExit)" in error.message
+        c.acknowledge(message)

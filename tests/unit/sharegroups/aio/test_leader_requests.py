@@ -266,10 +266,12 @@ async def test_a_silent_leader_is_given_up_once_the_partitions_of_one_request_ha
     await transport.speak("node0:9000")
 
 
-@pytest.mark.rule("CL-134")
-@pytest.mark.parametrize("is_refused", [False, True])
+@pytest.mark.rule("CL-134", "CL-146")
+@pytest.mark.parametrize(("is_refused", "kind"), [(False, RuntimeError), (True, RuntimeError), (False, SystemExit)])
 @on_fake_cluster(kind=PacedCluster)
-async def test_an_on_delivery_that_raises_keeps_nothing_from_being_told(fake: PacedCluster, is_refused: bool) -> None:
+async def test_an_on_delivery_that_raises_keeps_nothing_from_being_told(
+    fake: PacedCluster, is_refused: bool, kind: type[BaseException]
+) -> None:
     fake.pace = {2: 0.05, 3: 0.01}  # the second answer comes first
     story = Story(fake)
     problems: list[str] = []
@@ -277,7 +279,7 @@ async def test_an_on_delivery_that_raises_keeps_nothing_from_being_told(fake: Pa
 
     def hear(error: KafkaError | None, report: DeliveryReport) -> None:
         story.hear(error, report)
-        raise RuntimeError("a fault of the application")
+        raise kind("a fault of the application")
 
     async with story.producer as producer:
         await producer.send("t", "0")
