@@ -1,4 +1,4 @@
-"""What the members of a history ask for with their acknowledgements: types, and delays of releases (PL-930)."""
+"""What members ask for with acknowledgements: types, delays (PL-930), deliveries to take back (PL-941)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,30 @@ KINDS: Final = [ACCEPT] * 8 + [RELEASE] * 4 + [REJECT] * 4 + [RENEW] * 2 + [GAP]
 
 
 def draw_ack(rng: Random, rules: Rules, first: int, last: int) -> Ack:
-    """Types for these offsets, one for all or one each, and often delays for those that are released."""
+    """Types for these offsets, one for all or one each, and often delays for those that are released. A member that
+    has begun with none of them takes their deliveries back."""
     size = last - first + 1
     types = (rng.choice(KINDS),) if rng.random() < 0.6 else tuple(rng.choices(KINDS, k=size))
-    if RELEASE not in types or rng.random() < 0.4:
-        return first, last, types, ()
+    if RELEASE not in types:
+        return first, last, types, (), ()
+    return first, last, types, _delays(rng, rules, types, size), _undelivered(rng, types, size)
+
+
+def _delays(rng: Random, rules: Rules, types: tuple[int, ...], size: int) -> tuple[int, ...]:
+    if rng.random() < 0.4:
+        return ()
     allowed = [delay for delay in DELAYS if delay <= rules.delay_max]
     if types == (RELEASE,) and rng.random() < 0.5:
-        return first, last, types, (rng.choice(allowed),)
-    delays = (rng.choice(allowed) if kind_at(types, at) == RELEASE else -1 for at in range(size))
-    return first, last, types, tuple(delays)
+        return (rng.choice(allowed),)
+    return tuple(rng.choice(allowed) if kind_at(types, at) == RELEASE else -1 for at in range(size))
+
+
+def _undelivered(rng: Random, types: tuple[int, ...], size: int) -> tuple[bool, ...]:
+    if rng.random() < 0.5:
+        return ()
+    if types == (RELEASE,) and rng.random() < 0.5:
+        return (True,)
+    return tuple(kind_at(types, at) == RELEASE and rng.random() < 0.7 for at in range(size))
 
 
 def kind_at(types: tuple[int, ...], at: int) -> int:

@@ -58,7 +58,7 @@ def _round(schedule: Schedule) -> None:
     for member in MEMBERS:
         held = schedule.held(member)
         if held:
-            schedule.ask(member, [(first, last, (ACCEPT,), ()) for first, last in held])
+            schedule.ask(member, [(first, last, (ACCEPT,), (), ()) for first, last in held])
     _settle(schedule)
 
 

@@ -164,7 +164,7 @@ class Leader(Writing):
                 self.apply(ack, asked, counts, rules)
         except RefusedError as refused:
             for offset in asked.offsets:
-                self.records.all[offset].is_held_again()
+                self.held_again(offset, asked)
             self.orders.replies[number] = (str(refused), False, ())
             return
         asked.types = tuple(counts)
@@ -172,12 +172,12 @@ class Leader(Writing):
         told.limited = asked.told.limited
         asked.told = told
         passed = start > self.confirmed and any(  # PL-404
-            first < start and last >= self.confirmed for first, last, _, _ in acks
+            first < start and last >= self.confirmed for first, last, *_ in acks
         )
         self.wait(asked, passed)
 
     def apply(self, ack: Ack, asked: Asked, counts: list[int], rules: Rules) -> None:
-        first, last, types, delays = ack
+        first, last, types, delays, undelivered = ack
         records = self.records
         if RENEW in types and not rules.renew:
             raise RefusedError("INVALID_RECORD_STATE")
@@ -197,6 +197,9 @@ class Leader(Writing):
                 kind = types[0] if len(types) == 1 else types[offset - first]
                 counts[kind] += 1
                 delay = -1 if not delays else delays[0] if len(delays) == 1 else delays[offset - first]
+                if undelivered and (undelivered[0] if len(undelivered) == 1 else undelivered[offset - first]):
+                    self.take_back(offset, asked)
+                    delay = max(delay, 0)
                 self.take(offset, kind, asked, rules, delay)
 
     def locate(self, first: int, last: int) -> None:
@@ -229,6 +232,15 @@ class Leader(Writing):
             if record.goal == AVAILABLE:  # PL-932: the limit comes first
                 delay = rules.back_off(record.count, self.chance) if delay == -1 else delay
                 record.until = self.now + delay if delay else 0
+
+    def take_back(self, offset: int, asked: Asked) -> None:
+        """PL-941."""
+        record = self.records.all[offset]
+        before = record.count - 1
+        times = record.taken_back[1] if record.taken_back[0] == before else 0
+        if times < self.in_a_row_max:
+            record.count, record.taken_back = before, (before, times + 1)
+            asked.taken_back.add(offset)
 
     def mark(self, offset: int, asked: Asked, letter: str, cause: str) -> None:
         record = self.records.all[offset]

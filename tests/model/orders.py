@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from tests.model.records import Rank
 
-#: First and last offset, types, delays of releases (PL-930).
-Ack = tuple[int, int, tuple[int, ...], tuple[int, ...]]
+#: First and last offset, types, delays of releases (PL-930), which of them take their delivery back (PL-941).
+Ack = tuple[int, int, tuple[int, ...], tuple[int, ...], tuple[bool, ...]]
 
 
 @dataclass(slots=True)
@@ -47,6 +47,7 @@ class Asked:
     limit: int
     dlq: bool
     offsets: set[int] = field(default_factory=set)
+    taken_back: set[int] = field(default_factory=set)
     letters: dict[int, str] = field(default_factory=dict)
     archived: dict[int, tuple[str, int]] = field(default_factory=dict)
     types: tuple[int, ...] = ()

@@ -53,8 +53,8 @@ class Pair:
     Each method is one event. It returns what both have ordered, in the model's words.
     """
 
-    def __init__(self, generation: int, rules: Rules, squeeze_at: int) -> None:
-        self.model = Leader(generation, rules)
+    def __init__(self, generation: int, rules: Rules, squeeze_at: int, in_a_row_max: int = 10) -> None:
+        self.model = Leader(generation, rules, in_a_row_max)
         self.core = SharePartition(generation, chance=lambda: self.model.chance)
         self.core._state.dead_letters = DeadLetters(squeeze_at)
         self.squeezes = squeeze_at < 64
@@ -69,7 +69,9 @@ class Pair:
 
     def load(self, start: int, batches: Sequence[StateBatch], stored: dict[int, Rank], resolved: bool) -> Orders:
         event = ev.Initialized(1, start, self._read(batches), resolved, settings_of(self.rules))
-        return self._step(event, lambda: self.model.loaded(start, stored, resolved), self.rules)
+        orders = self._step(event, lambda: self.model.loaded(start, stored, resolved), self.rules)
+        self.core._state.window.undelivered.in_a_row_max = self.model.in_a_row_max
+        return orders
 
     def lock(self, budget: int) -> tuple[int, int] | None:
         """Ask for the fetch lock; the read that is ordered."""
@@ -260,6 +262,8 @@ class Pair:
             raise DifferenceError(
                 f"records (state, pending, delayed, count, holder, end), product and model: {unlike}; all: {both}"
             )
+        rows = {offset: window.undelivered.times(offset, found[offset][3]) for offset in found}
+        _same("taken back in a row", rows, {offset: records.all[offset].in_a_row for offset in wanted})
         if not self.squeezes:
             _same("pieces", [(batch.first, batch.last) for batch in window.walk()], records.pieces)
         _same("letters out", core.dead_letters_waiting, len(records.letters_out))

@@ -55,7 +55,8 @@ def released(count: int, limit: int, dlq: bool) -> int:
 class Record:
     """One record. `goal`: the state it gets when its write is durable; None when nothing is pending. `piece`: first and
     last offset of what was acquired together with it (PL-235): isolation (PL-240) and PL-225 look at that. `until`:
-    when its delay ends (PL-932), of a pending release when it will (PL-933); 0: none."""
+    when its delay ends (PL-932), of a pending release when it will (PL-933); 0: none. `taken_back`: to which delivery
+    count it was last taken back, and how often in a row (PL-941)."""
 
     state: int
     count: int
@@ -64,6 +65,12 @@ class Record:
     lock_end: int = 0
     goal: int | None = None
     until: int = 0
+    taken_back: tuple[int, int] = (-1, 0)
+
+    @property
+    def in_a_row(self) -> int:
+        """How often in a row its delivery was taken back."""
+        return self.taken_back[1] if self.taken_back[0] == self.count else 0
 
     @property
     def shown(self) -> int:

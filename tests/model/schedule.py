@@ -51,6 +51,7 @@ class Schedule:
         self.now = 1_000
         self.committed = self.rng.random() < 0.5
         self.squeeze_at = self.rng.choice((2, 64))
+        self.in_a_row_max = self.rng.choice((1, 2, 10))
         self.rules = self.draw_rules()
         self.log.append(self.rng.randint(1, 8))
         self.store = Store(0)
@@ -59,7 +60,7 @@ class Schedule:
         self.said: deque[tuple[str, list[Ack]]] = deque(maxlen=6)
         self.late: list[Write] = []
         self.steps = 0
-        self.pair = Pair(0, self.rules, self.squeeze_at)
+        self.pair = Pair(0, self.rules, self.squeeze_at, self.in_a_row_max)
         self.lead(resolved=self.rng.random() < 0.3)
         self.actions: list[tuple[int, Callable[[], None]]] = [
             (8, self.produce), (3, self.end_transaction), (16, self.fetch), (4, self.end_fetch),
@@ -96,7 +97,7 @@ class Schedule:
         self.steps += self.pair.steps
         generation = self.pair.model.generation + 1  # or a higher leader epoch (PL-602)
         self.store.read(generation)
-        self.pair = Pair(generation, self.rules, self.squeeze_at)
+        self.pair = Pair(generation, self.rules, self.squeeze_at, self.in_a_row_max)
         self.pair.trace = self.trace.append
         self.pair.now = self.now
         self.clock()
@@ -242,12 +243,15 @@ class Schedule:
         records = self.pair.model.records
         self.accepted[self.number] = {
             offset
-            for first, last, types, _ in acks
+            for first, last, types, *_ in acks
             for offset in range(first, last + 1)
             if kind_at(types, offset - first) == ACCEPT
             and (offset < records.start or offset in records.all)  # not those of a hole (PL-405)
         }
         self.note(self.pair.acknowledge(self.number, member, acks))
+        rows = [record.in_a_row for record in records.all.values()]
+        self.seen["deliveries taken back"] += any(rows)
+        self.seen["taken back as often as may be"] += self.pair.model.in_a_row_max in rows
 
     def held(self, member: str) -> list[tuple[int, int]]:
         """The stretches of offsets that a member holds."""

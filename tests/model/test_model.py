@@ -15,7 +15,7 @@ from tests.model.store import RULES
 FIXED = range(1, 21)
 #: What these histories must have met, or they show less than they say.
 MET = (
-    "delays loaded", "delays ended", "acquired", "hidden",
+    "deliveries taken back", "taken back as often as may be", "delays loaded", "delays ended", "acquired", "hidden",
     "gaps", "holes", "letters", "letters resumed", "log starts", "fail-overs", "read-back",
     "read-back failed", "late write stored", "late write fenced", "repeated", "retiring", "write unanswered, landed",
     "letters over, queue up", "letters over, queue off", "fetches parked", "answered INVALID_RECORD_STATE",

@@ -36,7 +36,8 @@ class Writing:
     """One share-partition object. `status`: initializing, active, retiring, gone. `ahead`: by how much its wall clock
     is ahead of its own clock, in which `now` and all ends of locks and delays are (PL-934). `chance`: see PL-936."""
 
-    def __init__(self, generation: int, rules: Rules) -> None:
+    def __init__(self, generation: int, rules: Rules, in_a_row_max: int = 10) -> None:
+        self.in_a_row_max = in_a_row_max  # PL-941
         self.generation = generation
         self.rules = rules
         self.records = Records()
@@ -262,14 +263,22 @@ class Writing:
                 record = self.records.all.get(offset)
                 if record is None or record.goal is None:
                     continue
+                self.held_again(offset, one)
                 if offset >= self.records.start and record.lock_end > self.now:
-                    record.is_held_again()
                     continue
                 record.becomes(ARCHIVED if offset < self.records.start else released(record.count, one.limit, one.dlq))
                 if record.state == AVAILABLE and one.member:  # a session's records do not wait (PL-936)
                     self.back_off(offset)
                 if self.status == "active":
                     self.changed_back(offset, record.state, record.count)
+
+    def held_again(self, offset: int, asked: Asked) -> None:
+        """What was asked of a record is not to be (T19, PL-933, PL-941)."""
+        record = self.records.all[offset]
+        record.is_held_again()
+        if offset in asked.taken_back:
+            before, times = record.taken_back
+            record.count, record.taken_back = record.count + 1, (before, times - 1)
 
     def note(self, offsets: Iterable[int], cause: str) -> None:
         """The next write carries these (PL-621)."""

@@ -56,7 +56,7 @@ class Delays:
         settings = self._host.group.settings
         if not (settings.backoff.initial_ms or any(batch.delays for batch in batches)):
             return
-        told = tuple((first, last, tuple(types), delays) for first, last, types, delays in batches)
+        told = tuple((first, last, tuple(types), delays) for first, last, types, delays, _ in batches)
         if any(ACK_RELEASE in types for _, _, types, _ in told):
             names = (self._share, self._host.core._state.state_epoch, member_id, self._object_id)
             self._edge.tell(ReleaseAsked, request, *names, told, backoff_of(settings))

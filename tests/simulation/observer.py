@@ -376,7 +376,7 @@ def _call(request: ShareRequest) -> str:
 
 
 def _batches(batches: Sequence[AckBatch]) -> tuple[AckBatchSeen, ...]:
-    return tuple((first, last, tuple(types)) for first, last, types, _ in batches)
+    return tuple((first, last, tuple(types)) for first, last, types, *_ in batches)
 
 
 _WATCHERS: Final[dict[str, Callable[[Edge, Any], object]]] = {

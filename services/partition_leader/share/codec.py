@@ -201,7 +201,11 @@ def _batches(batches: Iterable[common_pb2.AcknowledgementBatch]) -> tuple[AckBat
     return tuple(
         [
             AckBatch(
-                batch.first_offset, batch.last_offset, tuple(batch.acknowledge_types), tuple(batch.release_delays_ms)
+                batch.first_offset,
+                batch.last_offset,
+                tuple(batch.acknowledge_types),
+                tuple(batch.release_delays_ms),
+                tuple(batch.undelivered),
             )
             for batch in batches
         ]

@@ -30,6 +30,7 @@ INVALID_RECORD_STATE: Final = 121
 
 #: After so many deliveries a record is archived: the default of group.share.delivery.count.limit.
 DELIVERIES_MAX: Final = 5
+TAKEN_BACK_MAX: Final = 10
 #: The longest delay of a release, ms (PL-931): the default of sharegroups.retry.delay.max.ms. There is no back-off.
 DELAY_MAX_MS: Final = 86_400_000
 #: Batches of a producer that are known again.
@@ -61,6 +62,8 @@ class Log:
     #: What the leader takes for the time of an append, ms since 1970.
     now_ms: int = 1_000
     states: dict[str, dict[int, State]] = field(default_factory=lambda: defaultdict(dict))
+    #: By group and offset: to which delivery count it was last taken back, and how often in a row (PL-941).
+    taken_back: dict[str, dict[int, tuple[int, int]]] = field(default_factory=lambda: defaultdict(dict))
     _producers: dict[int, _Producer] = field(default_factory=dict)
     #: When the batch with this base offset was appended.
     _appended: dict[int, int] = field(default_factory=dict)
@@ -185,10 +188,14 @@ class Log:
                 return INVALID_REQUEST, [], {}
             if states.get(offset, _NEW)[:2] != ("acquired", request.member_id):
                 return INVALID_RECORD_STATE, [], {}
+        undelivered = {offset for offset, said in _undelivered(batches) if said}
         for offset, kind in given:
             state, holder, count = states[offset]
             if kind == ACK_RELEASE:
-                self.give_back(request.group_id, offset)
+                if offset in undelivered and self.take_back(request.group_id, offset, count - 1):
+                    states[offset] = ("available", "", count - 1)
+                else:
+                    self.give_back(request.group_id, offset)
                 continue
             states[offset] = {
                 ACK_GAP: ("archived", "", count),
@@ -201,6 +208,15 @@ class Log:
             if states[offset][0] == "available":
                 states[offset] = ("delayed", "", states[offset][2])
         return 0, [offset for offset, kind in given if kind == ACK_RENEW], delays
+
+    def take_back(self, group: str, offset: int, count: int) -> bool:
+        """Whether a delivery may be taken back once more (PL-941)."""
+        former, times = self.taken_back[group].get(offset, (count, 0))
+        times = times + 1 if former == count else 1
+        if times > TAKEN_BACK_MAX:
+            return False
+        self.taken_back[group][offset] = count, times
+        return True
 
     def give_back(self, group: str, offset: int) -> None:
         """An acquired record is available again, or archived after its last delivery."""
@@ -226,6 +242,10 @@ def _malformed(batches: Any, is_renew_ack: bool) -> bool:
         if len(delays) not in (0, 1, size) or any(not POLICY_DELAY <= delay <= DELAY_MAX_MS for delay in delays):
             return True
     kinds = dict(_each(batches))
+    if any(len(batch.undelivered) not in (0, 1, batch.last_offset - batch.first_offset + 1) for batch in batches):
+        return True
+    if any(said and kinds[offset] != ACK_RELEASE for offset, said in _undelivered(batches)):
+        return True
     return any(delay != POLICY_DELAY and kinds[offset] != ACK_RELEASE for offset, delay in _delays(batches))
 
 
@@ -243,3 +263,11 @@ def _delays(batches: Any) -> Iterator[tuple[int, int]]:
         delays = batch.release_delays_ms
         for index, offset in enumerate(range(batch.first_offset, batch.last_offset + 1) if delays else ()):
             yield offset, delays[index if len(delays) > 1 else 0]
+
+
+def _undelivered(batches: Any) -> Iterator[tuple[int, bool]]:
+    """Offsets with whether they were not delivered, where that is given."""
+    for batch in batches:
+        said = batch.undelivered
+        for index, offset in enumerate(range(batch.first_offset, batch.last_offset + 1) if said else ()):
+            yield offset, said[index if len(said) > 1 else 0]

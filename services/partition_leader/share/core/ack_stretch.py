@@ -42,8 +42,8 @@ def gather(window: Window, acks: Sequence[AckBatch], at: int) -> AckStretch | No
         return None
     types = batch.marked_codes(first, end)
     taken, previous = 0, first - 1
-    for low, last, given, delays in islice(acks, at, None):
-        if not previous < low <= last <= end or delays:
+    for low, last, given, delays, undelivered in islice(acks, at, None):
+        if not previous < low <= last <= end or delays or undelivered:
             break
         if low == last:
             types[low - first] = given[0]

@@ -17,6 +17,7 @@ from kip932.ids import (
     ACK_REJECT,
     ACK_RELEASE,
     ACK_RENEW,
+    POLICY_DELAY,
     STATE_ACQUIRED,
     STATE_ARCHIVED,
     STATE_ARCHIVING,
@@ -156,11 +157,32 @@ class Acknowledgement:
         types, delays = ack.types, ack.delays
         if delays and len(delays) > 1:
             delays = delays[first - ack.first_offset : last - ack.first_offset + 1]
+        if ack.undelivered:
+            delays = self._take_back(ack, batch, first, last, delays)
         if len(types) == 1:
             self._one_type(types[0], batch, first, last, delays)
         else:
             low = first - ack.first_offset
             self._many_types(bytes(types[low : low + last - first + 1]), batch, first, delays)
+
+    def _take_back(
+        self, ack: AckBatch, batch: InFlightBatch, first: int, last: int, delays: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """PL-941: those of `first`…`last` that were not delivered get the delivery count of before. Returns the delays,
+        for without one of their own these do not wait."""
+        size, low = last - first + 1, first - ack.first_offset
+        said = ack.undelivered
+        back = bytes(said[low : low + size] if len(said) > 1 else [said[0]] * size)
+        waits = list(delays if len(delays) > 1 else [delays[0] if delays else POLICY_DELAY] * size)
+        window = self._window
+        for begin, end in stretches(back, first):
+            for run_first, run_last, _, count in list(batch.runs(begin, end)):
+                for span in window.undelivered.take_back(run_first, run_last, count, window.start_offset):
+                    batch.set_counts(*span, count - 1)
+                    self.operation.taken_back.append(span)
+            for at in range(begin - first, end - first + 1):
+                waits[at] = max(waits[at], 0)
+        return tuple(waits)
 
     def _check_held(self, batch: InFlightBatch, first: int, last: int) -> None:
         caller = self._event.member_id

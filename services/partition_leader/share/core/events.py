@@ -77,13 +77,15 @@ class AbortedTransaction(NamedTuple):
 class AckBatch(NamedTuple):
     """Acknowledge types for `first_offset`…`last_offset`: one for all, or one per offset; validated (PL-401).
 
-    `delays`: of releases, ms, likewise; empty: as the group's back-off says (PL-930).
+    `delays`: of releases, ms, likewise; empty: as the group's back-off says (PL-930). `undelivered`: whether a release
+    takes its delivery back, likewise; empty: no (PL-941).
     """
 
     first_offset: int
     last_offset: int
     types: tuple[int, ...] | bytes
     delays: tuple[int, ...] = ()
+    undelivered: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

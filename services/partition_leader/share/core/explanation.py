@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -128,7 +129,8 @@ class Question(NamedTuple):
 
 class Fate(NamedTuple):
     """Neighbouring offsets with the same fate. `delivery_count` None: not kept. `lock_ms`, `delay_ms`: what is left of
-    the lock and of the delay, None: there is none. `beyond`: never fetched, so only a free record lock brings it."""
+    the lock and of the delay, None: there is none. `beyond`: never fetched, so only a free record lock brings it.
+    `taken_back`: how often in a row its delivery was (PL-941)."""
 
     first: int
     last: int
@@ -144,6 +146,7 @@ class Fate(NamedTuple):
     beyond: bool = False
     delay_ms: int | None = None
     role: TransactionRole = NO_TRANSACTION
+    taken_back: int = 0
 
     @property
     def sameness(self) -> tuple[object, ...]:
@@ -266,6 +269,11 @@ def _run_fates(
         yield Fate(first, last, RecordState.ACQUIRED, Obstacle.HELD, count, member, left, again)
     elif code == DELAYED:
         yield _delayed(first, last, count, deadline - asked.now_ms)
+    elif code == STATE_AVAILABLE and state.window.undelivered:
+        times = state.window.undelivered.times
+        for often, some in groupby(range(first, last + 1), lambda offset: times(offset, count)):
+            offsets = list(some)
+            yield Fate(offsets[0], offsets[-1], _STATES[code], delivery_count=count, taken_back=often)
     else:
         yield Fate(first, last, _STATES[code], delivery_count=count)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from partition_leader.share.core.explanation import Fate, Obstacle, Question, RecordState, WriteStage
+from partition_leader.share.core.undelivered import IN_A_ROW_MAX
 from partition_leader.share.core.visibility import TransactionKind
 
 _PASSED_OVER: Final = {
@@ -84,6 +85,12 @@ def _limit(asked: Question) -> int:
 
 def _available(fate: Fate, asked: Question) -> str:
     count, limit = fate.delivery_count or 0, asked.settings.delivery_count_limit
+    if fate.taken_back:
+        often = "once" if fate.taken_back == 1 else f"{fate.taken_back} times in a row"
+        return (
+            f"available, after {count} of {limit} deliveries; a member gave it back unseen {often}, which does not "
+            f"count as a delivery until that has happened {IN_A_ROW_MAX} times"
+        )
     if not count:
         return "available, and no delivery of it is known"
     if count >= limit:

@@ -22,6 +22,7 @@ from partition_leader.share.core.locks import LockEntry, LockHeap
 from partition_leader.share.core.pieces import pieces_of
 from partition_leader.share.core.spans import Span
 from partition_leader.share.core.transitions import TransitionTable
+from partition_leader.share.core.undelivered import Undelivered
 
 _FIRST: Final = itemgetter(0)
 
@@ -46,6 +47,7 @@ class Window:
         "locks",
         "renewals",
         "start_offset",
+        "undelivered",
     )
 
     def __init__(self, start_offset: int = 0) -> None:
@@ -60,6 +62,7 @@ class Window:
         self.joined_at = (0, 0)  # batches and closing records when settled batches were last joined
         self.locks = LockHeap()
         self.renewals = LockHeap()  # the renewed among them, to tell people (PL-822)
+        self.undelivered = Undelivered()
         self._firsts: list[int] = []  # parallel to _batches; entries before _head are gone
         self._batches: list[InFlightBatch] = []
         self._head = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Protocol
+from typing import Final, Protocol
 
 from kip932.ids import STATE_ACQUIRED, STATE_AVAILABLE
 from partition_leader.share.core.batch import NOBODY, InFlightBatch
@@ -18,10 +18,15 @@ from partition_leader.share.core.transitions import (
     DELAYED,
     KNOWN_CODES,
     PENDING,
+    PENDING_AVAILABLE,
     PENDING_CODES,
+    PENDING_DELAYED,
     TERMINAL_CODES,
     code_name,
 )
+from partition_leader.share.core.undelivered import Undelivered
+
+_FREE_AGAIN: Final = (PENDING_AVAILABLE, PENDING_DELAYED)
 
 
 class BrokenInvariantError(AssertionError):
@@ -42,6 +47,7 @@ class CheckedWindow(Protocol):
     counts_records: bool
     delayed: int
     locks: LockHeap
+    undelivered: Undelivered
 
     @property
     def front_code(self) -> int:
@@ -78,6 +84,7 @@ def check_window(
       owner if and only if Acquired or pending; an end of its delay if Delayed; its counters are what its codes say.
     - Batches ascend, do not overlap, and none lies below the start offset (PL-004).
     - The window's counters are the sums of what the batches count (PL-125, PL-935).
+    - No record's delivery was taken back more often in a row than may be, and no more are remembered (PL-941).
     - The start offset is not above the end; the end is the last cached offset, when there is one (PL-005).
     - The next unresolved hole is not below the start offset, and no batch covers it (PL-606, PL-607).
     - Every batch with Available records is hinted at (PL-202).
@@ -92,6 +99,11 @@ def check_window(
         counted, found = getattr(window, name), sum(getattr(batch, name) for batch in batches)
         if counted != found:
             raise BrokenInvariantError(start, f"{counted} {name} records are counted, {found} in its batches")
+    times, at = window.undelivered.most()
+    if times > window.undelivered.in_a_row_max:
+        raise BrokenInvariantError(at, f"its delivery was taken back {times} times in a row")
+    if len(window.undelivered) > window.undelivered.records_max:
+        raise BrokenInvariantError(start, f"{len(window.undelivered)} records taken back are remembered")
     if window.end_offset < start:
         raise BrokenInvariantError(start, f"the start offset is above the end offset {window.end_offset}")
     if batches and window.end_offset != batches[-1].last:
@@ -139,7 +151,7 @@ def _check_record(offset: int, code: int, count: int, member: str, deadline: int
     if code not in KNOWN_CODES:
         raise BrokenInvariantError(offset, f"it is {code_name(code)}")
     is_held = code == STATE_ACQUIRED or bool(code & PENDING)
-    if count < is_held:
+    if count < is_held and code not in _FREE_AGAIN:  # a first delivery may be taken back (PL-941)
         raise BrokenInvariantError(offset, f"it is {code_name(code)}, yet its delivery count is {count}")
     if is_held != (member != NOBODY):
         raise BrokenInvariantError(offset, f"it is {code_name(code)}, yet its owner is {member or 'nobody'}")

@@ -34,7 +34,8 @@ from partition_leader.share.core.transitions import (
 class Operation:
     """`limit` and `dlq_enabled` are those of the moment it started (PL-307). `dead_letters` holds the spans that go to
     the dead-letter queue, `archived` the ranges that are archived without one, each with its cause; `delays` ascending
-    spans that wait, each with its end (ms), None when there are none (PL-939). `acknowledged`: how many records it
+    spans that wait, each with its end (ms), None when there are none (PL-939); `taken_back` the spans whose delivery
+    count it has lowered (PL-941). `acknowledged`: how many records it
     acknowledges with each type, in the order of the types' values; at the end of a session what it releases.
     `member_id`: who acknowledges; nobody releases when a session ends (PL-418)."""
 
@@ -46,6 +47,7 @@ class Operation:
     dead_letters: list[tuple[Span, str]] = field(default_factory=list)
     archived: list[tuple[AcquiredRange, str]] = field(default_factory=list)
     delays: list[tuple[Span, int]] | None = None
+    taken_back: list[Span] = field(default_factory=list)
     counters: Counters = NO_COUNTERS
     acknowledged: Sequence[int] = ()
     member_id: str = NOBODY
@@ -100,6 +102,7 @@ def roll_back(window: Window, operation: Operation, now_ms: int, into: RolledBac
     """The write failed: records become Acquired again with their running lock (T19, PL-414). One whose lock has expired
     meanwhile is released, by the back-off that holds then, and one that the start offset has passed is archived
     (PL-307)."""
+    _count_again(window, operation)
     for batch, first, last in window.pieces(operation.spans):
         if batch.pending:
             _roll_back_batch(window, operation, now_ms, batch, (first, last), into, retries)
@@ -143,8 +146,19 @@ def _roll_back_batch(  # noqa: PLR0917 - one batch of the loop above
 
 def revert(window: Window, operation: Operation) -> None:
     """Undo an operation that was refused half-way. Only at the instant it began: no lock can have ended (PL-410)."""
+    _count_again(window, operation)
     for batch, first, last in window.pieces(operation.spans):
         window.recode(batch, first, last, REVERT)
+
+
+def _count_again(window: Window, operation: Operation) -> None:
+    """What the operation took back stays a delivery, for its records are held as before (PL-941)."""
+    for batch, first, last in window.pieces(operation.taken_back):
+        for low, high, code, count in list(batch.runs(first, last)):
+            if code & PENDING:
+                batch.set_counts(low, high, count + 1)
+                window.undelivered.undo(low, high)
+    operation.taken_back = []
 
 
 def force(  # noqa: PLR0917 - what is stored of a span

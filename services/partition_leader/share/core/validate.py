@@ -66,12 +66,12 @@ def check_limits(limits: FetchLimits, share_acquire_mode: int, is_renew_ack: boo
 
 
 def check_acknowledgements(batches: Sequence[AckBatch], is_renew_ack: bool, delay_max_ms: int = POLICY_DELAY) -> None:
-    """Check the acknowledgements of one partition, in request order (PL-321, PL-401, PL-930).
+    """Check the acknowledgements of one partition, in request order (PL-321, PL-401, PL-930, PL-941).
 
     Raises InvalidRequestError, which is that partition's error; other partitions of the request go on.
     """
     previous = -1
-    for first, last, types, delays in batches:
+    for first, last, types, delays, undelivered in batches:
         if first < 0 or first > last:
             raise InvalidRequestError(f"acknowledged offsets {first}-{last} are no range; {_FETCH_AGAIN}")
         if first <= previous:
@@ -81,6 +81,8 @@ def check_acknowledgements(batches: Sequence[AckBatch], is_renew_ack: bool, dela
         _check_types(first, last, types, is_renew_ack)
         if delays:
             _check_delays(first, last, types, delays, delay_max_ms)
+        if undelivered:
+            _check_undelivered(first, last, types, undelivered)
         previous = last
 
 
@@ -125,4 +127,21 @@ def _check_only_releases(first: int, last: int, types: Sequence[int], delays: Se
             raise InvalidRequestError(
                 f"release delay {delay} ms for offset {first + at}, whose acknowledge type is {kind}; only type "
                 f"{ACK_RELEASE} (release) has a delay: expected -1"
+            )
+
+
+def _check_undelivered(first: int, last: int, types: Sequence[int], undelivered: Sequence[bool]) -> None:
+    size = last - first + 1
+    if len(undelivered) not in (1, size):
+        raise InvalidRequestError(
+            f"{len(undelivered)} values of undelivered for offsets {first}-{last}; expected none, one for all or {size}"
+        )
+    if set(types) == {ACK_RELEASE} or not any(undelivered):
+        return
+    for at in range(size):
+        kind = types[at if len(types) > 1 else 0]
+        if undelivered[at if len(undelivered) > 1 else 0] and kind != ACK_RELEASE:
+            raise InvalidRequestError(
+                f"undelivered for offset {first + at}, whose acknowledge type is {kind}; only type {ACK_RELEASE} "
+                "(release) takes its delivery back: expected false"
             )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from kip932.errors import KafkaError
+from kip932.ids import STATE_ACQUIRED
 from kip932.state_batches import StateBatch
 from partition_leader.share.core import effects as fx
 from partition_leader.share.core import events as ev
@@ -91,9 +92,14 @@ class Bench:
     def ack(self, member: str, *batches: Any) -> int:
         """`batches`: first and last offset, an acknowledge type or one for each offset, and perhaps delays likewise."""
         self.op += 1
-        acks = tuple(ev.AckBatch(first, last, *map(_listed, rest)) for first, last, *rest in batches)
+        listed: Any = [(first, last, *map(_listed, rest)) for first, last, *rest in batches]
+        acks = tuple(ev.AckBatch(*one) for one in listed)
         self.do(ev.Acknowledge(self.op, member, acks, self.settings))
         return self.op
+
+    def holds(self, member: str, offset: int) -> bool:
+        batch = self.core._state.window.floor(offset)
+        return batch is not None and offset <= batch.last and batch.lock_at(offset)[::2] == (STATE_ACQUIRED, member)
 
     def release(self, member: str, ranges: tuple[tuple[int, int, int], ...] | None = None) -> int:
         self.op += 1

@@ -50,6 +50,20 @@ def only(explanation: Explanation) -> tuple[Fate, str]:
     return found
 
 
+@pytest.mark.rule("PL-941")
+def test_what_members_gave_back_unseen_is_told_with_how_often() -> None:
+    bench = Bench(log=[(0, 3)])
+    for offsets in ((0, 1), (0, 0)):
+        bench.fetch(until=3)
+        bench.acked("M", (*offsets, RELEASE, (), True))
+    assert [fate.taken_back for fate, _ in answer(bench, 0, 1).records] == [2, 0], "and 1 is held again"
+    assert only(answer(bench, 0))[1] == (
+        "Available, after 0 of 5 deliveries; a member gave it back unseen 2 times in a row, which does not count as a "
+        "delivery until that has happened 10 times; the next fetch of a member may get it; one that is busy asks for "
+        "none."
+    )
+
+
 @pytest.mark.rule("PL-821")
 def test_the_first_place_that_holds_decides_the_state() -> None:
     bench = Bench(10, log=[(5, 19), (25, 39)], settings=ev.GroupSettings(LOCK_MS, delivery_count_limit=2))

@@ -1,0 +1,74 @@
+"""Deliveries that did not happen: a release may take its delivery back, and the count is as before (PL-941).
+
+Owns how often in a row each record's delivery was taken back, and the bound. It is in memory only: a leader that loads
+the share-partition begins to count again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from partition_leader.share.core.spans import Span
+
+#: So often in a row a record's delivery is taken back; the next release counts as a delivery. A record that a member
+#: can never begin comes to its delivery limit all the same. Five restarts of a worker in a row fit.
+IN_A_ROW_MAX: Final = 10
+#: Of so many records of a share-partition it is remembered; of further ones no delivery is taken back.
+RECORDS_MAX: Final = 20_000
+
+
+class Undelivered:
+    """By offset: the delivery count to which the record was last taken back, and how often in a row."""
+
+    __slots__ = ("_back", "in_a_row_max", "records_max")
+
+    def __init__(self, in_a_row_max: int = IN_A_ROW_MAX, records_max: int = RECORDS_MAX) -> None:
+        self.in_a_row_max = in_a_row_max
+        self.records_max = records_max
+        self._back: dict[int, tuple[int, int]] = {}
+
+    def take_back(self, first: int, last: int, count: int, start_offset: int) -> list[Span]:
+        """Note that `first`…`last`, delivered for the `count`th time, were not delivered after all. Returns the spans
+        of which that may be said once more. A delivery that counted in between begins a new row."""
+        if len(self._back) + last - first + 1 > self.records_max:
+            self.forget(start_offset)
+        back, granted = self._back, list[Span]()
+        for offset in range(first, last + 1):
+            former, times = back.get(offset, (count - 1, 0))
+            times = times + 1 if former == count - 1 else 1
+            if times > self.in_a_row_max or (offset not in back and len(back) >= self.records_max):
+                continue
+            back[offset] = count - 1, times
+            if granted and granted[-1][1] + 1 == offset:
+                granted[-1] = granted[-1][0], offset
+            else:
+                granted.append((offset, offset))
+        return granted
+
+    def undo(self, first: int, last: int) -> None:
+        """The release did not take effect: its records are held as before."""
+        for offset in range(first, last + 1):
+            noted = self._back.get(offset)
+            if noted is None:
+                continue
+            former, times = noted
+            if times > 1:
+                self._back[offset] = former, times - 1
+            else:
+                del self._back[offset]
+
+    def times(self, offset: int, count: int) -> int:
+        """How often in a row the delivery of a record with this count was taken back."""
+        former, times = self._back.get(offset, (count, 0))
+        return times if former == count else 0
+
+    def forget(self, start_offset: int) -> None:
+        """What lies below the start offset is not delivered any more."""
+        self._back = {offset: noted for offset, noted in self._back.items() if offset >= start_offset}
+
+    def most(self) -> tuple[int, int]:
+        """How often the record was taken back that was so most often, and its offset; 0 and −1: none was."""
+        return max(((times, offset) for offset, (_, times) in self._back.items()), default=(0, -1))
+
+    def __len__(self) -> int:
+        return len(self._back)
