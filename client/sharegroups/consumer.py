@@ -93,18 +93,24 @@ class ShareConsumer:
             return messages
 
     def acknowledge(
-        self, message: Message, type: AcknowledgeType = AcknowledgeType.ACCEPT, *, delay: float | None = None
+        self,
+        message: Message,
+        type: AcknowledgeType = AcknowledgeType.ACCEPT,
+        *,
+        delay: float | None = None,
+        undelivered: bool = False,
     ) -> None:
         """Acknowledge a record; the next poll or commit sends it (CL-23). Raises IllegalStateError if not in flight.
 
         `delay`: with RELEASE, for how many seconds the group does not get the record again; 0: at once; None: as the
         group's back-off says (CL-113). ValueError with another type; DelayTooLongError, one of these, above the
-        group's maximum: the record stays as it was; UnsupportedVersionError from a node of before.
+        group's maximum: the record stays as it was; UnsupportedVersionError from a node of before. `undelivered`: with
+        RELEASE, the record was not begun with, so this delivery does not count, at most ten times in a row (CL-145).
         """
         self._enter()  # and no context manager: this is called for each record
         try:
             kind = type if type.__class__ is AcknowledgeType else AcknowledgeType(type)
-            self._engine.ledger.acknowledge(delivered_of(message), message.offset(), kind, delay)
+            self._engine.ledger.acknowledge(delivered_of(message), message.offset(), kind, delay, undelivered)
         finally:
             self._leave()
 
@@ -116,10 +122,12 @@ class ShareConsumer:
         type: AcknowledgeType = AcknowledgeType.ACCEPT,
         *,
         delay: float | None = None,
+        undelivered: bool = False,
     ) -> None:
         """As `acknowledge`, for the record in flight at this topic, partition and offset (CL-23)."""
         with self._exclusive():
-            self._engine.ledger.acknowledge_offset(topic, partition, offset, AcknowledgeType(type), delay)
+            kind = AcknowledgeType(type)
+            self._engine.ledger.acknowledge_offset(topic, partition, offset, kind, delay, undelivered)
 
     @contextmanager
     def keep_alive(self, messages: Message | Iterable[Message], on_lost: OnLost | None = None) -> Iterator[Kept]:

@@ -105,8 +105,11 @@ class AckLedger:
         """Whether the application holds records of this session (CL-37)."""
         return any(part.session is session for part in self._handed)
 
-    def acknowledge(self, part: Delivered, offset: int, kind: int, delay: float | None = None) -> None:
-        """Set one record's acknowledgement, and for how long (s) its release keeps it from being delivered (CL-113).
+    def acknowledge(
+        self, part: Delivered, offset: int, kind: int, delay: float | None = None, undelivered: bool = False
+    ) -> None:
+        """Set one record's acknowledgement, for how long (s) its release keeps it from being delivered (CL-113), and
+        whether its delivery is taken back (CL-145).
 
         Raises IllegalStateError when the record is not in flight (CL-23), ValueError for a delay that cannot be,
         DelayTooLongError for one above the group's maximum, UnsupportedVersionError for one that the leader would
@@ -116,23 +119,27 @@ class AckLedger:
         delay_ms = None if delay is None else _delay_ms("acknowledge", kind, delay)
         if delay_ms:
             _check_delay("acknowledge", part, offset, delay_ms)
-        if not part.delivery.acknowledge(offset, kind, delay_ms):
+        if undelivered:
+            _check_undelivered("acknowledge", kind, undelivered)
+        if not part.delivery.acknowledge(offset, kind, delay_ms, undelivered):
             raise _refusal(part.place, offset, renewed=part.delivery.is_renewed(offset))
 
-    def acknowledge_offset(
-        self, topic: str, partition: int, offset: int, kind: int, delay: float | None = None
+    def acknowledge_offset(  # noqa: PLR0917 - what a caller of the consumer gives
+        self, topic: str, partition: int, offset: int, kind: int, delay: float | None = None, undelivered: bool = False
     ) -> None:
         """As `acknowledge`, for the record at this topic, partition and offset (CL-23)."""
         self._check_explicit()
         if type(offset) is not int:
             arguments.whole("acknowledge_offset", "offset", offset, 64)
         delay_ms = None if delay is None else _delay_ms("acknowledge_offset", kind, delay)
+        if undelivered:
+            _check_undelivered("acknowledge_offset", kind, undelivered)
         for part in reversed(self._handed):
             if part.topic != topic or part.id_partition.partition != partition:
                 continue
             if delay_ms and part.delivery.in_flight(offset):
                 _check_delay("acknowledge_offset", part, offset, delay_ms)
-            if part.delivery.acknowledge(offset, kind, delay_ms):
+            if part.delivery.acknowledge(offset, kind, delay_ms, undelivered):
                 return
         raise _refusal(f"{topic}-{partition}", offset)
 
@@ -235,6 +242,16 @@ def _delay_ms(call: str, kind: int, delay: float) -> int:
             call, "delay", delay, "none with this type: only AcknowledgeType.RELEASE makes a record wait"
         )
     return math.ceil(delay * 1000)
+
+
+def _check_undelivered(call: str, kind: int, undelivered: object) -> None:
+    """Raise ValueError for what cannot take a delivery back (CL-145)."""
+    if undelivered is not True:
+        raise arguments.refusal(call, "undelivered", undelivered, "True or False")
+    if kind != ACK_RELEASE:
+        raise arguments.refusal(
+            call, "undelivered", True, "False with this type: only AcknowledgeType.RELEASE takes a delivery back"
+        )
 
 
 def _check_delay(call: str, part: Delivered, offset: int, delay_ms: int) -> None:

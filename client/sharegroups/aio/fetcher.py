@@ -260,10 +260,16 @@ class Fetcher:
         return known[-1] if known else self.lock_timeout_ms
 
     async def close(self, timeout_s: float) -> None:
-        """Close every session (CL-28). That releases the buffered records."""
-        self._buffer.clear()
+        """Close every session (CL-28). The requests that do it release the buffered records as not delivered, and
+        what an answer under way still brings (CL-145)."""
+        buffered, self._buffer = self._buffer, deque()
         self._assignment = frozenset()
         sessions = list(self._sessions.values())
+        for session in sessions:
+            session.wanted = {}
+        for part in buffered:
+            if not is_gone(part):
+                session_of(part).release(part, flush=False)
         try:
             await asyncio.gather(*(session.close(timeout_s) for session in sessions), self._finish_closing(timeout_s))
         finally:  # not before: answers come until then

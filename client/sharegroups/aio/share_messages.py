@@ -78,8 +78,14 @@ def acknowledge_request(member: Member, number: int, step: SessionStep, sent: li
 
 
 def _add_batches(into: RepeatedCompositeFieldContainer[AcknowledgementBatch], batches: Iterable[AckBatch]) -> None:
-    for first, last, types, delays in batches:
-        into.add(first_offset=first, last_offset=last, acknowledge_types=types, release_delays_ms=delays)
+    for first, last, types, delays, undelivered in batches:
+        into.add(
+            first_offset=first,
+            last_offset=last,
+            acknowledge_types=types,
+            release_delays_ms=delays,
+            undelivered=undelivered,
+        )
 
 
 class Locked(NamedTuple):

@@ -262,7 +262,7 @@ class ShareSession:
             if part.id_partition not in self.wanted:
                 self.release(part)
             elif (undecodable := part.undecodable) is not None:
-                self.release(part)
+                self.release(part, counts=True)  # a batch that no member can read comes to its limit
                 self._owner.gave_up(undecodable)
             elif part.records == 0:
                 self.outbox.add(PendingAck(part, part.delivery.take(), self._default_deadline_ms(), unseen=True))
@@ -271,10 +271,12 @@ class ShareSession:
         if kept:
             self._owner.fetched(kept)
 
-    def release(self, part: Delivered) -> None:
-        """Release records that the application was never given."""
-        self.outbox.add(PendingAck(part, part.delivery.give_back(), self._default_deadline_ms(), unseen=True))
-        self.flush()
+    def release(self, part: Delivered, *, flush: bool = True, counts: bool = False) -> None:
+        """Release records that the application was never given; with `flush` now. `counts`: as a delivery."""
+        batches = part.delivery.give_back(counts)
+        self.outbox.add(PendingAck(part, batches, self._default_deadline_ms(), unseen=True))
+        if flush:
+            self.flush()
 
     # Acknowledging.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
@@ -32,12 +32,14 @@ class AckBatch(NamedTuple):
     """Offsets `first`…`last` with one type for all of them or one type each (CL-35).
 
     `delays`: for how long each released record waits, ms, likewise; empty: as the group's back-off says (CL-113).
+    `undelivered`: whether each release takes its delivery back, likewise; empty: no (CL-145).
     """
 
     first: int
     last: int
     types: tuple[int, ...]
     delays: tuple[int, ...] = ()
+    undelivered: tuple[bool, ...] = ()
 
 
 class _Run(NamedTuple):
@@ -64,6 +66,7 @@ class Delivery:
         "_taken",
         "_types",
         "_unacknowledged",
+        "_undelivered",
     )
 
     def __init__(self, ranges: Sequence[tuple[int, int]], gaps: Sequence[tuple[int, int]] = ()) -> None:
@@ -80,6 +83,7 @@ class Delivery:
         self._unacknowledged = size - self._gap_count
         self._types: bytearray | None = None
         self._delays: dict[int, int] = {}  # by offset, of records to be released with a delay of their own
+        self._undelivered: set[int] = set()  # offsets to be released as not delivered
         self._taken = False
 
     @property
@@ -140,10 +144,11 @@ class Delivery:
             return False
         return self._state()[position] not in _CLOSED
 
-    def acknowledge(self, offset: int, ack_type: int, delay_ms: int | None = None) -> bool:
+    def acknowledge(self, offset: int, ack_type: int, delay_ms: int | None = None, undelivered: bool = False) -> bool:
         """Set the type of one record; it replaces an earlier one. False when the record is not in flight (CL-23).
 
         `delay_ms`: for how long a released record is not delivered again; None: as the group's back-off says (CL-113).
+        `undelivered`: the release takes its delivery back (CL-145).
         """
         position = self._position(offset)
         if position is None or self._taken:
@@ -159,6 +164,10 @@ class Delivery:
             self._delays[offset] = delay_ms
         elif self._delays:
             self._delays.pop(offset, None)
+        if undelivered:
+            self._undelivered.add(offset)
+        elif self._undelivered:
+            self._undelivered.discard(offset)
         return True
 
     def drop(self, offset: int) -> None:
@@ -170,6 +179,7 @@ class Delivery:
         self._unacknowledged -= types[position] == _UNSET
         types[position] = _SENT
         self._delays.pop(offset, None)
+        self._undelivered.discard(offset)
 
     def accept_rest(self) -> None:
         """Accept all unacknowledged records (CL-21)."""
@@ -177,12 +187,14 @@ class Delivery:
             self._types = self._types.replace(bytes((_UNSET,)), bytes((ACK_ACCEPT,)))
         self._unacknowledged = 0
 
-    def give_back(self) -> list[AckBatch]:
+    def give_back(self, counts: bool = False) -> list[AckBatch]:
         """Release all records, for the application was given none of them: whoever asks may have them at once,
-        whatever the group's back-off (CL-113). Returns what `take` would."""
+        whatever the group's back-off (CL-113), and their deliveries do not count (CL-145) unless `counts` is set.
+        Returns what `take` would."""
         self._types = self._state().replace(bytes((_UNSET,)), bytes((ACK_RELEASE,)))
         self._unacknowledged = 0
-        return [_with_delays(batch, {}, 0) for batch in self.take()]
+        batches = [_with_delays(batch, {}, 0) for batch in self.take()]
+        return batches if counts else [_undelivered(batch, None) for batch in batches]
 
     def take(self) -> list[AckBatch]:
         """Return the acknowledgements that are not sent yet, ascending. Afterwards their offsets are not in flight.
@@ -205,7 +217,10 @@ class Delivery:
         types[:] = types.translate(_TAKEN)
         if self._delays:
             delays, self._delays = self._delays, {}
-            return [_with_delays(batch, delays, POLICY_DELAY) for batch in batches]
+            batches = [_with_delays(batch, delays, POLICY_DELAY) for batch in batches]
+        if self._undelivered:
+            undelivered, self._undelivered = self._undelivered, set()
+            batches = [_undelivered(batch, undelivered) for batch in batches]
         return batches
 
     def _state(self) -> bytearray:
@@ -228,7 +243,7 @@ class Delivery:
 def offsets_with(batches: Iterable[AckBatch], ack_type: int) -> list[tuple[int, int]]:
     """The offsets to which `batches` give this type, as joined ranges; with RENEW, the renewed records (CL-27)."""
     found: list[tuple[int, int]] = []
-    for first, last, types, _ in batches:
+    for first, last, types, *_ in batches:
         if len(types) == 1:
             spans = [(first, last)] if types[0] == ack_type else []
         else:
@@ -244,7 +259,7 @@ def offsets_with(batches: Iterable[AckBatch], ack_type: int) -> list[tuple[int, 
 def record_ranges(batches: Iterable[AckBatch]) -> list[tuple[int, int]]:
     """The offsets in `batches` that hold a record, as ranges: all but the gaps (CL-26)."""
     found: list[tuple[int, int]] = []
-    for first, last, types, _ in batches:
+    for first, last, types, *_ in batches:
         if ACK_GAP not in types:
             found.append((first, last))
             continue
@@ -259,7 +274,7 @@ def record_ranges(batches: Iterable[AckBatch]) -> list[tuple[int, int]]:
 
 def has_renewal(batches: Iterable[AckBatch]) -> bool:
     """Whether a request with these batches must carry `is_renew_ack` (CL-27)."""
-    for _, _, types, _ in batches:  # noqa: SIM110 - nearly always one batch: no generator for it
+    for _, _, types, *_ in batches:  # noqa: SIM110 - nearly always one batch: no generator for it
         if ACK_RENEW in types:
             return True
     return False
@@ -378,3 +393,20 @@ def _with_delays(batch: AckBatch, delays: Mapping[int, int], otherwise: int) -> 
     if found.count(found[0]) < len(found):
         return batch._replace(delays=found)
     return batch if found[0] == POLICY_DELAY else batch._replace(delays=found[:1])
+
+
+def _undelivered(batch: AckBatch, offsets: Container[int] | None) -> AckBatch:
+    """The batch with its releases of these offsets as not delivered; None: all of them."""
+    types = batch.types
+    if ACK_RELEASE not in types:
+        return batch
+    if len(types) == 1 and offsets is None:
+        return batch._replace(undelivered=(True,))
+    at = range(batch.first, batch.last + 1)
+    kinds = types if len(types) > 1 else types * len(at)
+    said = tuple(
+        kind == ACK_RELEASE and (offsets is None or offset in offsets) for offset, kind in zip(at, kinds, strict=True)
+    )
+    if all(said):
+        return batch._replace(undelivered=(True,))
+    return batch._replace(undelivered=said) if any(said) else batch

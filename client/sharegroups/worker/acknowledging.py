@@ -53,6 +53,10 @@ class Acknowledging:
         maximum_s = self.release(job, decision.delay)
         return decision if maximum_s is None else decision.shortened(maximum_s)
 
+    def take_back(self, job: Job) -> None:
+        """Let the group have the record again at once, and not count this delivery (CL-145)."""
+        self._acknowledge(job, AcknowledgeType.RELEASE, undelivered=True)
+
     def release(self, job: Job, delay_s: float | None) -> float | None:
         """Let the group have the record again after `delay_s`; 0: at once; None: as the group's back-off says.
 
@@ -107,9 +111,11 @@ class Acknowledging:
             self._over.append(job)
             self._due()
 
-    def _acknowledge(self, job: Job, kind: AcknowledgeType, delay_s: float | None = None) -> None:
+    def _acknowledge(
+        self, job: Job, kind: AcknowledgeType, delay_s: float | None = None, undelivered: bool = False
+    ) -> None:
         """Raises UnsupportedVersionError for a delay that the leader does not know, DelayTooLongError."""
         try:
-            self._consumer.acknowledge(job.message, kind, delay=delay_s)
+            self._consumer.acknowledge(job.message, kind, delay=delay_s, undelivered=undelivered)
         except IllegalStateError as error:  # only a defect of ours could bring this; it must not end the worker
             log.warning("%s could not be acknowledged: %s", job.place, error)

@@ -1,22 +1,29 @@
-"""Records that are delivered again while this worker still has their job: no second handler is begun (CL-126a).
+"""Records that are delivered again while this worker still has their job, or after it ended well (CL-126a, CL-126b).
 
-That happens after a server's restart, or a suspension of this process: the lock was lost, the handler runs on.
+That happens after a server's restart, or a suspension of this process: the lock was lost, the handler runs on or has
+ended, and no second one is begun.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from sharegroups.worker.job import Job
 
 if TYPE_CHECKING:
     from sharegroups.aio.keeping import Kept
-    from sharegroups.messages import Message
+    from sharegroups.messages import Message, TopicIdPartition
 
 log = logging.getLogger("sharegroups.worker")
 
 _Place = tuple[bytes, int, int]
+
+#: So many jobs that ended well are remembered at most until the cluster has confirmed it; the oldest are forgotten.
+ENDED_MAX: Final = 10_000
+ENDED_BEFORE: Final = "its job ended well here before, and the cluster did not take that; it is not done a second time"
 
 
 class Jobs:
@@ -24,6 +31,8 @@ class Jobs:
 
     def __init__(self) -> None:
         self._by_place: dict[_Place, Job] = {}
+        #: Of jobs that ended well and whose acknowledgement is not confirmed: which record that was.
+        self._ended: OrderedDict[_Place, int] = OrderedDict()
 
     def add(self, job: Job) -> None:
         """A job is handed to a pool."""
@@ -49,6 +58,23 @@ class Jobs:
         job.deliver(message, kept)
         return True
 
+    def remember(self, message: Message) -> None:
+        """The record's job has ended well; its acknowledgement is about to be sent."""
+        place = _place(message)
+        self._ended[place] = _identity(message)
+        self._ended.move_to_end(place)
+        if len(self._ended) > ENDED_MAX:
+            self._ended.popitem(last=False)
+
+    def confirmed(self, partition: TopicIdPartition, offsets: Iterable[int]) -> None:
+        """The cluster has taken these acknowledgements: if a record comes once more, that is somebody's wish."""
+        for offset in offsets:
+            self._ended.pop((partition.topic_id, partition.partition, offset), None)
+
+    def ended_well(self, message: Message) -> bool:
+        """Whether the record's job has ended well here, and the acknowledgement of that was refused or lost."""
+        return bool(self._ended) and self._ended.get(_place(message)) == _identity(message)
+
 
 def _place(message: Message) -> _Place:
     return message.topic_id(), message.partition(), message.offset()
@@ -57,3 +83,8 @@ def _place(message: Message) -> _Place:
 def _same(one: Message, other: Message) -> bool:
     """Whether both are the same record: a store that lost its end may give its offset to another one."""
     return one.timestamp() == other.timestamp() and one.key() == other.key() and one.value() == other.value()
+
+
+def _identity(message: Message) -> int:
+    """What `_same` compares, in a few bytes."""
+    return hash((message.timestamp(), message.key(), message.value()))

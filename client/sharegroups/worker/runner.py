@@ -16,7 +16,7 @@ from sharegroups.aio import ShareConsumer
 from sharegroups.errors import KafkaError, WakeupError
 from sharegroups.messages import Message, Messages, TopicIdPartition
 from sharegroups.worker.acknowledging import Acknowledging
-from sharegroups.worker.again import Jobs
+from sharegroups.worker.again import ENDED_BEFORE, Jobs
 from sharegroups.worker.checks import GroupLimits
 from sharegroups.worker.core.isolation import PARKED_S, Isolation, runs_alone
 from sharegroups.worker.core.policy import Decision, Kind, Step, Verdict, archived, decide
@@ -46,7 +46,8 @@ _COMMIT_S: Final = 5.0
 
 
 class Runner:
-    """One run of a worker. `limits`: what the group allows; `grace`: s for running jobs at the end."""
+    """One run of a worker. `limits`: what the group allows; `grace`: s for running jobs at the end;
+    `cut_off_counts`: whether those that did not end in that time have had a try."""
 
     def __init__(
         self,
@@ -56,12 +57,14 @@ class Runner:
         concurrency: int,
         prefetch: int,
         grace: float,
+        cut_off_counts: bool = True,
         limits: GroupLimits,
         tally: Tally,
     ) -> None:
         self._specs = specs
         self._limits = limits
         self._grace = grace
+        self._cut_off_counts = cut_off_counts
         self._tally = tally
         self._loop = asyncio.get_running_loop()
         self._consumer = ShareConsumer(
@@ -217,6 +220,8 @@ class Runner:
             if (error := message.error()) is not None:
                 why = f"the record cannot be read: {error.name}: {error.message}"
                 self._finished.append(Finished(job, Verdict(Kind.REJECTED, why), 0.0))
+            elif self._jobs.ended_well(message):
+                self._finished.append(Finished(job, Verdict(Kind.DONE, ENDED_BEFORE), 0.0))
             elif not self._jobs.take_over(message, kept):
                 if self._isolation.is_running or self._is_isolated(job):
                     alone.append(job)
@@ -267,6 +272,8 @@ class Runner:
             decision = decide(verdict, count, job.spec.retry, self._group_limit, random.random())
             self._jobs.remove(job)
             self._isolation.ended(job, self._loop.time())
+            if decision.step is Step.ACCEPT:
+                self._jobs.remember(job.message)
             done = self._acknowledging.settle(job, decision)
             if verdict.kind is not Kind.DONE or verdict.why:
                 self._log(job, verdict, done, count)
@@ -301,12 +308,12 @@ class Runner:
                 self._tally.events["given_back"] += len(jobs)
                 log.warning(
                     "%d records waited for a handler for more than %g s and are given back to the group, the first %s; "
-                    "this counts as a delivery of each: all %d handlers are busy with longer jobs than before",
+                    "this does not count as a delivery: all %d handlers are busy with longer jobs than before",
                     len(jobs), wait_s, jobs[0].place, pool.size,
                 )  # fmt: skip
                 for job in jobs:
                     self._jobs.remove(job)
-                    self._acknowledging.release(job, 0)
+                    self._acknowledging.take_back(job)
                 self._prefetch.stalled()
 
     def _count(self) -> None:
@@ -319,14 +326,18 @@ class Runner:
         self._tally.events["lost_locks"] += len(messages)
 
     def _acknowledged(self, offsets: Mapping[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
-        """The outcome of acknowledgements; a refused one means that its job runs again."""
+        """The outcome of acknowledgements; a refused one means that its job runs again, unless it ended well and its
+        record comes here again."""
         if error is None:
+            for partition, found in offsets.items():
+                self._jobs.confirmed(partition, found)
             return
         for partition, found in offsets.items():
             self._tally.events["refused_acknowledgements"] += len(found)
             some = ", ".join(map(str, sorted(found)[:10])) + (", …" if len(found) > 10 else "")
             log.warning(
-                "%s-%d@%s: the outcome was not taken (%s: %s). Unless it took effect all the same, the job runs again",
+                "%s-%d@%s: the outcome was not taken (%s: %s). Unless it took effect all the same, the record comes "
+                "again: a job that ended well is accepted at once if it comes to this worker, any other runs again",
                 partition.topic, partition.partition, some, error.name, error.message,
             )  # fmt: skip
 
@@ -335,10 +346,11 @@ class Runner:
     async def _finish(self) -> None:
         """Let running jobs end within the grace, and acknowledge them.
 
-        The other records go back to the group: the end of the session releases them, or, while jobs still run, a
-        release of their own. That waits until no fetch of ours is parked at a leader, which would take them again.
+        The other records go back to the group with a release that takes their delivery back: with the request that
+        closes the session, or, while jobs still run, once no fetch of ours is parked at a leader, which would take
+        them again.
         """
-        back = self._back = self._take_back_all()
+        back = self._back = [*self._back, *self._take_back_all()]
         deadline, release_at = self._loop.time() + self._grace, self._loop.time() + PARKED_S
         running = self._in_hand
         if running or back or self._acknowledging.held:
@@ -354,6 +366,7 @@ class Runner:
         finally:  # a second cancellation cuts off what still runs
             self._cut_off()
             self._tally.events["given_back"] += len(back) + self._acknowledging.forget_held()
+            self._take_back_now()
             self._count()
 
     def _cut_off(self) -> None:
@@ -361,15 +374,21 @@ class Runner:
         for pool in set(self._pools.values()):
             unbegun = pool.take_back(lambda _: True)
             for job in pool.abandon():
-                self._leave(job, "did not end")
+                self._leave(job, "did not end", counts=self._cut_off_counts)
             for job in unbegun:
-                self._leave(job, "did not begin, for all handlers were busy,")
+                self._leave(job, "did not begin, for all handlers were busy,", counts=False)
         for job in self._isolation.take_back(lambda _: True):
-            self._leave(job, "did not begin, for it has failed often and runs alone,")
+            self._leave(job, "did not begin, for it has failed often and runs alone,", counts=False)
         self._settle()
 
-    def _leave(self, job: Job, how: str) -> None:
-        """Tell of a job that the end of the session gives back, which archives its record at the last delivery."""
+    def _leave(self, job: Job, how: str, *, counts: bool) -> None:
+        """Tell of a job that goes back. If this `counts` as a try, the end of the session releases its record, and
+        archives it at the last delivery."""
+        if not counts and not job.is_lost:
+            self._acknowledging.take_back(job)
+            text = "%s: %s %s within %g s; its job is done again, and this does not count as a delivery"
+            log.warning(text, job.place, job.spec.name, how, self._grace)
+            return
         count = job.message.delivery_count()
         if count < self._group_limit or job.is_lost:
             log.warning("%s: %s %s within %g s; its job is done again", job.place, job.spec.name, how, self._grace)
@@ -383,8 +402,11 @@ class Runner:
 
     def _release_back(self) -> None:
         self._tally.events["given_back"] += len(self._back) + self._acknowledging.release_held()
+        self._take_back_now()
+
+    def _take_back_now(self) -> None:
         for job in self._back:
-            self._acknowledging.release(job, 0)
+            self._acknowledging.take_back(job)
         self._back.clear()
 
     def _take_back_all(self) -> list[Job]:

@@ -34,7 +34,7 @@ _CONCURRENCY: Final = 8
 _PREFETCH: Final = 500
 _GRACE_S: Final = 20.0
 #: What a Worker is given that is no setting of its consumer, and how much a typo is like it.
-_ARGUMENTS: Final = ("concurrency", "processes", "prefetch", "grace", "health_port", "health_host")
+_ARGUMENTS: Final = ("concurrency", "processes", "prefetch", "grace", "cut_off_counts", "health_port", "health_host")
 _ALIKE: Final = 0.75
 #: Settings of the consumer that the worker decides.
 _OWN: Final = (
@@ -75,7 +75,8 @@ class Worker:
 
     Settings are those of the consumer, as a dict or as keywords with `_` for `.`; `bootstrap_servers` and `group_id`
     are needed; `client_id` is worker-<host>-<process id> when left out. `concurrency`: how many handlers run at once.
-    `prefetch`: how many records may wait beside those at most. `grace`: s that running jobs are given after SIGTERM.
+    `prefetch`: how many records may wait beside those at most. `grace`: s that running jobs are given after SIGTERM;
+    `cut_off_counts`: whether one that did not end in that time has had a try (False: at most ten times in a row not).
     `health_port`: of /healthz, /readyz and /metrics. Raises ConfigError and ValueError.
     """
 
@@ -87,6 +88,7 @@ class Worker:
         processes: bool | None = None,
         prefetch: int = _PREFETCH,
         grace: float = _GRACE_S,
+        cut_off_counts: bool = True,
         health_port: int | None = None,
         health_host: str = "127.0.0.1",
         **keywords: Any,
@@ -95,6 +97,7 @@ class Worker:
         self.prefetch = _at_least("prefetch", prefetch, 0)
         self.processes = processes
         self.grace = float(grace)
+        self.cut_off_counts = bool(cut_off_counts)
         self.health_port = health_port
         self.health_host = health_host
         self.settings = _checked(settings, keywords)
@@ -227,6 +230,7 @@ class Worker:
                 concurrency=self.concurrency,
                 prefetch=self.prefetch,
                 grace=self.grace,
+                cut_off_counts=self.cut_off_counts,
                 limits=limits,
                 tally=self.tally,
             )

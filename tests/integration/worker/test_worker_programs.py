@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from sharegroups import Admin, AlterConfig, ConfigResource, Producer
 from tests.support.node import BOUND_S, Cluster
 
 
@@ -58,3 +61,41 @@ def test_a_program_that_its_processes_cannot_import_is_told_once(
     assert ended.stderr.count(f"WorkerError: {said}") == 1
     assert ended.stderr.count("Traceback") <= 2, "the program's, and where a handler was looked for"
     assert 'if __name__ == "__main__":' in ended.stderr.splitlines()[-1]
+
+
+@pytest.mark.rule("CL-127")
+def test_five_deployments_in_the_middle_of_a_job_leave_it_all_its_tries(tmp_path: Path, cluster: Cluster) -> None:
+    """Each SIGTERM comes while the job runs, and its grace is too short for it."""
+    program = tmp_path / "deployed.py"
+    program.write_text(
+        "import sys, time\n"
+        "from sharegroups import Worker\n"
+        f"worker = Worker(bootstrap_servers='{cluster.bootstrap}', group_id='deployed', concurrency=1, grace=0.5,\n"
+        "                cut_off_counts=False)\n"
+        "@worker.job('long-jobs')\n"
+        "async def one(value):\n"
+        "    import asyncio\n"
+        "    from sharegroups.worker import current_job\n"
+        "    print(value.decode(), current_job().delivery_count, flush=True)\n"
+        "    await asyncio.sleep(float(sys.argv[1]))\n"
+        "worker.run()\n"
+    )
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        admin.create_topics(["long-jobs"])
+        group = ConfigResource.group("deployed")
+        admin.incremental_alter_configs({group: [AlterConfig("share.auto.offset.reset", "earliest")]})
+    with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+        producer.produce("long-jobs", "job")
+    for seconds in ("60", "60", "60", "60", "60", "0"):
+        with subprocess.Popen(
+            [sys.executable, str(program), seconds], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as running:
+            try:
+                assert running.stdout is not None
+                assert running.stdout.readline() == "job 1\n"
+                time.sleep(0.5)
+                running.send_signal(signal.SIGTERM)
+                _, logged = running.communicate(timeout=BOUND_S)
+            finally:
+                running.kill()
+        assert running.returncode == 0, logged

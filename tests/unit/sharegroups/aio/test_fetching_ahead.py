@@ -204,7 +204,7 @@ async def test_what_lies_for_a_second_without_a_poll_is_others(
         assert "group g" in line
         assert "1000 records" in line
         again = await c.poll(5)
-        assert (again[0].offset(), again[0].delivery_count(), len(again)) == (1_500, 2, 500)
+        assert (again[0].offset(), again[0].delivery_count(), len(again)) == (1_500, 1, 500)
 
 
 @on_fake_cluster()
@@ -398,3 +398,37 @@ async def test_with_so_many_leaders_that_each_brings_a_poll_nothing_waits(fake: 
             await asyncio.sleep(0.001)
         assert {request.max_records for request in fake.fetches} == {500}
         assert fake.acknowledges, "they were sent while others' records lay here"
+
+
+@pytest.mark.rule("CL-145")
+@on_fake_cluster()
+async def test_what_no_poll_has_returned_is_given_back_at_close_and_does_not_count(fake: FakeCluster) -> None:
+    backlog(fake, 2_500)
+    async with consumer(fake) as c:
+        polled = await ahead(c)
+        returned = {message.offset() for message in polled}
+        states = fake.states("t")
+        lying = [offset for offset, state in states.items() if state == "acquired" and offset not in returned]
+        assert len(lying) >= 500
+    counts = {offset: count for offset, (_, _, count) in fake.log("t").states["g"].items()}
+    assert {fake.states("t")[offset] for offset in lying} == {"available"}
+    assert {counts[offset] for offset in lying} == {0}
+    assert {counts[offset] for offset in returned} == {1}, "these were in its hands"
+
+
+@pytest.mark.rule("CL-145")
+@on_fake_cluster()
+async def test_an_application_says_that_it_has_not_begun_with_a_record(fake: FakeCluster) -> None:
+    produce(fake, 3)
+    async with consumer(fake, **{"share.acknowledgement.mode": "explicit"}) as c:
+        c.subscribe(["t"])
+        first, second, third = await c.poll(5)
+        with pytest.raises(ValueError, match=r"only AcknowledgeType\.RELEASE takes a delivery back"):
+            c.acknowledge(first, AcknowledgeType.ACCEPT, undelivered=True)
+        with pytest.raises(ValueError, match=r"undelivered is 1 .*; expected True or False"):
+            c.acknowledge(first, AcknowledgeType.RELEASE, undelivered=1)  # type: ignore[arg-type]
+        c.acknowledge(first, AcknowledgeType.RELEASE, undelivered=True)
+        c.acknowledge_offset("t", 0, second.offset(), AcknowledgeType.RELEASE, undelivered=True)
+        c.acknowledge(third, AcknowledgeType.RELEASE)
+        await c.commit_sync()
+        assert [count for _, _, count in fake.log("t").states["g"].values()] == [0, 0, 1]

@@ -126,7 +126,7 @@ def test_what_is_taken_says_exactly_what_was_said(said: list[int | None], breaks
     batches = delivery.take()
     told: dict[int, int] = {}
     previous = -1
-    for first, last, types, delays in batches:
+    for first, last, types, delays, _ in batches:
         assert previous < first <= last
         assert len(types) in (1, last - first + 1)
         assert not delays
@@ -162,7 +162,7 @@ def test_each_released_record_has_its_own_delay(said: list[tuple[int, int | None
         delivery.acknowledge(offset, ACK_RELEASE, 7)
         delivery.acknowledge(offset, kind, delay)
     told = {}
-    for first, last, types, delays in delivery.take():
+    for first, last, types, delays, _ in delivery.take():
         size = last - first + 1
         assert len(delays) in (0, 1, size)
         assert set(delays) != {POLICY_DELAY}
@@ -172,10 +172,27 @@ def test_each_released_record_has_its_own_delay(said: list[tuple[int, int | None
     assert told == wanted
 
 
-def test_what_is_given_back_is_free_at_once() -> None:
-    delivery = Delivery([(0, 4)], [(2, 2)])
-    assert delivery.give_back() == [AckBatch(0, 4, (2, 2, 0, 2, 2), (0, 0, -1, 0, 0))]
-    assert Delivery([(0, 99)]).give_back() == [AckBatch(0, 99, (ACK_RELEASE,), (0,))]
+@pytest.mark.rule("CL-145")
+def test_what_is_given_back_is_free_at_once_and_its_delivery_does_not_count() -> None:
+    said = (True, True, False, True, True)
+    types, delays = (2, 2, 0, 2, 2), (0, 0, -1, 0, 0)
+    assert Delivery([(0, 4)], [(2, 2)]).give_back() == [AckBatch(0, 4, types, delays, said)]
+    assert Delivery([(0, 99)]).give_back() == [AckBatch(0, 99, (ACK_RELEASE,), (0,), (True,))]
+    assert Delivery([(0, 4)], [(2, 2)]).give_back(counts=True) == [AckBatch(0, 4, types, delays)]
+
+
+@pytest.mark.rule("CL-145")
+def test_a_release_takes_its_delivery_back_until_another_acknowledgement_replaces_it() -> None:
+    delivery = Delivery([(0, 3), (9, 9)])
+    for offset in (0, 1, 2, 9):
+        delivery.acknowledge(offset, ACK_RELEASE, undelivered=True)
+    delivery.acknowledge(1, ACK_RELEASE)
+    delivery.acknowledge(2, ACK_ACCEPT)
+    delivery.acknowledge(3, ACK_RELEASE, 5)
+    assert delivery.take() == [
+        AckBatch(0, 3, (2, 2, 1, 2), (-1, -1, -1, 5), (True, False, False, False)),
+        AckBatch(9, 9, (2,), (), (True,)),
+    ]
 
 
 def test_a_record_that_was_delivered_again_is_dropped_without_an_acknowledgement() -> None:
