@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -40,6 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A script that runs the tests in the background has them ignore Ctrl-C, and with them each command they start.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--strict-skips"):
         config.stash[_STRICT] = permitted(Path(__file__).with_name(PERMITTED_IN_CI.name))
 

@@ -1,6 +1,7 @@
 """The house rules that a machine can hold: sizes, module docstrings, no paths of anybody's machine."""
 
 import ast
+import contextlib
 import functools
 import re
 import subprocess
@@ -19,11 +20,24 @@ BINARY = frozenset({".png", ".ico", ".json", ".svg", ".gz", ".whl"})
 
 
 def tracked(suffix: str = "") -> list[Path]:
-    """Files under version control; in an unpacked sdist, which has none, every file."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
-    names = [name for name in listed.stdout.split("\0") if name]
-    found = [ROOT / name for name in names] or [path for path in ROOT.rglob("*") if ".venv" not in path.parts]
+    """Files under version control; every file in an unpacked sdist, which has none, and where git is not installed."""
+    listed = ""
+    with contextlib.suppress(FileNotFoundError):
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    names = [name for name in listed.split("\0") if name]
+    found = [ROOT / name for name in names] or [path for path in ROOT.rglob("*") if not _made(path)]
     return sorted(path for path in found if path.is_file() and path.name.endswith(suffix) and "_pb2" not in path.name)
+
+
+def _made(path: Path) -> bool:
+    """Whether a build or a tool has made it, which git would ignore."""
+    parts = path.relative_to(ROOT).parts
+    return (
+        parts[0] in {".git", "build", "dist"}
+        or any(part.startswith(".") and part.endswith("cache") for part in parts)
+        or ".venv" in parts
+        or "__pycache__" in parts
+    )
 
 
 PYTHON = tracked(".py")
