@@ -1,4 +1,4 @@
-"""Programs whose processes for handlers cannot start: the worker ends, and says why once."""
+"""Programs whose processes for handlers cannot start: the worker ends, and says why once. And one that a job kills."""
 
 from __future__ import annotations
 
@@ -99,3 +99,43 @@ def test_five_deployments_in_the_middle_of_a_job_leave_it_all_its_tries(tmp_path
             finally:
                 running.kill()
         assert running.returncode == 0, logged
+
+
+@pytest.mark.rule("CL-146", "PL-243")
+def test_a_job_that_kills_its_worker_takes_no_good_one_along(tmp_path: Path, cluster: Cluster) -> None:
+    """Of two topics, since each has a record at its last delivery; a supervisor starts the worker again."""
+    (tmp_path / "jobs.py").write_text(
+        "import os, signal, time\n"
+        "from sharegroups import Worker\n"
+        f"worker = Worker(bootstrap_servers='{cluster.bootstrap}', group_id='poison', concurrency=8)\n"
+        "def one(value):\n"
+        "    time.sleep(0.3)\n"
+        "    if value == b'poison': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    time.sleep(0.3)\n"
+        "    os.write(1, b'DONE ' + value + b'\\n')\n"
+        "worker.job('poison-a')(one)\n"
+        "worker.job('poison-b')(one)\n"
+        "worker.run()\n"
+    )
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        admin.create_topics(["poison-a", "poison-b"])
+    with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+        for number in range(8):
+            producer.produce(f"poison-{'ab'[number % 2]}", "poison" if number == 4 else f"good{number}")
+    good = {f"DONE good{number}" for number in range(8)} - {"DONE good4"}
+    done: set[str] = set()
+    kills = 0
+    with (tmp_path / "out").open("w+") as out:
+        until_s = time.monotonic() + 2 * BOUND_S
+        while time.monotonic() < until_s and not done >= good:
+            child = subprocess.Popen([sys.executable, "jobs.py"], cwd=tmp_path, stdout=out, stderr=subprocess.DEVNULL)
+            try:
+                while child.poll() is None and time.monotonic() < until_s and not done >= good:
+                    time.sleep(0.1)
+                    done = set((tmp_path / "out").read_text().splitlines())
+            finally:
+                if child.poll() is None:
+                    child.terminate()
+            kills += child.wait(BOUND_S) == -signal.SIGKILL
+    assert done == good, kills
+    assert kills >= 4
