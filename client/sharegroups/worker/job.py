@@ -150,7 +150,7 @@ async def run_async(spec: JobSpec, value: bytes | None) -> Verdict:
 def failed(spec: JobSpec, error: BaseException) -> Verdict:
     """The verdict on what decoding or the handler raised. A value that cannot be decoded never can be: REJECTED.
 
-    Never raises, whatever the exception's own methods do (CL-146).
+    Never raises, whatever the exception's own methods do (CL-148).
     """
     try:
         return _verdict(spec, error)

@@ -110,7 +110,7 @@ class ThreadPool:
 
     def _live(self, number: int) -> None:
         """Work until the pool stops. What is raised outside of a handler, such as an exception that other code sets in
-        this thread, fails the job at most, and never ends the thread (CL-146)."""
+        this thread, fails the job at most, and never ends the thread (CL-148)."""
         while not self._stopped:
             try:
                 self._work(number)

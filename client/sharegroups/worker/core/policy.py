@@ -179,7 +179,7 @@ def verdict_of(error: BaseException, outcomes: Mapping[type[BaseException], Outc
 
 
 def described(error: BaseException) -> str:
-    """An exception in one line. Its methods are the user's, and may raise anything (CL-146)."""
+    """An exception in one line. Its methods are the user's, and may raise anything (CL-148)."""
     try:
         text = " ".join(str(error).split())
     except BaseException as problem:

@@ -138,7 +138,7 @@ async def test_a_block_may_be_begun_and_ended_more_than_once(fake: FakeCluster, 
         assert fake.states("t")[0] == "available"
 
 
-@pytest.mark.rule("CL-146")
+@pytest.mark.rule("CL-148")
 @pytest.mark.parametrize("kind", [SystemExit, GeneratorExit, asyncio.CancelledError])
 @on_fake_cluster()
 async def test_an_on_lost_that_would_end_the_loop_is_reported(fake: FakeCluster, kind: type[BaseException]) -> None:
@@ -157,7 +157,7 @@ async def test_an_on_lost_that_would_end_the_loop_is_reported(fake: FakeCluster,
     assert told == ["on_lost of keep_alive for 1 records of t-0 raised an exception: of the application"]
 
 
-@pytest.mark.rule("CL-146")
+@pytest.mark.rule("CL-148")
 @pytest.mark.parametrize("part", ["key", "value"])
 @on_fake_cluster()
 async def test_a_deserializer_that_exits_fails_its_record_only(fake: FakeCluster, part: str) -> None:

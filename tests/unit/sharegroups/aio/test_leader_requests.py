@@ -266,7 +266,7 @@ async def test_a_silent_leader_is_given_up_once_the_partitions_of_one_request_ha
     await transport.speak("node0:9000")
 
 
-@pytest.mark.rule("CL-134", "CL-146")
+@pytest.mark.rule("CL-134", "CL-148")
 @pytest.mark.parametrize(("is_refused", "kind"), [(False, RuntimeError), (True, RuntimeError), (False, SystemExit)])
 @on_fake_cluster(kind=PacedCluster)
 async def test_an_on_delivery_that_raises_keeps_nothing_from_being_told(

@@ -1,4 +1,4 @@
-"""Exceptions whose own methods raise: a failed job and a line of the log, whatever runs the handler (CL-146)."""
+"""Exceptions whose own methods raise: a failed job and a line of the log, whatever runs the handler (CL-148)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _spec(handler: Callable[..., Any], is_async: bool) -> JobSpec:
     return JobSpec("jobs", handler, None, None, Retry(), {}, is_async=is_async, in_process=False)
 
 
-@pytest.mark.rule("CL-146")
+@pytest.mark.rule("CL-148")
 @pytest.mark.parametrize("kind", _ENDS)
 def test_an_exception_that_cannot_be_described_is_a_failed_job(kind: type[BaseException]) -> None:
     for error in _errors(kind):
@@ -76,7 +76,7 @@ def test_an_exception_that_cannot_be_described_is_a_failed_job(kind: type[BaseEx
             assert verdict.why
 
 
-@pytest.mark.rule("CL-146")
+@pytest.mark.rule("CL-148")
 @on_a_loop
 async def test_a_thread_goes_on_after_an_exception_whose_text_ends_the_thread() -> None:
     reported: list[Finished] = []
@@ -93,7 +93,7 @@ async def test_a_thread_goes_on_after_an_exception_whose_text_ends_the_thread() 
     await pool.stop()
 
 
-@pytest.mark.rule("CL-146")
+@pytest.mark.rule("CL-148")
 @on_a_loop
 async def test_a_thread_that_is_interrupted_outside_of_a_handler_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     """As by a library that sets an exception in a thread, and is late with it."""
