@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kip932.ids import ACK_RELEASE
 from tests.simulation.clock import WALL_START_MS
-from tests.simulation.delay_events import BackoffSeen, ReleaseAsked, RetriesSeen, StateLoaded
+from tests.simulation.delay_events import BackoffSeen, ReleaseAsked, RetriesSeen, StateLoaded, TakeBackAsked
 from tests.simulation.edge import Edge
 from tests.simulation.history import Share
 
@@ -53,6 +53,8 @@ class Delays:
 
     def asked(self, request: int, member_id: str, batches: Sequence[AckBatch]) -> None:
         """Acknowledgements reach it."""
+        if back := tuple(_taken_back(batches)):
+            self._edge.tell(TakeBackAsked, self._share, member_id, self._object_id, back)
         settings = self._host.group.settings
         if not (settings.backoff.initial_ms or any(batch.delays for batch in batches)):
             return
@@ -60,6 +62,14 @@ class Delays:
         if any(ACK_RELEASE in types for _, _, types, _ in told):
             names = (self._share, self._host.core._state.state_epoch, member_id, self._object_id)
             self._edge.tell(ReleaseAsked, request, *names, told, backoff_of(settings))
+
+
+def _taken_back(batches: Sequence[AckBatch]) -> Iterator[tuple[int, int]]:
+    for first, last, _, _, undelivered in batches:
+        if undelivered == (True,):
+            yield first, last
+        else:
+            yield from [(first + at, first + at) for at, said in enumerate(undelivered) if said]
 
 
 def backoff_of(settings: GroupSettings) -> BackoffSeen:

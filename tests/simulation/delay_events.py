@@ -47,6 +47,17 @@ class RetriesSeen(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TakeBackAsked(Event):
+    """A share-partition object begins with releases that take their deliveries back (PL-941)."""
+
+    incarnation: int
+    share: Share
+    member_id: str
+    object_id: int
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseAsked(Event):
     """A share-partition object begins with acknowledgements some of which may make records wait."""
 

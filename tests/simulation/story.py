@@ -162,7 +162,7 @@ def spans(event: h.Event) -> Iterator[Span]:
             yield event.share.topic_id, event.share.partition, event.first_offset, event.last_offset
         case leader_events.MemoryWrong():
             yield event.share.topic_id, event.share.partition, event.offset, event.offset
-        case leader_events.GivenBack():
+        case leader_events.GivenBack() | delay_events.TakeBackAsked():
             for first, last in event.ranges or ():
                 yield event.share.topic_id, event.share.partition, first, last
         case delay_events.ReleaseAsked():

@@ -183,6 +183,10 @@ _SAYINGS: Final[dict[type[h.Event], Callable[[Words, Any], str]]] = {
     delay_events.RetriesSeen: lambda w, e: (
         f"#{e.incarnation} takes for {e.group_id}: {_backoff(e.backoff)}, delays up to {e.delay_max_ms} ms"
     ),
+    delay_events.TakeBackAsked: lambda w, e: (
+        f"#{e.incarnation} hears that {e.member_id[:8]} was not given {_few(f'{a}-{b}' for a, b in e.ranges)} of "
+        f"{w.share(e.share)} (object {e.object_id})"
+    ),
     delay_events.ReleaseAsked: lambda w, e: (
         f"#{e.incarnation} hears {e.request} of {e.member_id[:8]} for {w.share(e.share)}: {_releases(e.batches)} "
         f"({_backoff(e.backoff)}, object {e.object_id})"

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from tests.simulation.checkers import Violation
 from tests.simulation.checkers.limits import Limits
 from tests.simulation.checkers.reading import ObjectKey, StateKey, numbered, object_of, offsets
-from tests.simulation.final import Final
+from tests.simulation.delay_events import TakeBackAsked
+from tests.simulation.final import Final as FinalState
 from tests.simulation.history import History, Share, StateAnswered
 from tests.simulation.leader_events import Locked
 
+#: PL-941
+_IN_A_ROW_MAX: Final = 10
 #: Counts by offset that a stored state shows.
 Counts = dict[int, int]
 
@@ -22,6 +26,8 @@ class _Given:
     count: int
     position: int
     event: Locked
+    taken_back: bool = False
+    in_a_row: int = 0
 
 
 @dataclass
@@ -53,7 +59,8 @@ class _Life:
 
 
 class DeliveryCounts:
-    """Within an object each delivery is one above the former; a new object begins where its stored state ends.
+    """Within an object each delivery is one above the former; a new object begins where its stored state ends. One
+    that its holder took back is repeated with its number, ten times in a row at most (PL-941).
 
     No delivery is above the limit in force, but the one of a record that came back under a higher one (PL-104).
     All deliveries of a record are at most the limit, and for each change of object those that were not stored.
@@ -61,7 +68,7 @@ class DeliveryCounts:
 
     rules: tuple[str, ...] = ("INV-7", "INV-8")
 
-    def check(self, history: History, final: Final) -> Iterator[Violation]:
+    def check(self, history: History, final: FinalState) -> Iterator[Violation]:
         """Reads, writes and locks in order."""
         del final
         yield from _Counting(history).violations(history)
@@ -75,9 +82,11 @@ class _Counting:
         self._reads: dict[tuple[Share, int], list[StateAnswered]] = defaultdict(list)
 
     def violations(self, history: History) -> Iterator[Violation]:
-        for position, event in numbered(history, Locked, StateAnswered):
+        for position, event in numbered(history, Locked, StateAnswered, TakeBackAsked):
             if isinstance(event, Locked):
                 yield from self._locked(position, event)
+            elif isinstance(event, TakeBackAsked):
+                self._take_back(event)
             elif isinstance(event, StateAnswered) and event.code == 0:
                 self._answered(event)
 
@@ -93,6 +102,15 @@ class _Counting:
                 for offset in offsets(first, last):
                     stored[offset] = max(count, stored.get(offset, 0))
 
+    def _take_back(self, event: TakeBackAsked) -> None:
+        """It may be refused, or its write may fail: then the delivery counts."""
+        one = self._objects.get((event.process, event.incarnation, event.object_id))
+        for first, last in event.ranges if one is not None else ():
+            for offset in offsets(first, last):
+                given = one.given.get(offset) if one is not None else None
+                if given is not None and given.event.member_id == event.member_id:
+                    given.taken_back = True
+
     def _locked(self, position: int, event: Locked) -> Iterator[Violation]:
         name = object_of(event)
         one = self._objects.get(name)
@@ -104,11 +122,13 @@ class _Counting:
         for offset in offsets(event.first_offset, event.last_offset):
             for found in (
                 self._step(event, offset, one) or self._limit(position, event, offset, one),
-                self._attempt(event, offset, name, life),
+                self._attempt(event, offset, name, life, _repeats(event, one.given.get(offset))),
             ):
                 if found is not None:
                     wrong.setdefault(found.rule, found)
-            one.given[offset] = _Given(event.delivery_count, position, event)
+            former = one.given.get(offset)
+            row = former.in_a_row + 1 if former is not None and _repeats(event, former) else 0
+            one.given[offset] = _Given(event.delivery_count, position, event, in_a_row=row)
         yield from wrong.values()
 
     def _take_reads(self, one: _Object, event: Locked) -> None:
@@ -128,6 +148,8 @@ class _Counting:
         before = one.given.get(offset)
         read = one.read.get(offset, 0)
         expected = {read + 1} if before is None else {before.count + 1, max(read, before.count) + 1}
+        if before is not None and _repeats(event, before) and before.in_a_row < _IN_A_ROW_MAX:
+            return None
         if event.delivery_count in expected:
             return None
         stands = f"after its delivery {before.count}" if before is not None else f"stored with count {read}"
@@ -150,11 +172,11 @@ class _Counting:
         )
 
     @staticmethod
-    def _attempt(event: Locked, offset: int, name: ObjectKey, life: _Life) -> Violation | None:
+    def _attempt(event: Locked, offset: int, name: ObjectKey, life: _Life, repeats: bool) -> Violation | None:
         attempts = life.attempts[offset]
         if attempts.last_object not in (None, name):
             attempts.lost += max(1, attempts.last_count - life.stored.get(offset, 0))
-        attempts.deliveries += 1
+        attempts.deliveries += not repeats
         attempts.last_object, attempts.last_count = name, event.delivery_count
         attempts.highest_limit = max(attempts.highest_limit, event.limit)
         if attempts.deliveries <= max(attempts.highest_limit, event.delivery_count) + attempts.lost:
@@ -165,3 +187,8 @@ class _Counting:
             f"{attempts.highest_limit}, and changes of its leader explain {attempts.lost} more",
             (event,),
         )
+
+
+def _repeats(event: Locked, before: _Given | None) -> bool:
+    """Whether the delivery has the number of one that was taken back."""
+    return before is not None and before.taken_back and before.count == event.delivery_count
