@@ -27,25 +27,28 @@ from sharegroups.aio.admin import Admin as AsyncAdmin
 from sharegroups.aio.admin import Errors
 from sharegroups.aio.group_admin import Offsets
 from sharegroups.aio.log_reading import READ_BYTES
-from sharegroups.errors import IllegalStateError
+from sharegroups.forks import OfOneProcess
 from sharegroups.loop_thread import LoopThread
 
 T = TypeVar("T")
 
 
-class Admin:
+class Admin(OfOneProcess):
     """Administration. Settings as a dict, or as keywords with `_` for `.`; use it as `with`, or call `close`.
 
-    Raises ConfigError.
+    Raises ConfigError. It works only in the process that made it, and not in one that is forked from that: every call
+    but `close` raises IllegalStateError there.
 
     A call that changes several things returns each one's result or error. It raises KafkaError if it fails as a whole.
     """
 
+    _WHAT = "admin client"
+
     def __init__(
         self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any
     ) -> None:
+        self._belongs_here()
         self._thread = LoopThread("sharegroups-admin")
-        self._closed = False
         try:
             self._inner = self._thread.run(lambda: AsyncAdmin(settings, transport=transport, **keywords))
         except BaseException:
@@ -186,5 +189,5 @@ class Admin:
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         if self._closed:
             work.close()
-            raise IllegalStateError("This admin client has already been closed.")
+            self._check_open()
         return self._thread.call(work)

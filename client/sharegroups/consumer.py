@@ -19,27 +19,31 @@ from sharegroups.aio.ack_ledger import AckCallback, CommitResult
 from sharegroups.aio.engine import ConsumerEngine
 from sharegroups.aio.keeping import Kept, OnLost
 from sharegroups.errors import ConcurrentModificationError, IllegalStateError
+from sharegroups.forks import OfOneProcess
 from sharegroups.left_open import close_at_end
 from sharegroups.loop_thread import LoopThread
 from sharegroups.messages import AcknowledgeType, Message, Messages, delivered_of
 
 
-class ShareConsumer:
+class ShareConsumer(OfOneProcess):
     """A member of a share group for one thread at a time.
 
     Settings as a dict, or as keywords with `_` for `.`; use it as a context manager, or call `close`. Raises
     ConfigError for settings, InvalidGroupIdError without a group. A program that ends without either closes it then,
-    and says so (CL-141).
+    and says so (CL-141). It works only in the process that made it, and not in one that is forked from that: every call
+    but `close` raises IllegalStateError there.
     """
+
+    _WHAT = "consumer"
 
     def __init__(
         self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any
     ) -> None:
+        self._belongs_here()
         self._engine = ConsumerEngine(settings, keywords, transport)
         self._thread = LoopThread("sharegroups-consumer")
         self._lock = threading.Lock()
         self._owner: int | None = None
-        self._closed = False
         engine = self._engine
         self._at_end = close_at_end(self.close, lambda: engine.has_begun, engine.group_id)
 
@@ -69,7 +73,7 @@ class ShareConsumer:
     def subscription(self) -> list[str]:
         """The topics subscribed to."""
         if self._closed:
-            raise IllegalStateError("This consumer has already been closed.")
+            self._check_open()
         return list(self._engine.subscription)
 
     def poll(self, timeout: float | None = None, *, max_records: int | None = None) -> Messages:
@@ -220,13 +224,15 @@ class ShareConsumer:
 
     def _enter(self) -> None:
         """One thread at a time (CL-29); not from inside a callback (CL-26); not after close (CL-28)."""
+        if self._closed:
+            self._check_process()  # before the lock, which a thread of the parent may hold
         if self._owner == threading.get_ident():
             raise IllegalStateError("The consumer cannot be used from inside its acknowledgement callback.")
         if not self._lock.acquire(blocking=False):
             raise ConcurrentModificationError("the consumer is in use by another thread; only wakeup() may be called")
         try:
             if self._closed:
-                raise IllegalStateError("This consumer has already been closed.")
+                self._check_open()
             self._owner = threading.get_ident()
         except BaseException:  # an interrupt too
             self._leave()

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
+
+from sharegroups.forks import another_process, check_threads
 
 T = TypeVar("T")
 
@@ -87,9 +90,15 @@ class _Handover(Generic[T]):
 
 
 class LoopThread:
-    """A daemon thread with a running loop, from construction until `stop`."""
+    """A daemon thread with a running loop, from construction until `stop`.
+
+    Raises IllegalStateError where no such thread can run, or in a child that was forked from its process.
+    """
 
     def __init__(self, name: str) -> None:
+        check_threads()
+        self._what = name.removeprefix("sharegroups-")
+        self._process_id = os.getpid()
         self._loop = new_loop()
         self._loop.set_exception_handler(ignore_poller_noise)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -101,6 +110,9 @@ class LoopThread:
         When the wait is interrupted (KeyboardInterrupt), the coroutine is cancelled. If it has ended by then,
         `interrupted` runs in the loop, before any later call; it must take back the result, which the caller misses.
         """
+        if self._process_id != os.getpid():  # no thread would ever run it
+            work.close()
+            raise another_process(self._what, self._process_id)
         handover = _Handover(self._loop, work)
         try:
             self._loop.call_soon_threadsafe(handover.begin)
@@ -120,12 +132,14 @@ class LoopThread:
 
     def post(self, function: Callable[[], object]) -> None:
         """Have a plain function run in the loop soon, without waiting. No-op after `stop`."""
+        if self._process_id != os.getpid():
+            raise another_process(self._what, self._process_id)
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function)
 
     def stop(self) -> None:
         """End the loop and wait for the thread. Call it once, from another thread."""
-        if self._loop.is_closed():
+        if self._loop.is_closed() or self._process_id != os.getpid():
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=10)

@@ -21,7 +21,7 @@ from sharegroups.aio.producer import Headers
 from sharegroups.aio.producer import Producer as AsyncProducer
 from sharegroups.aio.telling import OnDelivery
 from sharegroups.aio.transactions import no_offsets
-from sharegroups.errors import IllegalStateError
+from sharegroups.forks import OfOneProcess
 from sharegroups.left_open import flush_at_end
 from sharegroups.loop_thread import LoopThread
 from sharegroups.produced import ProducedRecord
@@ -31,19 +31,23 @@ from sharegroups.reports import DeliveryReport
 _CALLBACKS_MAX: Final = 10_000
 
 
-class Producer:
+class Producer(OfOneProcess):
     """Sends records. Settings as a dict, or as keywords with `_` for `.`; use it as `with`, or call `close`.
 
-    A program that ends without either waits for its records, up to 5 s, and says so (CL-140). Raises ConfigError.
+    A program that ends without either waits for its records, up to 5 s, and says so (CL-140). Raises ConfigError. It
+    works only in the process that made it, and not in one that is forked from that: every call but `close` raises
+    IllegalStateError there.
     """
+
+    _WHAT = "producer"
 
     def __init__(
         self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any
     ) -> None:
+        self._belongs_here()
         self._thread = LoopThread("sharegroups-producer")
         self._progress = threading.Condition()
         self._callbacks: deque[tuple[OnDelivery, KafkaError | None, DeliveryReport]] = deque()
-        self._closed = False
         try:
             self._inner = self._thread.run(lambda: AsyncProducer(settings, transport=transport, **keywords))
         except BaseException:
@@ -98,6 +102,7 @@ class Producer:
     def poll(self, timeout: float = 0.0) -> int:
         """Run delivery callbacks; wait up to `timeout` seconds for one. Returns how many ran."""
         arguments.seconds("poll", timeout)
+        self._check_process()
         if timeout > 0 and not self._callbacks:
             with self._progress:
                 self._progress.wait_for(lambda: bool(self._callbacks), timeout)
@@ -114,6 +119,7 @@ class Producer:
     def flush(self, timeout: float | None = None) -> int:
         """Run callbacks until all records are delivered or failed. Returns how many still wait after `timeout` s."""
         arguments.seconds("flush", timeout)
+        self._check_process()
         deadline = None if timeout is None else time.monotonic() + timeout
         buffer = self._inner.sender.buffer
         while True:
@@ -192,7 +198,3 @@ class Producer:
         """A batch was delivered or failed. Runs in the loop thread."""
         with self._progress:
             self._progress.notify_all()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise IllegalStateError("This producer has already been closed.")

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import grpc
-
+from kip932.rpc import grpc_transport
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.loopback import is_loopback
 from kip932.rpc.transport import CLIENT_ID_KEY
 from sharegroups.config import Config
 from sharegroups.errors import ConfigError
+from sharegroups.forks import check_grpc
+
+if TYPE_CHECKING:
+    import grpc
 
 
 def transport_for(config: Config) -> GrpcTransport:
-    """A new transport. Raises ConfigError when a file cannot be read or settings contradict each other."""
+    """A new transport.
+
+    Raises ConfigError when a file cannot be read or settings contradict each other, and IllegalStateError where gRPC
+    cannot work (CL-149, CL-150).
+    """
+    check_grpc(grpc_transport.used_in)
     token = config["sasl.oauthbearer.token"]
     metadata = [("authorization", f"Bearer {token}")] if token else []
     if client_id := config["client.id"]:
@@ -44,6 +53,8 @@ def _credentials(config: Config) -> grpc.ChannelCredentials:
     certificate, key = _read(config, "ssl.certificate.location"), _read(config, "ssl.key.location")
     if (certificate is None) != (key is None):
         raise ConfigError("ssl.certificate.location and ssl.key.location belong together; set both or neither")
+    import grpc  # noqa: PLC0415 - first imported by grpc_transport, which chooses how
+
     return grpc.ssl_channel_credentials(_read(config, "ssl.ca.location"), key, certificate)
 
 

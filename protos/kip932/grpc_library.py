@@ -1,16 +1,16 @@
-"""Choices for gRPC that are made while it is imported, by programs of ours: services and the tools.
+"""Choices for gRPC that are made while it is imported: both by services and tools, FORKLESS by the client library too.
 
 - By default gRPC 1.85 reads and writes sockets on threads of its EventEngine: a message crosses three threads before
   the event loop gets it. When the thread that waits for completions polls the sockets itself, as earlier releases did,
   it crosses one. At one record per fetch that halves a process's context switches (docs/speed.md).
 - By default every fork stops gRPC's threads and starts them again, for children that go on using gRPC. grpc.aio cannot
-  be used in such a child. The children of the services and tools only start other programs, so the handlers are a risk
-  without a use.
+  be used in such a child, and gRPC's blocking API only where GRPC_ENABLE_FORK_SUPPORT is set. So without it the
+  handlers are a risk without a use: they hang children, as those of a multiprocessing.Pool in a worker's handler.
 
 gRPC reads these options once, from the environment, while it is imported. So the variables are set only for that
 moment, and child processes do not inherit them. A variable that is already set, or a grpc that is already imported, is
 left as it is. So are grpcio releases that were not tried with these options: gRPC prints a complaint about variables
-that it does not know. The client library never sets them: its program may use gRPC for other things.
+that it does not know. The client library leaves the polling as it is: its program may use gRPC for other things.
 """
 
 from __future__ import annotations

@@ -57,9 +57,13 @@ def test_they_are_chosen_while_grpc_is_imported_and_not_left_behind(module: str)
     assert imported(module) == [" ".join(CHOICES.values()), "None None"]
 
 
-@pytest.mark.parametrize("module", ["sharegroups.aio", "benchmarks.echo"])
-def test_a_client_and_the_echo_floor_choose_nothing(module: str) -> None:
-    assert imported(module) == ["None None"] * 2
+def test_the_echo_floor_chooses_nothing() -> None:
+    assert imported("benchmarks.echo") == ["None None"] * 2
+
+
+def test_a_client_chooses_about_forks_alone_and_its_program_may_choose_otherwise() -> None:
+    assert imported("sharegroups.aio") == ["None 0", "None None"]
+    assert imported("sharegroups.aio", GRPC_ENABLE_FORK_SUPPORT="1") == ["None 1"] * 2
 
 
 def test_who_has_chosen_keeps_his_choice() -> None:
@@ -69,8 +73,8 @@ def test_who_has_chosen_keeps_his_choice() -> None:
 
 @pytest.mark.parametrize(
     ("command", "expected"),
-    [("up", list(CHOICES.values())), ("topics", list(CHOICES.values())), ("worker", [*POLLING.values(), "None"])],
+    [("up", list(CHOICES.values())), ("topics", list(CHOICES.values())), ("worker", list(CHOICES.values()))],
 )
-def test_the_tools_choose_too_and_a_worker_leaves_forks_to_its_program(command: str, expected: list[str]) -> None:
+def test_the_tools_choose_too(command: str, expected: list[str]) -> None:
     first, *_, last = imported("sharegroups.cli", command, "--help")
     assert (first, last) == (" ".join(expected), "None None")

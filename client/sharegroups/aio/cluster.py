@@ -8,6 +8,7 @@ listeners that the cluster can be reached again, so that they need not wait for 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from sharegroups.aio.silent_nodes import first_answer
 from sharegroups.aio.throttled import ThrottledTransport
 from sharegroups.config import Config
 from sharegroups.core.backoff import Backoff
+from sharegroups.forks import another_process
 
 
 class Leader(NamedTuple):
@@ -55,6 +57,7 @@ class Cluster:
         #: Why the last refresh failed; "" when it succeeded.
         self.trouble = ""
         self.cluster_id = ""
+        self._process_id = os.getpid()
         self._config = config
         self._bootstrap = config.bootstrap
         self._leaders: dict[TopicIdPartition, Leader] = {}
@@ -238,7 +241,9 @@ class Cluster:
     # Steps.
 
     def _addresses(self) -> list[str]:
-        """The known nodes and the bootstrap servers, in random order."""
+        """The known nodes and the bootstrap servers, in random order. Raises IllegalStateError in a forked child."""
+        if self._process_id != os.getpid():
+            raise another_process("client", self._process_id)
         addresses = list(dict.fromkeys([*self._nodes.values(), *self._bootstrap]))
         random.shuffle(addresses)
         return addresses

@@ -18,21 +18,24 @@ from sharegroups.aio.ack_ledger import AckCallback, CommitResult
 from sharegroups.aio.engine import ConsumerEngine
 from sharegroups.aio.keeping import Kept, OnLost
 from sharegroups.errors import ConcurrentModificationError, IllegalStateError
+from sharegroups.forks import OfOneProcess
 from sharegroups.messages import AcknowledgeType, Message, Messages, delivered_of
 
 
-class ShareConsumer:
+class ShareConsumer(OfOneProcess):
     """A member of a share group. Settings as a dict, or as keywords with `_` for `.` (CL-44).
 
     Raises ConfigError for settings, InvalidGroupIdError without a group. Use it as `async with`, or call `close`.
     """
+
+    _WHAT = "consumer"
 
     def __init__(
         self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any
     ) -> None:
         self._engine = ConsumerEngine(settings, keywords, transport)
         self._busy = False
-        self._closed = False
+        self._belongs_here()
 
     async def __aenter__(self) -> Self:
         return self
@@ -203,10 +206,6 @@ class ShareConsumer:
         if begin:
             self._check_open()
         (self._engine.keeper.begin if begin else self._engine.keeper.end)(kept)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise IllegalStateError("This consumer has already been closed.")
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kip932.errors import KafkaError
+from kip932.rpc import grpc_transport
 from kip932.rpc.transport import Transport
 from sharegroups import arguments
 from sharegroups.aio.ack_ledger import AckLedger, Commit, CommitResult
@@ -26,6 +27,7 @@ from sharegroups.aio.member import Member
 from sharegroups.config import consumer_config
 from sharegroups.core.membership import Membership
 from sharegroups.errors import IllegalStateError, WakeupError
+from sharegroups.forks import check_grpc
 from sharegroups.messages import Delivered, Messages
 
 
@@ -35,6 +37,8 @@ class ConsumerEngine:
     def __init__(self, settings: Mapping[str, Any] | None, keywords: Mapping[str, Any], transport: Transport | None):
         self._config = consumer_config(settings, keywords)
         self._config.check_bootstrap()
+        if transport is None:
+            check_grpc(grpc_transport.used_in)
         self.ledger = AckLedger(self._config["share.acknowledgement.mode"] == "explicit")
         self.member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         self.subscription: list[str] = []

@@ -31,7 +31,8 @@ from sharegroups.aio.transactions import Transactions, no_offsets
 from sharegroups.config import producer_config
 from sharegroups.core.shell_word import quote
 from sharegroups.core.stall_diagnosis import LOOK_AFTER_S, UNKNOWN, UNREACHABLE, Trouble
-from sharegroups.errors import BufferFullError, IllegalStateError
+from sharegroups.errors import BufferFullError
+from sharegroups.forks import OfOneProcess
 from sharegroups.left_open import LeftRecords
 from sharegroups.produced import ProducedRecord, header_pairs, size_of
 from sharegroups.reports import DeliveryReport
@@ -49,11 +50,13 @@ _RECORDS_A_TURN: Final = 256
 Headers = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None
 
 
-class Producer:
+class Producer(OfOneProcess):
     """Sends records. Make it inside the event loop; use it as `async with`, or call `close`.
 
     Raises ConfigError for settings.
     """
+
+    _WHAT = "producer"
 
     def __init__(
         self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any
@@ -76,7 +79,7 @@ class Producer:
         #: Topics for which a line says that the producer waits for them.
         self._told_waiting: set[str] = set()
         self._turn = 0
-        self._closed = False
+        self._belongs_here()
         self._transactions = Transactions(self.cluster, self._config, self.sender, self.flush)
         self._is_transactional = self.sender.transaction is not None
 
@@ -245,7 +248,7 @@ class Producer:
         Raises the topic's error, NetworkError when the cluster did not answer, else UnknownTopicOrPartitionError.
         """
         if self._closed:
-            raise IllegalStateError("This producer has already been closed.")
+            self._check_open()
         arguments.text("produce", "topic", topic)
         self.cluster.start()
         telling = asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._tell_waiting, topic)
@@ -260,9 +263,10 @@ class Producer:
                         raise error
         except TimeoutError:
             self.cluster.forget([topic])
-            if self.cluster.trouble:
+            if topic not in self.cluster.errors:  # no node has said that there is no such topic
                 raise NetworkError(
-                    f"topic {topic!r} could not be looked up: {self.cluster.trouble}. "
+                    f"topic {topic!r} could not be looked up: "
+                    f"{self.cluster.trouble or 'no node answered within max.block.ms'}. "
                     "Is the cluster up (sharegroups up), and is bootstrap.servers right?"
                 ) from None
             raise UnknownTopicOrPartitionError(
@@ -278,8 +282,8 @@ class Producer:
         if topic in self._told_waiting or topic in self.cluster.topics:
             return
         self._told_waiting.add(topic)
-        kind, where = UNREACHABLE if self.cluster.trouble else UNKNOWN, self._config["bootstrap.servers"]
-        trouble = Trouble(kind, where, (topic,), self.cluster.trouble)
+        kind, where = UNKNOWN if topic in self.cluster.errors else UNREACHABLE, self._config["bootstrap.servers"]
+        trouble = Trouble(kind, where, (topic,), self.cluster.trouble or f"no answer within {LOOK_AFTER_S:g} s")
         text = f"{trouble.text(name='the name given to the producer')} It waits for max.block.ms"
         log.warning("%s, %d ms.", text, self._config["max.block.ms"], extra={"trouble": trouble})
 
@@ -308,7 +312,7 @@ class Producer:
         Raises MessageTooLargeError, InvalidRequestError for a partition that does not exist, IllegalStateError.
         """
         if self._closed:
-            raise IllegalStateError("This producer has already been closed.")
+            self._check_open()
         if self._is_transactional:
             self._transactions.check_open()
         size = size_of(record)

@@ -24,9 +24,7 @@ def run() -> None:
 
         end_without_search()
         command = next(iter(sys.argv[1:]), "")
-        # A worker runs programs of others, which may fork.
-        choices = POLLING if command == "worker" else {**POLLING, **FORKLESS}
-        with leaving_at_once(leaving_words(command)), importing(), choosing(choices):
+        with leaving_at_once(leaving_words(command)), importing(), choosing({**POLLING, **FORKLESS}):
             from sharegroups.cli.main import main  # noqa: PLC0415 - only here click may be missing
     except ModuleNotFoundError as error:
         if error.name not in ("click", "rich"):

@@ -20,6 +20,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
+from sharegroups.forks import keep_signals
 from sharegroups.worker.core.policy import described
 from sharegroups.worker.job import JobInfo, JobSpec, enter, run_blocking
 
@@ -37,9 +38,7 @@ def serve(work: Connection, alive: Connection, packed: bytes) -> None:
     `packed`: the job of each topic, pickled.
     """
     os.setpgid(0, 0)
-    for number in (signal.SIGINT, signal.SIGTERM):  # a supervisor may signal every process; the worker decides
-        signal.signal(number, _ignore)
-    os.register_at_fork(after_in_child=_forked)
+    keep_signals(_ignore)  # a supervisor may signal every process; the worker decides
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
     with suppress(EOFError, OSError):  # the worker is gone
         try:
@@ -62,12 +61,6 @@ def _maker(info: tuple[Any, ...]) -> Any:
 
 def _ignore(*_: object) -> None:
     """A handler that does nothing. SIG_IGN would be inherited by the commands that a job starts."""
-
-
-def _forked() -> None:
-    """Let signals end a process that a handler forks: `multiprocessing.Pool` ends its processes by SIGTERM."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _end_with(alive: Connection) -> None:

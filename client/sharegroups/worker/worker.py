@@ -8,7 +8,6 @@ import inspect
 import logging
 import multiprocessing
 import os
-import signal
 import socket
 import sys
 import threading
@@ -19,6 +18,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from sharegroups.forks import signals
 from sharegroups.worker.core.policy import Outcome, Retry, check_outcomes
 from sharegroups.worker.core.tally import Tally
 from sharegroups.worker.job import RUN_AT_IMPORT_STATUS, JobSpec
@@ -48,26 +48,6 @@ _OWN: Final = (
 _ONE_SIGNAL_S: Final = 0.5
 #: /healthz says 503 when the loop has not turned for so long, s.
 _STUCK_S: Final = 30.0
-
-
-#: While a worker handles signals: what handled them before.
-_replaced: dict[int, Any] = {}
-
-
-def _restore_signals() -> None:
-    for number, handler in _replaced.items():
-        signal.signal(number, handler)
-
-
-def _forked() -> None:
-    """Let signals end a process that a handler forks: `multiprocessing.Pool` ends its processes by SIGTERM. The event
-    loop's wake-up descriptor is its parent's."""
-    if _replaced:
-        signal.set_wakeup_fd(-1)
-        _restore_signals()
-
-
-os.register_at_fork(after_in_child=_forked)
 
 
 class Worker:
@@ -304,13 +284,8 @@ class Worker:
             self.stopped_by, stopped_s = number, now_s
             loop.call_soon_threadsafe(self._stop)
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            _replaced[number] = signal.signal(number, stop)
-        try:
+        with signals(stop):
             yield
-        finally:
-            _restore_signals()
-            _replaced.clear()
 
 
 def _checked(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,16 +7,22 @@ acknowledgements, so they retry them.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic
 
-import grpc
 from google.protobuf import any_pb2, duration_pb2, empty_pb2
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
-from grpc import aio
 
+from kip932.grpc_library import FORKLESS, choosing
 from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, TransportError, TransportStatus
+
+# Unless it is asked for, gRPC's fork support serves no Python program, but its handlers run at each fork, and hang
+# children: those of a Pool in a worker's handler, for example.
+with choosing(FORKLESS):
+    import grpc
+    from grpc import aio
 
 MESSAGE_MAX_BYTES: Final = 64 * 1024 * 1024
 #: Both sides use the same keepalive time. The server refuses pings that come at less than half of it.
@@ -49,6 +55,16 @@ _STATUS_KEY: Final = "grpc-status-details-bin"
 _DETAILS: Final = 3
 _RETRY_DELAY: Final = 1
 _STATUSES: Final = {status.value: status for status in TransportStatus}
+
+
+#: The process in which this or an ancestor first opened a channel: grpc.aio works in no process that is forked from it.
+used_in: int | None = None
+
+
+def _note_use() -> None:
+    global used_in  # noqa: PLW0603 - gRPC's own state is the process's, too
+    if used_in is None:
+        used_in = os.getpid()
 
 
 class GrpcTransport:
@@ -156,6 +172,7 @@ class GrpcTransport:
         if channel is None:
             if self._refusal is not None and (why := self._refusal(address)):
                 raise TransportError(TransportStatus.UNAUTHENTICATED, address, why)
+            _note_use()
             if self._credentials is None:
                 channel = aio.insecure_channel(address, options=_OPTIONS)
             else:
