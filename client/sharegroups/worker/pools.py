@@ -32,6 +32,11 @@ class Pool(Protocol):
         ...
 
     @property
+    def at_work(self) -> list[Job]:
+        """The jobs that are being worked on in this process, or have just ended there."""
+        ...
+
+    @property
     def in_hand(self) -> int:
         """How many jobs wait, are being worked on, or have ended and are not reported yet."""
         ...

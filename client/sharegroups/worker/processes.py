@@ -70,6 +70,11 @@ class ProcessPool:
         return sum(slot.job is not None for slot in self._slots)
 
     @property
+    def at_work(self) -> list[Job]:
+        """None: what runs in another process does not stop this one."""
+        return []
+
+    @property
     def waiting(self) -> int:
         """How many jobs wait for a process."""
         return len(self._ready)

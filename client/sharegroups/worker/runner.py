@@ -194,6 +194,11 @@ class Runner:
     def _in_pools(self) -> int:
         return sum(pool.in_hand for pool in set(self._pools.values()))
 
+    def at_work(self) -> list[Job]:
+        """The jobs whose handlers run in this process, or have just ended."""
+        running = [job for pool in set(self._pools.values()) for job in pool.at_work]
+        return running + [one.job for one in self._finished]
+
     @property
     def _in_hand(self) -> int:
         return self._in_pools + self._isolation.waiting

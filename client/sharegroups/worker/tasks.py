@@ -44,6 +44,11 @@ class TaskPool:
         return len(self._at_work)
 
     @property
+    def at_work(self) -> list[Job]:
+        """The jobs that are being worked on."""
+        return list(self._at_work.values())
+
+    @property
     def in_hand(self) -> int:
         """How many jobs wait, are being worked on, or have ended and are not reported yet."""
         return len(self._ready) + len(self._at_work) + len(self._finished)
@@ -97,7 +102,7 @@ class TaskPool:
     def _begin(self) -> None:
         while self._ready and len(self._at_work) < self.size:
             job = self._ready.popleft()
-            task = self._loop.create_task(self._run(job), name=job.place)
+            task = self._loop.create_task(self._run(job), name=f"{job.spec.name} ({job.place})")
             self._at_work[task] = job
 
     async def _run(self, job: Job) -> None:

@@ -57,6 +57,11 @@ class ThreadPool:
         return len(self._at_work)
 
     @property
+    def at_work(self) -> list[Job]:
+        """The jobs that are being worked on, or have ended and are not reported yet."""
+        return [*list(self._at_work.values()), *(one.job for one in list(self._done))]
+
+    @property
     def waiting(self) -> int:
         """How many jobs wait for a thread."""
         return len(self._ready)

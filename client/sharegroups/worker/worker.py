@@ -189,6 +189,7 @@ class Worker:
         from sharegroups.worker.health import Health  # noqa: PLC0415
         from sharegroups.worker.logs import missing_told  # noqa: PLC0415
         from sharegroups.worker.runner import Runner  # noqa: PLC0415
+        from sharegroups.worker.standstill import standstill_logged  # noqa: PLC0415
 
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
@@ -217,6 +218,7 @@ class Worker:
             if self._stopping.is_set():
                 self._runner.stop()
             self._tell_start()
+            stack.enter_context(standstill_logged(self._runner.at_work))
             try:
                 await self._runner.run()
             finally:
