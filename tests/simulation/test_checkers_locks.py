@@ -10,6 +10,7 @@ from tests.simulation.checkers.exclusion import MutualExclusion
 from tests.simulation.checkers.finality import AcceptIsFinal, StoredIsFinal
 from tests.simulation.checkers.ownership import Ownership
 from tests.simulation.checkers.window import Memory, Window
+from tests.simulation.delay_events import TakeBackAsked
 from tests.simulation.leader_events import MemoryWrong
 from tests.simulation.made import LOCK_MS, Made, found
 
@@ -228,6 +229,21 @@ class TestDeliveryCounts:
         made = Made().reads(0).locks("A", 0).writes(0, (0, 0, STATE_AVAILABLE, 1))
         made.successor().reads(0, (0, 0, STATE_AVAILABLE, 1)).locks("B", 0, count=count)
         assert "INV-7" in found(DeliveryCounts(), made)
+
+    def test_what_its_holder_took_back_is_repeated_ten_times_in_a_row_at_most(self) -> None:
+        made = Made().reads(0)
+
+        def back(member: str) -> Made:
+            made.add(TakeBackAsked, 1, made.share, member, made.object_id, ((0, 0),))
+            return made
+
+        made.locks("A", 0)
+        for _ in range(10):
+            back("A").locks("A", 0)
+        assert not found(DeliveryCounts(), made)
+        assert "INV-7" in found(DeliveryCounts(), back("A").locks("A", 0))
+        made = Made().reads(0).locks("A", 0)
+        assert "INV-7" in found(DeliveryCounts(), back("B").locks("B", 0)), "by its holder"
 
     def test_reading_back_may_show_a_higher_count(self) -> None:
         made = Made().reads(0).locks("A", 0)
