@@ -40,7 +40,7 @@ REFUSED: Final[Mapping[str, str]] = {
 
 _NO_TUNING: Final = "gRPC manages connections and their buffers itself; leave it out"
 _NO_STATISTICS: Final = "call metrics() of the client"
-_LOGGING: Final = "errors are raised, or given to the callbacks of the call; a worker logs as 'sharegroups.worker'"
+_LOGGING: Final = "errors are raised, or given to the callbacks of the call; a worker uses Python's logging"
 _TOKEN: Final = (
     "a client shows who it is with sasl.oauthbearer.token, or with ssl.certificate.location and ssl.key.location"
 )

@@ -180,8 +180,8 @@ class Worker:
     async def serve(self) -> None:
         """As `run`, inside a loop of yours and without signals; `stop` ends it.
 
-        When its task is cancelled it ends as with `stop`: running jobs have `grace` s, and then CancelledError is
-        raised. A second cancellation cuts them off at once (CL-127).
+        When its task is cancelled it ends as with `stop`: running jobs have `grace` s, and then the
+        cancellation goes on. A second cancellation cuts them off at once (CL-127).
         """
         if not self._specs:
             raise WorkerError('this worker has no jobs: register one with @worker.job("topic") above a function')

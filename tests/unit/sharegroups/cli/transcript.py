@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from click.testing import CliRunner
+from structlog.testing import capture_logs
 
 from sharegroups.cli.main import main
 
@@ -27,7 +28,8 @@ FOLDER = Path(__file__).with_name("transcripts")
 def played(command: str, inexact: Sequence[tuple[str, str]] = ()) -> str:
     """One command with what it printed; each pattern of `inexact` is replaced, for what differs from run to run."""
     words = [*shlex.split(command), "--bootstrap-server", "node0:9000"]
-    result = CliRunner().invoke(main, words, prog_name="sharegroups")
+    with capture_logs():  # of the fake cluster's services, which run in this process
+        result = CliRunner().invoke(main, words, prog_name="sharegroups")
     told = [*result.stdout.splitlines(), *(f"err: {line}" for line in result.stderr.splitlines())]
     text = "\n".join([f"$ sharegroups {command}", *told, f"(exit {result.exit_code})"])
     for pattern, instead in inexact:
