@@ -196,7 +196,9 @@ def _result(
     waiting, delayed = backlog.waiting, backlog.delayed
     if waiting is None and backlog.in_flight is not None:  # it is not loaded, so nobody holds any of it (GC-109)
         delayed = _known(summary.delayed)
-        waiting = max(0, lag - (backlog.dead_letters or 0) - (delayed or 0))
+        # Delayed records may be among the deleted ones, which the lag leaves out: work must not be hidden.
+        there = 0 if delayed is None else max(0, delayed - end.holes)
+        waiting = max(0, lag - (backlog.dead_letters or 0) - there)
     return Response.PartitionResult(
         partition_index=key.partition,
         start_offset=summary.start_offset,

@@ -81,7 +81,6 @@ class LedPartitions:
         facts: TopicFacts,
         settings: TopicLogSettings | None = None,
         caches: TailCaches | None = None,
-        *,
         clock_doubt: Callable[[], str] = str,
     ) -> None:
         self._clock = clock

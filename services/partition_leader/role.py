@@ -101,9 +101,7 @@ class PartitionLeader:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._deadlines = Deadlines(around.clock)
-        self.led: Final = LedPartitions(
-            around.clock, around.facts, around.topic_log, around.caches, clock_doubt=around.clock_doubt
-        )
+        self.led: Final = LedPartitions(around.clock, around.facts, around.topic_log, around.caches, around.clock_doubt)
         self._delays = DelayReports(around.facts.name)
         self._archived = ArchivedRecords(around.facts.name, around.metrics.records_archived)
         self.letters: Final = _letter_post(around, self.led, self._deadlines)

@@ -225,8 +225,11 @@ class TopicLog:
         return self._state.bytes_available(offset, committed)
 
     def holes_from(self, offset: int) -> int:
-        """How many offsets from `offset` up to the high watermark are known to have no record (CM-105)."""
-        return self._state.holes.count(offset, self._state.high_watermark)
+        """How many offsets from `offset` to the high watermark are known to have no record (CM-105): holes, and what
+        was deleted below the log start."""
+        state = self._state
+        start = min(max(offset, state.log_start), state.high_watermark)
+        return max(0, start - offset) + state.holes.count(start, state.high_watermark)
 
     async def offset_for(self, timestamp_ms: int, committed: bool = False) -> FoundOffset | None:
         """The first offset at or after a time; or −1: latest, −2: earliest, −3: largest timestamp. None: no such

@@ -1,4 +1,7 @@
-"""Reads how much work a share group has left: the lag from its coordinator, ages from the partitions' leaders.
+"""Reads how much work a share group has now: from its coordinator, with ages from the partitions' leaders.
+
+Work is what members hold and what can be delivered. A record that waits for the end of a delay is none until then, nor
+is one that waits for its dead letter: a worker could only wait, too. Where the leader does not say, the lag counts.
 
 Reading does not affect the group: no record is acquired and no offset moves (CM-45).
 """
@@ -42,7 +45,9 @@ class BacklogReader:
         if trigger.topics:
             offsets = {key: value for key, value in offsets.items() if key.topic in trigger.topics}
         found = {
-            key: (value.start_offset, value.lag) for key, value in offsets.items() if value and value.lag is not None
+            key: (value.start_offset, _work(value, value.lag))
+            for key, value in offsets.items()
+            if value and value.lag is not None
         }
         found.update(await self._not_begun(trigger.topics, {key for key, value in offsets.items() if value}))
         waiting = {key: start for key, (start, lag) in found.items() if lag > 0}
@@ -50,7 +55,7 @@ class BacklogReader:
         return [PartitionBacklog(lag, oldest.get(key)) for key, (_, lag) in found.items()]
 
     async def _offsets(self, group: str) -> Mapping[TopicPartition, ShareGroupOffset | None]:
-        answer = (await self._admin.list_share_group_offsets({group: None}))[group]
+        answer = (await self._admin.list_share_group_offsets({group: None}, backlog=True))[group]
         if isinstance(answer, GroupIdNotFoundError):
             return {}  # no worker has joined yet
         if isinstance(answer, KafkaError):
@@ -115,3 +120,9 @@ class BacklogReader:
         except TransportError:
             return None  # a lag that is too large starts one worker too many, one that is too small starts none
         return holes(answer)
+
+
+def _work(offset: ShareGroupOffset, lag: int) -> int:
+    if offset.waiting is None or offset.in_flight is None:
+        return lag
+    return offset.waiting + offset.in_flight

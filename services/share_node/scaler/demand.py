@@ -38,7 +38,8 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class PartitionBacklog:
-    """One share-partition: the number of unfinished records, and the oldest one's timestamp; None: not known."""
+    """One share-partition: the number of records that could be worked on now, and the timestamp of the oldest that is
+    not finished; None: not known."""
 
     lag: int
     oldest_ms: int | None = None

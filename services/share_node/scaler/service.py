@@ -34,7 +34,7 @@ class ExternalScaler:
         self._now_ms = now_ms
 
     async def is_active(self, request: keda.ScaledObjectRef, context: object = None) -> keda.IsActiveResponse:
-        """Whether any record is unfinished. Raises RpcFailureError."""
+        """Whether any record could be worked on now. Raises RpcFailureError."""
         del context
         backlog = await self._read(_trigger(request), ages=False)
         return keda.IsActiveResponse(result=any(partition.lag > 0 for partition in backlog))

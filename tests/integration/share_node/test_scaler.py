@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from kip932.keda import external_scaler_pb2 as keda
-from sharegroups import Admin, Producer, ShareConsumer
+from sharegroups import AcknowledgeType, Admin, Producer, ShareConsumer, TopicPartition
 from tests.support.node import TERMINATED, Cluster, StartedProcess, unique
 from tests.support.ports import free_port
 
@@ -102,6 +102,56 @@ def test_lag_and_age_of_a_group_fall_to_nothing_as_it_works(cluster: Cluster, as
     assert asked.value("lag", **trigger) == 0
     assert asked.value("age-seconds", **trigger) == 0
     assert not asked.active(**trigger)
+
+
+def delayed(cluster: Cluster, topic: str, group: str, *delays: float) -> None:
+    """A member releases the first records with these delays, and leaves."""
+    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": group, "share.acknowledgement.mode": "explicit"}
+    with ShareConsumer(settings) as consumer:
+        consumer.subscribe([topic])
+        taken, until = 0, time.monotonic() + 60
+        while taken < len(delays):
+            assert time.monotonic() < until
+            for message in consumer.poll(timeout=1):
+                consumer.acknowledge(message, AcknowledgeType.RELEASE, delay=delays[message.offset()])
+                taken += 1
+            consumer.commit_sync()
+
+
+@pytest.mark.rule("PL-938", "GC-109")
+def test_a_delayed_record_needs_no_worker_until_its_delay_ends(cluster: Cluster, asked: Asked) -> None:
+    """Before, a record delayed by an hour kept the workers up for the hour."""
+    topic, group = topic_with(cluster, ["hour", "seconds"]), unique("workers")
+    trigger = {"group": group, "topics": topic, "lagTarget": "5", "ageTargetSeconds": "1"}
+    delayed(cluster, topic, group, 3_600, 5)
+    until = time.monotonic() + 60
+    while asked.value("lag", **trigger) != 1:
+        assert time.monotonic() < until, "the record whose delay has ended wakes the first worker"
+        time.sleep(0.1)
+    assert asked.active(**trigger)
+    consume(cluster, topic, group, 1)
+    assert asked.value("lag", **trigger) == 0
+    assert asked.value("age-seconds", **trigger) == 0
+    assert not asked.active(**trigger)
+
+
+@pytest.mark.rule("CM-105", "GC-109")
+def test_deleted_records_need_no_worker_and_hide_none(cluster: Cluster, asked: Asked) -> None:
+    """Before, deleted records, delayed ones among them, counted until a member came."""
+    topic, group = topic_with(cluster, ["a", "b", "c"]), unique("workers")
+    trigger = {"group": group, "topics": topic, "lagTarget": "5"}
+    delayed(cluster, topic, group, 3_600, 3_600, 3_600)
+    settings = {"bootstrap.servers": cluster.bootstrap}
+    with Admin(settings) as admin:
+        place, until = TopicPartition(topic, 0), time.monotonic() + 60
+        while admin.explain_record(group, place, 0).loaded:
+            assert time.monotonic() < until, "the share-partition of a group without members is let go"
+            time.sleep(0.1)
+        admin.delete_records({place: 3})
+    assert not asked.active(**trigger)
+    with Producer(settings) as producer:
+        producer.produce(topic, "d")
+    assert asked.value("lag", **trigger) == 1
 
 
 def test_a_group_that_never_was_has_no_work_unless_topics_are_named(asked: Asked) -> None:
