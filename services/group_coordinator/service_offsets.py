@@ -197,7 +197,7 @@ def _result(
     if waiting is None and backlog.in_flight is not None:  # it is not loaded, so nobody holds any of it (GC-109)
         delayed = _known(summary.delayed)
         # Delayed records may be among the deleted ones, which the lag leaves out: work must not be hidden.
-        there = 0 if delayed is None else max(0, delayed - end.holes)
+        there = 0 if delayed is None or end is None else max(0, delayed - end.holes)
         waiting = max(0, lag - (backlog.dead_letters or 0) - there)
     return Response.PartitionResult(
         partition_index=key.partition,

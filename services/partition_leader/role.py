@@ -53,7 +53,6 @@ from transaction_coordinator.coordinator import TransactionCoordinator
 
 log = structlog.get_logger(__name__)
 
-RETENTION_INTERVAL_S: Final = 30.0
 IDLE_INTERVAL_S: Final = 5.0
 
 
@@ -85,6 +84,7 @@ class Surroundings:
     operation_timeout_ms: int = OPERATION_TIMEOUT_MS
     fetch_max_bytes: int = FETCH_MAX_BYTES
     consumed_interval_ms: int = 5_000
+    retention_interval_ms: int = 30_000
     enabled: Callable[[], bool] = lambda: True
     transactions: TransactionCoordinator | None = None
     """None: no transactions are served here (CM-44)."""
@@ -236,7 +236,7 @@ class PartitionLeader:
 
     async def _sweep_retention(self) -> None:
         while True:
-            await asyncio.sleep(RETENTION_INTERVAL_S)
+            await asyncio.sleep(self._around.retention_interval_ms / 1000)
             try:
                 await self.led.retain()
             except Exception:

@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.attack.attacks.batches import BATCH_ATTACKS
 from tests.attack.attacks.calls import CALL_ATTACKS
+from tests.attack.attacks.clocks import CLOCK_ATTACKS
 from tests.attack.attacks.connections import CONNECTION_ATTACKS
 from tests.attack.attacks.frames import FRAME_ATTACKS
 from tests.attack.attacks.members import MEMBER_ATTACKS
@@ -19,6 +20,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     *MEMBER_ATTACKS,
     *BATCH_ATTACKS,
     *MEMORY_ATTACKS,
+    *CLOCK_ATTACKS,
 )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.chaos.false_clock import ClockFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,8 @@ class Target:
     metrics: Mapping[str, str]
     topic: str
     topic_id: bytes
+    clocks: Mapping[str, ClockFile] = field(default_factory=dict)
+    """The wall clocks that an attack may set, by the node's name."""
 
     def a_node(self, rng: random.Random) -> str:
         """The client address of one node."""

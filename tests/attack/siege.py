@@ -18,7 +18,7 @@ from sharegroups import Admin, NewTopic
 from tests.attack.canary import Canary, Song, song
 from tests.attack.definition import Attack, Target
 from tests.attack.watch import MIB, Watch
-from tests.chaos.deployment import SERVICES, Topology
+from tests.chaos.deployment import PARTITION_LEADER, SERVICES, Topology
 from tests.chaos.drivers.processes import ProcessesDeployment
 from tests.chaos.drivers.processes import deploy as deploy_processes
 from tests.chaos.history import HistoryWriter, now_ms, read_history
@@ -45,6 +45,7 @@ SETTINGS: Final = {
     "group.share.record.lock.duration.ms": "10000",
     "rpc.memory.bytes": str(BUDGET_BYTES),
     "log.tail.caches.bytes": str(CACHES_BYTES),
+    "log.retention.check.interval.ms": "200",
 }
 
 
@@ -95,6 +96,11 @@ class Siege:
 
     def _open(self) -> None:
         deployment = self.deployment
+        self._clocks = {}
+        for name in deployment.names(PARTITION_LEADER):
+            deployment.kill(name)
+            self._clocks[name] = deployment.wear_clock(name)
+            deployment.start(name)
         with Admin({"bootstrap.servers": deployment.bootstrap}) as admin:
             topics = [
                 NewTopic(ATTACKED, 4, config={"retention.bytes": str(RETAINED_BYTES)}),
@@ -105,7 +111,7 @@ class Siege:
             topic_id = _id_of(admin, ATTACKED)
         self.target = Target(
             clients=deployment.addresses, internal=deployment.internal_addresses,
-            metrics=deployment.metrics_addresses, topic=ATTACKED, topic_id=topic_id,
+            metrics=deployment.metrics_addresses, topic=ATTACKED, topic_id=topic_id, clocks=self._clocks,
         )  # fmt: skip
         if self._books:
             self._load = Load(deployment, self.folder, self._seed, "books", LoadOptions(rate=60))

@@ -33,7 +33,7 @@ CLUSTER_ID: Final = "simulated"
 PORT: Final = 9_000
 _DRAIN_POLL_S: Final = 0.05
 #: Retention comes round within a run.
-_RETENTION_S: Final = 1.5
+_RETENTION: Final = ("log.retention.check.interval.ms", "1500")
 
 
 @lru_cache(maxsize=256)
@@ -59,7 +59,7 @@ class Process:
         #: Whether it ended in good order; then what it left undone is its own fault.
         self.left = False
         self.clock = world.clock_of(shape.name)
-        self.settings = settings_of(tuple(sorted(world.flags_of(shape).items())))
+        self.settings = settings_of(tuple(sorted((_RETENTION, *world.flags_of(shape).items()))))
         self._dead = dead
         self._made: NodeProcess | None = None
 
@@ -202,7 +202,6 @@ def wired() -> Iterator[None]:
         with (
             mock.patch("share_node.process.RpcServer", server),
             mock.patch("share_node.roles.GrpcTransport", transport),
-            mock.patch("partition_leader.role.RETENTION_INTERVAL_S", _RETENTION_S),
         ):
             yield
     finally:

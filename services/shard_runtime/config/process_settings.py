@@ -98,6 +98,9 @@ READERS_MAX_LAG_MS = integer(
     low=0, high=86_400_000, unit="ms")  # fmt: skip
 LOST_TAIL_JUMP = integer("log.lost.tail.jump.offsets", 1_000_000,
                          "How far a log end jumps when the store may have lost its tail (CM-47).", low=1)  # fmt: skip
+RETENTION_INTERVAL_MS = integer(
+    "log.retention.check.interval.ms", 30_000, "How often a leader deletes what is past retention (CM-45).",
+    low=100, high=3_600_000, unit="ms")  # fmt: skip
 CONSUMED_INTERVAL_MS = integer(
     "sharegroups.retention.consumed.interval.ms", 5_000,
     "How often a leader deletes what every group has finished, in topics with sharegroups.retention=consumed (CM-160).",

@@ -79,8 +79,8 @@ class MachinesDeployment(LocalDeployment):
 
     # ---- clocks
 
-    def wear_clock(self, name: str) -> None:
-        """From its next start on the service runs under `tests.chaos.false_clock`."""
+    def wear_clock(self, name: str) -> ClockFile:
+        """From its next start on the service runs under `tests.chaos.false_clock`; what sets its clocks."""
         known([name for name, _ in self._services()], name)
         if name not in self._clocks:
             self._clocks[name] = ClockFile(self.home / f"{name}.clock")
@@ -88,6 +88,7 @@ class MachinesDeployment(LocalDeployment):
             python, *words = child.command[len(enter) :]
             file = str(self._clocks[name].path)
             child.command = [*enter, python, false_clock.__file__, file, python, *words]
+        return self._clocks[name]
 
     def set_clock(self, name: str, *, wall_ms: int | None = None, rate_ppm: int | None = None) -> None:
         """Takes effect at once, in a process that was started after `wear_clock`."""

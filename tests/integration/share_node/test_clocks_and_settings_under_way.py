@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from shard_runtime.record_log.redis.connection import Command
 from shard_runtime.record_log.redis.topology import open_store
 from sharegroups import AcknowledgeType, Admin, AlterConfig, ConfigResource, NewTopic, Producer, ShareConsumer
 from sharegroups import TopicPartition as Partition
+from tests.chaos.false_clock import ClockFile
 from tests.support.node import BOUND_S, StartedProcess, up_words
 
 T = TypeVar("T")
@@ -26,19 +28,20 @@ class Node:
     """`sharegroups up` on a machine whose clock the test sets."""
 
     def __init__(self, folder: Path) -> None:
-        self._clock, self._folder = folder / "ahead", folder
-        self.set_clock(0)
+        self._clock, self._folder = ClockFile(folder / "clock"), folder
 
     def start(self, **settings: str) -> None:
         given = {name.replace("_", "."): value for name, value in settings.items()}
-        words = up_words(self._folder / "data", {"log.format": "json", **given})
+        given |= {"log.format": "json", "log.retention.check.interval.ms": "200"}
+        words = up_words(self._folder / "data", given)
         words[words.index("--log-level") + 1] = "info"
-        self.process = StartedProcess(["tests.support.wrong_clock", str(self._clock), "0.2", *words], self._folder)
+        python = [str(self._clock.path), sys.executable, "-m"]
+        self.process = StartedProcess(["tests.chaos.false_clock", *python, *words], self._folder)
         self._ready = json.loads(self.process.first_line())
         self.bootstrap = {"bootstrap.servers": str(self._ready["bootstrap"])}
 
     def set_clock(self, ahead_ms: int) -> None:
-        self._clock.write_text(str(ahead_ms))
+        self._clock.tell(wall_ms=ahead_ms)
 
     def until_logged(self, *words: str) -> str:
         return until(
@@ -130,7 +133,7 @@ def test_delays_end_in_time_over_a_restart_with_a_clock_that_was_set(node: Node,
             consumer.commit_sync()
             return {0, 1} <= set(taken)
 
-        until(take, lambda: f"two records, not {taken}")
+        until(take, lambda: f"two records, not {taken}:\n{node.process.errors}")
     node.process.kill()
     node.set_clock(ahead_ms)
     node.start()

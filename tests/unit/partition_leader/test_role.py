@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kip932.ids import OFFSET_EARLIEST
-from partition_leader.role import RETENTION_INTERVAL_S
+from shard_runtime.config.process_settings import RETENTION_INTERVAL_MS
 from sharegroups import NewTopic, TopicPartition
 from sharegroups.aio import Admin, Producer
 from tests.simulation import determinism
@@ -33,7 +33,7 @@ def log_starts(**configs: str) -> tuple[int, int]:
             await producer.send("jobs", VALUE)
         jobs = TopicPartition("jobs", 0)
         before = (await admin.list_offsets({jobs: OFFSET_EARLIEST}))[jobs]
-        await asyncio.sleep(2 * RETENTION_INTERVAL_S + 1)
+        await asyncio.sleep(2 * RETENTION_INTERVAL_MS.default / 1000 + 1)
         after = (await admin.list_offsets({jobs: OFFSET_EARLIEST}))[jobs]
         await producer.close()
         await admin.close()
