@@ -61,6 +61,19 @@ async def test_each_unsafe_setting_is_refused_by_name_unless_allowed(server: Ser
 
 
 @pytest.mark.asyncio
+@pytest.mark.rule("CM-171", "SR-20")
+@pytest.mark.parametrize(("found", "always"), [("no", False), ("everysec", True)])
+async def test_writes_that_are_synced_too_seldom_are_refused_by_name(server: Server, found: str, always: bool) -> None:
+    assert await check_store(open_store(url(server)), None, 0, fsync_always=True) == []
+    await server.run(("CONFIG", "SET", "appendfsync", found))
+    with pytest.raises(StoreCheckError, match=rf"appendfsync is {found}, expected .*--allow appendfsync"):
+        await check_store(open_store(url(server)), None, 0, fsync_always=always)
+    await check_store(open_store(url(server)), None, 0, allow={"appendfsync"}, fsync_always=always)
+    await server.run(("CONFIG", "SET", "appendfsync", "everysec"))
+    assert await check_store(open_store(url(server)), None, 0) == []
+
+
+@pytest.mark.asyncio
 @pytest.mark.rule("CM-12", "SR-20")
 async def test_a_replica_that_comes_late_is_waited_for_and_the_second_of_two_is_not(server: Server) -> None:
     """All that was killed together starts together, and replicas come last; after a fail-over one is missing."""
