@@ -224,8 +224,6 @@ class ShareConsumer(OfOneProcess):
 
     def _enter(self) -> None:
         """One thread at a time (CL-29); not from inside a callback (CL-26); not after close (CL-28)."""
-        if self._closed:
-            self._check_process()  # before the lock, which a thread of the parent may hold
         if self._owner == threading.get_ident():
             raise IllegalStateError("The consumer cannot be used from inside its acknowledgement callback.")
         if not self._lock.acquire(blocking=False):
@@ -237,6 +235,10 @@ class ShareConsumer(OfOneProcess):
         except BaseException:  # an interrupt too
             self._leave()
             raise
+
+    def _left_behind(self) -> None:
+        super()._left_behind()
+        self._lock, self._owner = threading.Lock(), None  # a thread of the parent may hold the other one
 
     def _leave(self) -> None:
         self._owner = None

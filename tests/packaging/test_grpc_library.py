@@ -61,6 +61,7 @@ def test_the_echo_floor_chooses_nothing() -> None:
     assert imported("benchmarks.echo") == ["None None"] * 2
 
 
+@pytest.mark.rule("CL-149")
 def test_a_client_chooses_about_forks_alone_and_its_program_may_choose_otherwise() -> None:
     assert imported("sharegroups.aio") == ["None 0", "None None"]
     assert imported("sharegroups.aio", GRPC_ENABLE_FORK_SUPPORT="1") == ["None 1"] * 2

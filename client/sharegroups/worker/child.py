@@ -9,6 +9,7 @@ It leads a process group of its own, so that its worker can end what its handler
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import signal
@@ -17,7 +18,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
 from sharegroups.forks import keep_signals
@@ -64,8 +65,16 @@ def _ignore(*_: object) -> None:
 
 
 def _end_with(alive: Connection) -> None:
-    """End this process, and what its handlers have started, when the worker is gone."""
-    try:
-        alive.recv_bytes()
-    except (EOFError, OSError):
-        os.killpg(0, signal.SIGKILL)
+    """End this process, and what its handlers have started, when the worker is gone.
+
+    What the worker's other handlers have forked may keep `alive` open, so where it can be the worker itself is watched.
+    """
+    worker = multiprocessing.parent_process()
+    assert worker is not None
+    ends: list[Connection | int] = [alive]
+    if worker.pid is not None and hasattr(os, "pidfd_open"):
+        with suppress(OSError):
+            ends.append(os.pidfd_open(worker.pid))
+    if os.getppid() == worker.pid:  # else it is gone already, and its number may be another process's
+        wait(ends)
+    os.killpg(0, signal.SIGKILL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,6 +69,23 @@ def test_what_a_handler_began_ends_with_its_worker_too(shop: Shop, began: str) -
     process.kill()
     process.wait()
     shop.until(lambda: not is_alive(helper), "the end of what the handler began")
+
+
+@pytest.mark.rule("CL-127")
+def test_a_killed_workers_processes_end_though_what_a_thread_forked_has_its_pipes(shop: Shop) -> None:
+    shop.put("process", {"n": 0, "command": 3_000, "sleep": 1_000})
+    process = shop.work()
+    shop.until(lambda: helpers(shop), "a command of a process of handlers")
+    shop.put("thread", {"n": 1, "fork": 3_000, "sleep": 1_000})
+    shop.until(lambda: len(helpers(shop)) == 2, "a fork of the worker")
+    command, forked = helpers(shop)
+    try:
+        process.kill()
+        process.wait()
+        shop.until(lambda: not is_alive(command), "the end of the process of handlers, and of what it began")
+        assert is_alive(forked)
+    finally:
+        os.kill(forked, signal.SIGKILL)
 
 
 @pytest.mark.rule("CL-122")
