@@ -2,7 +2,8 @@
 
 - By default gRPC 1.85 reads and writes sockets on threads of its EventEngine: a message crosses three threads before
   the event loop gets it. When the thread that waits for completions polls the sockets itself, as earlier releases did,
-  it crosses one. At one record per fetch that halves a process's context switches (docs/speed.md).
+  it crosses one. Channels of clients do so (docs/speed.md). Listeners do not (CM-180): the thread that polls reads what
+  one connection sends for as long as more comes, so that pings as fast as they can be sent kept all others waiting.
 - By default every fork stops gRPC's threads and starts them again, for children that go on using gRPC. grpc.aio cannot
   be used in such a child, and gRPC's blocking API only where GRPC_ENABLE_FORK_SUPPORT is set. So without it the
   handlers are a risk without a use: they hang children, as those of a multiprocessing.Pool in a worker's handler.
@@ -22,7 +23,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import Final
 
-POLLING: Final = {"GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener"}
+POLLING: Final = {"GRPC_EXPERIMENTS": "-event_engine_client"}
 FORKLESS: Final = {"GRPC_ENABLE_FORK_SUPPORT": "0"}
 TRIED: Final = "1.85."
 

@@ -8,6 +8,7 @@ from tests.attack.attacks.batches import BATCH_ATTACKS
 from tests.attack.attacks.calls import CALL_ATTACKS
 from tests.attack.attacks.clocks import CLOCK_ATTACKS
 from tests.attack.attacks.connections import CONNECTION_ATTACKS
+from tests.attack.attacks.floods import FLOOD_ATTACKS
 from tests.attack.attacks.frames import FRAME_ATTACKS
 from tests.attack.attacks.members import MEMBER_ATTACKS
 from tests.attack.attacks.memory import MEMORY_ATTACKS
@@ -16,6 +17,7 @@ from tests.attack.definition import Attack
 ATTACKS: Final[tuple[Attack, ...]] = (
     *CONNECTION_ATTACKS,
     *FRAME_ATTACKS,
+    *FLOOD_ATTACKS,
     *CALL_ATTACKS,
     *MEMBER_ATTACKS,
     *BATCH_ATTACKS,

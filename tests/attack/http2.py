@@ -23,6 +23,17 @@ _INITIAL_WINDOW: Final = 4
 _WINDOW_START: Final = 65_535
 _FRAME_MAX: Final = 16_384
 _CANCEL: Final = 8
+_FLOOD_BYTES: Final = 65_536
+
+
+def ping_frame() -> bytes:
+    """A ping."""
+    return _frame(_PING, 0, 0, bytes(8))
+
+
+def window_frame() -> bytes:
+    """One byte more for the connection's window."""
+    return _frame(_WINDOW_UPDATE, 0, 0, struct.pack(">I", 1))
 
 
 def message(body: bytes, compressed: bool = False, claimed: int | None = None) -> bytes:
@@ -100,7 +111,27 @@ class Connection:
 
     def ping(self, count: int) -> None:
         """Send so many pings at once."""
-        self._send(_frame(_PING, 0, 0, bytes(8)) * count)
+        self._send(ping_frame() * count)
+
+    def flood(self, frame: bytes, seconds: float) -> int:
+        """Send a frame as fast as the peer takes it, reading what it answers; how many, until the peer ends it."""
+        several, deadline, sent = frame * (_FLOOD_BYTES // len(frame)), time.monotonic() + seconds, 0
+        while not self.closed and time.monotonic() < deadline:
+            self._send(several)
+            sent += 0 if self.closed else len(several) // len(frame)
+            self._drop_read()
+        return sent
+
+    def _drop_read(self) -> None:
+        self._socket.settimeout(0)
+        try:
+            while data := self._socket.recv(1 << 20):
+                pass
+            self.closed = self.closed or not data
+        except BlockingIOError:
+            return
+        except OSError:
+            self.closed = True
 
     def settings(self, count: int) -> None:
         """Send so many changes of the settings at once."""
