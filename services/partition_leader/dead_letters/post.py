@@ -325,7 +325,8 @@ class LetterPost:
             self._give_up(box, prepared.circling, circling(who.topic, who.queue))
 
     def _refused(self, box: _Box, prepared: Prepared, where: Destination, failure: Failure) -> None:
-        """One record may be at fault: try letter by letter, then that one without its copy, then let it wait."""
+        """One record may be at fault: try letter by letter, then that one without its copy, then let it wait. It is
+        never again in a round with others, which its refusal would break up."""
         taken, rest = prepared.taken, [*prepared.left, *prepared.too_large, *prepared.circling]
         if len(prepared.letters) > 1:
             box.letters.end([*rest, *(single for found in taken for single in found.singles())])
@@ -333,7 +334,7 @@ class LetterPost:
             box.letters.end([*rest, *taken[0].singles(bare=True)])
         else:
             box.letters.end(rest)
-            self._alone(box, taken, failure)
+            self._alone(box, taken[0].singles(), failure)
 
     # --- failures
 

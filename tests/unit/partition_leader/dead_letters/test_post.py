@@ -200,6 +200,31 @@ def test_one_letter_that_is_refused_waits_by_itself_and_the_others_are_written()
 
 
 @pytest.mark.rule("PL-911")
+@pytest.mark.parametrize("first", [1, 3])
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_letter_that_was_refused_by_itself_is_never_tried_together_with_others(first: int, copies: bool) -> None:
+    async def scenario(world: World) -> None:
+        refuse = errors.InvalidRecordError.code
+        refusals = (first > 1) + 1 + copies  # all of them, if it is several; the first one; that without its copy
+        world.elsewhere.answers.extend([refuse] * refusals)
+        await rejected(world, first, copies=copies)
+        assert states(world)[0] == STATE_ARCHIVING
+        asked = len(world.elsewhere.requests)
+        world.elsewhere.held = asyncio.Event()
+        await rejected(world, 1, keep=True)
+        await rejected(world, 1, keep=True)
+        await passes(3)  # now the refused one is due, and so is the last
+        world.elsewhere.answers.extend([0, refuse])
+        world.elsewhere.held.set()
+        await settle()
+        assert [offsets(world, at) for at in range(asked, asked + 3)] == [[first], [0], [first + 1]]
+        await passes(5)
+        assert (offsets(world), start(world)) == ([0], first + 2)
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-911")
 def test_a_letter_that_is_too_large_even_without_a_copy_waits_for_a_larger_limit() -> None:
     async def scenario(world: World) -> None:
         await rejected(world, 2, max_message_bytes=100)
