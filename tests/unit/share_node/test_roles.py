@@ -19,8 +19,11 @@ from partition_leader.led_partitions import TailCaches
 from partition_leader.topic_log.core.batch_run import BATCH_BYTES
 from partition_leader.topic_log.settings import TopicLogSettings
 from shard_runtime.cluster.metadata import ConfigSet, MetadataImage, TopicCreated, TopicDeleted
+from shard_runtime.config.effective_configs import EffectiveConfigs
+from shard_runtime.config.process_settings import load_settings
 from shard_runtime.hosting.host_options import HostOptions
 from share_node.roles import Roles
+from share_node.views import effective_group
 from tests.simulation import determinism
 from tests.simulation.shape import Shape
 from tests.simulation.world import World
@@ -109,6 +112,20 @@ def test_each_setting_arrives_at_its_own_part() -> None:
 def test_a_silent_session_lasts_as_long_as_the_longer_of_time_out_and_lock(session: str, lock: str) -> None:
     found = parts(group_share_session_timeout_ms=session, group_share_record_lock_duration_ms=lock)
     assert found._leader._around.idle_ms("g") == 9_000
+
+
+@pytest.mark.rule("PL-936")
+@pytest.mark.parametrize(("most", "greatest"), [("5000", 5_000), ("86400000", 9_000)])
+def test_a_back_off_is_never_longer_than_the_groups_longest_delay(most: str, greatest: int) -> None:
+    configs = {
+        "sharegroups.retry.delay.max.ms": most,
+        "sharegroups.retry.backoff.initial.ms": "1000",
+        "sharegroups.retry.backoff.max.ms": "9000",
+    }
+    given = {(RESOURCE_GROUP, "g"): configs}
+    settings = effective_group(EffectiveConfigs(load_settings({}), lambda *key: given.get(key, {}), lambda: 1), "g")
+    assert settings.backoff.delay_ms(60, 0.0) == greatest
+    assert settings.delay_max_ms == int(most)
 
 
 class Told:

@@ -11,7 +11,7 @@ from partition_leader.share.core.events import AckBatch
 from partition_leader.share.fetch import ShareFetchOperation
 from tests.support.virtual_time import now_s
 
-from .worlds import World, part, run, settle
+from .worlds import World, key, part, run, settle
 
 
 async def started(world: World, name: str = "m", *, records: int = 0) -> tuple[object, object]:
@@ -70,6 +70,24 @@ def test_the_partition_that_waited_longest_is_first_to_share_the_record_budget()
         assert (await second.ranges(0), await second.ranges(1)) == ([], [(0, 5, 1)])
         third = member.fetch(max_records=10, mode=1)
         assert (await third.ranges(0), await third.ranges(1)) == ([(4, 11, 1)], [(6, 7, 1)])
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-507")
+def test_a_partition_that_is_named_and_forgotten_at_once_is_acknowledged_then_removed_and_not_fetched() -> None:
+    async def scenario(world: World) -> None:
+        await world.produce(2)
+        await world.produce(2, 1)
+        member = world.member()
+        assert await member.fetch(0, 1, max_wait_ms=100).ranges(0) == [(0, 1, 1)]
+        await world.produce(3)
+        both = member.fetch(0, acks={0: [AckBatch(0, 1, (1,))]}, forgotten=(part(0),), max_wait_ms=100)
+        assert await both.ack_error() is None
+        assert world.persister.stored[key()].start == 2
+        assert await both.ranges() == [], "records of it are there"
+        assert await member.fetch(max_wait_ms=100).ranges() == [], "it is no longer in the session"
+        assert await world.member("n").fetch(0, max_wait_ms=100).ranges() == [(2, 4, 1)], "and nothing of it is locked"
 
     run(scenario)
 

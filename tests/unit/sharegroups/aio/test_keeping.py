@@ -354,11 +354,19 @@ async def test_a_poll_asks_for_no_more_records_than_it_is_told(fake: FakeCluster
         assert (await c.poll(2, max_records=0)).is_empty()
         assert fake.states("t") == {}
         found = []
+        asked = []
         for most in (3, None, 1, 0):
             messages = await c.poll(2, max_records=most)
             found.append(len(messages))
+            asked.append(fake.fetches[-1].max_records)
             for message in messages:
                 c.acknowledge(message)
         assert found == [3, 6, 1, 0]
+        assert asked == [3, 6, 1, 1], "the last poll sends no fetch"
+        produce(fake, 10)
+        messages = await c.poll(2, max_records=9)
+        assert (len(messages), fake.fetches[-1].max_records) == (6, 6), "max.poll.records holds too"
+        for message in messages:
+            c.acknowledge(message)
         with pytest.raises(ValueError, match="max_records is -1"):
             await c.poll(1, max_records=-1)

@@ -56,6 +56,25 @@ async def test_the_leader_keeps_the_delay_where_it_knows_delays(fake: FakeCluste
 
 @pytest.mark.rule("CL-123")
 @on_fake_cluster()
+async def test_a_release_without_a_delay_leaves_it_to_the_groups_back_off(fake: FakeCluster) -> None:
+    produce(fake, 2)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        as_the_group_says, at_once = await polled(c)
+        acknowledging = Woken(c).acknowledging
+        acknowledging.settle(as_the_group_says, Decision(Step.RELEASE, None))
+        acknowledging.settle(at_once, Decision(Step.RELEASE, 0.0))
+        assert list((await c.commit_sync()).values()) == [None]
+        delays = {
+            first + number: (delays[number] if len(delays) > 1 else delays[0] if delays else -1)
+            for first, last, _, delays in released(fake)
+            for number in range(last - first + 1)
+        }
+        assert delays == {0: -1, 1: 0}
+
+
+@pytest.mark.rule("CL-123")
+@on_fake_cluster()
 async def test_a_leader_of_before_has_the_worker_hold_the_record(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
