@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -15,8 +16,10 @@ from tests.attack.http2 import Connection, message, ping_frame, window_frame
 
 HEALTH: Final = "/grpc.health.v1.Health/Check"
 CONNECTIONS_MAX: Final = 3
-#: The longest that another client may wait for an answer meanwhile. It was 6 to 20 s.
-WAIT_MAX_S: Final = 1.0
+#: For how long other clients may wait for an answer meanwhile, s. Each call waited for 5 to 20 s before the mend. The
+#: bound of a single call leaves room for a machine that is busy with other tests; most calls take some milliseconds.
+TYPICAL_S: Final = 1.0
+WORST_S: Final = 4.0
 _PAUSE_S: Final = 0.02
 
 
@@ -41,8 +44,11 @@ def _flooding(frame: bytes) -> Callable[[Target, random.Random, float, Path], st
             finally:
                 for thread in threads:
                     thread.join()
-        saw = f"{sum(sent)} frames from {floods} at a time; {len(waits)} calls beside them, worst {max(waits):.2f} s"
-        assert max(waits) <= WAIT_MAX_S, f"{saw}; at most {WAIT_MAX_S} s"
+        typical, worst = statistics.median(waits), max(waits)
+        calls = f"{len(waits)} calls beside them, median {typical:.2f} s, worst {worst:.2f} s"
+        saw = f"{sum(sent)} frames from {floods} at a time; {calls}"
+        assert typical <= TYPICAL_S, f"{saw}; at most {TYPICAL_S} s"
+        assert worst <= WORST_S, f"{saw}; at most {WORST_S} s"
         return saw
 
     return run
