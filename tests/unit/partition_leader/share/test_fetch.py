@@ -7,11 +7,14 @@ import weakref
 
 import pytest
 
+from kip932.api.v1 import share_fetch_pb2 as fetch_pb
+from kip932.errors import CoordinatorNotAvailableError
 from partition_leader.share.core.events import AckBatch
 from partition_leader.share.fetch import ShareFetchOperation
 from tests.support.virtual_time import now_s
 
-from .worlds import World, key, part, run, settle
+from .wire import ACCEPT, CONTEXT, Ack, name
+from .worlds import GROUP, TOPIC, World, key, part, run, settle
 
 
 async def started(world: World, name: str = "m", *, records: int = 0) -> tuple[object, object]:
@@ -52,6 +55,55 @@ def test_a_fetch_applies_its_acknowledgements_first_and_answers_both_as_one() ->
         await settle()
         assert await pending.ranges() == [(2, 3, 1)]
         assert await pending.ack_error() is None
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-425")
+@pytest.mark.parametrize(
+    ("hit", "expected", "came"),
+    [
+        pytest.param("no write succeeds", "COORDINATOR_NOT_AVAILABLE", [[], [], [(0, 1, 1)]], id="no write succeeds"),
+        pytest.param("nothing is held", "UNKNOWN_TOPIC_OR_PARTITION", [[(0, 1, 1)]] * 3, id="nothing is held here"),
+    ],
+)
+def test_an_error_of_all_acknowledgements_is_that_of_each_partition_that_had_some_and_records_come_beside_it(
+    hit: str, expected: str, came: list[list[Ack]]
+) -> None:
+    async def scenario(world: World) -> None:
+        await world.lead(0, 1, 2)
+        for number in range(3):
+            await world.produce(2, number)
+        holder = world.member("m")
+        opened = holder.fetch(0, 1, max_wait_ms=50) if hit == "no write succeeds" else holder.fetch(max_wait_ms=50)
+        await opened.answer()
+        for _ in range(2):
+            world.persister.fail("write", CoordinatorNotAvailableError(), unknown=False)
+        request = fetch_pb.ShareFetchRequest(
+            group_id=GROUP,
+            member_id="m",
+            share_session_epoch=1,
+            session_id=holder.session_id,
+            max_wait_ms=1_000,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            max_records=500,
+            batch_size=500,
+        )
+        parts = request.topics.add(topic_id=TOPIC).partitions
+        for number in range(3):
+            asked = parts.add(partition_index=number)
+            if number < 2:
+                asked.acknowledgement_batches.add(first_offset=0, last_offset=1, acknowledge_types=[ACCEPT])
+        answer = await world.leader.service.share_fetch(request, CONTEXT)
+        assert name(answer.error_code) == "NONE"
+        found = {one.partition_index: one for topic in answer.responses for one in topic.partitions}
+        assert [name(found[number].acknowledge_error_code) for number in range(3)] == [expected, expected, "NONE"]
+        assert [name(found[number].error_code) for number in range(3)] == ["NONE"] * 3
+        assert [
+            [(each.first_offset, each.last_offset, each.delivery_count) for each in found[number].acquired_records]
+            for number in range(3)
+        ] == came
 
     run(scenario)
 
