@@ -7,7 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from tests.chaos.checker import Checker
 from tests.chaos.drivers.processes import ProcessesDeployment
+from tests.chaos.experiments.members import each_ends_once, held_records_come_back, pause_consumer
 from tests.chaos.sabotage import sabotages
 from tests.chaos.trial import Trial
 
@@ -69,5 +71,11 @@ PLAYS: Final[Mapping[str, Callable[[Trial], None]]] = MappingProxyType(
         sabotages.KEEPERS_DIE: _keepers_die,
         sabotages.MEMBERS_COME: _members_come,
         sabotages.STORE_CUT_SHORT: _store_cut_short,
+        sabotages.NOTHING_FAILS: _quiet,
+        sabotages.CONSUMER_PAUSED: pause_consumer,
     }
+)
+#: What is asked beyond the invariants, as of the experiments that play the same.
+CHECKS: Final[Mapping[str, tuple[Checker, ...]]] = MappingProxyType(
+    {sabotages.NOTHING_FAILS: (each_ends_once,), sabotages.CONSUMER_PAUSED: (held_records_come_back,)}
 )

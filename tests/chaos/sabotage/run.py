@@ -12,7 +12,7 @@ from tests.chaos.drivers.processes import ProcessesDeployment
 from tests.chaos.history import read_history
 from tests.chaos.load import LoadOptions
 from tests.chaos.runner import RUN_SETTINGS
-from tests.chaos.sabotage.plays import PLAYS
+from tests.chaos.sabotage.plays import CHECKS, PLAYS
 from tests.chaos.sabotage.sabotages import Sabotage
 from tests.chaos.trial import Trial
 from tests.chaos.verdict import Verdict, judge_history
@@ -61,4 +61,5 @@ def play(sabotage: Sabotage, folder: Path, seed: int, *, honest: bool = False) -
             trial.finish()
     except AssertionError as error:  # a wrong node may leave anything undone: the histories tell
         complaint = str(error)
-    return Judged(judge_history(read_history(sorted(folder.glob("*.jsonl")))), complaint)
+    events = read_history(sorted(folder.glob("*.jsonl")))
+    return Judged(judge_history(events, CHECKS.get(sabotage.play, ())), complaint)

@@ -14,8 +14,9 @@ LEADER: Final = "partition_leader"
 STATE: Final = "share_coordinator"
 GROUPS: Final = "group_coordinator"
 #: What happens: see `tests.chaos.sabotage.plays`.
-QUIET, LEADER_DIES, KEEPERS_DIE, MEMBERS_COME, STORE_CUT_SHORT = (
-    "quiet", "leader dies", "leader and share coordinator die", "members come", "store is cut short",
+QUIET, LEADER_DIES, KEEPERS_DIE, MEMBERS_COME, STORE_CUT_SHORT, NOTHING_FAILS, CONSUMER_PAUSED = (
+    "quiet", "leader dies", "leader and share coordinator die", "members come", "store is cut short", "nothing fails",
+    "a consumer is paused",
 )  # fmt: skip
 
 
@@ -52,6 +53,35 @@ SABOTAGES: Final = (
         ),
         QUIET,
         ("INV-1: ",),
+    ),
+    Sabotage(
+        "archived-when-released",
+        "a record is archived on its first release",
+        LEADER,
+        (
+            Edit(
+                "partition_leader.share.core.acknowledge",
+                "Operation(event.op_id, CAUSE_ACK, settings.delivery_count_limit, settings.dlq_enabled)",
+                "Operation(event.op_id, CAUSE_ACK, 1, settings.dlq_enabled)",
+            ),
+        ),
+        NOTHING_FAILS,
+        ("S-108: ",),
+    ),
+    Sabotage(
+        "archived-when-locks-end",
+        "a record whose lock runs out is archived",
+        LEADER,
+        (
+            Edit(
+                "partition_leader.share.core.expiry",
+                "        state = released_state(count, settings.delivery_count_limit, settings.dlq_enabled)\n",
+                "        state = released_state(count, 1, settings.dlq_enabled)\n",
+            ),
+        ),
+        CONSUMER_PAUSED,
+        ("S-113: ",),
+        hold_ms=600,
     ),
     Sabotage(
         "accept-without-effect",
