@@ -1,7 +1,7 @@
 """`python -m tests.chaos`: run chaos experiments on a driver and on stores, or judge kept histories again.
 
-The last line is `experiments=N records=M lost=L accepted_twice=A`; the exit status is 0 only when L and A are 0 and
-every verdict is good.
+The last line is `experiments=N records=M lost=L accepted_twice=A verdict=V`; V is good, and the exit status 0, only
+when L and A are 0 and every verdict is good; else V is BAD.
 """
 
 from __future__ import annotations

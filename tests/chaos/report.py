@@ -18,12 +18,14 @@ BOUND_MS: Final = int(LEASE_MS.default) + TAKEOVER_MS
 
 
 def closing_line(outcomes: Sequence[Outcome]) -> str:
-    """Counted in the recorded histories; experiments that were skipped are not counted."""
+    """The verdict of the run, as its exit status has it, and what is counted in the recorded histories; experiments
+    that were skipped are not counted."""
     verdicts = [outcome.verdict for outcome in outcomes if outcome.verdict is not None]
     return (
         f"experiments={len(verdicts)} records={sum(found.records for found in verdicts)} "
         f"lost={sum(found.lost for found in verdicts)} "
-        f"accepted_twice={sum(found.accepted_twice for found in verdicts)}"
+        f"accepted_twice={sum(found.accepted_twice for found in verdicts)} "
+        f"verdict={BAD if exit_status(outcomes) else GOOD}"
     )
 
 

@@ -54,7 +54,7 @@ def test_what_is_lost_in_a_window_is_told_and_not_counted(tmp_path: Path) -> Non
     assert (outcome.result, outcome.allowed_lost, outcome.verdict and outcome.verdict.lost) == (GOOD, 1, 0)
     text = report([outcome], tmp_path)
     assert "sentinel-1/lagging_replicas (in cells 'can be lost': lost=1 accepted_twice=0)" in text
-    assert text.splitlines()[-1] == "experiments=1 records=2 lost=0 accepted_twice=0"
+    assert text.splitlines()[-1] == "experiments=1 records=2 lost=0 accepted_twice=0 verdict=good"
     assert exit_status([outcome]) == 0
 
 
@@ -62,7 +62,7 @@ def test_what_is_lost_in_a_window_is_told_and_not_counted(tmp_path: Path) -> Non
 def test_what_is_lost_outside_is_counted_and_ends_with_status_1(tmp_path: Path, windows: str) -> None:
     outcome = keep(tmp_path, LOST, windows)
     assert outcome.result == BAD
-    assert closing_line([outcome]) == "experiments=1 records=2 lost=1 accepted_twice=0"
+    assert closing_line([outcome]) == "experiments=1 records=2 lost=1 accepted_twice=0 verdict=BAD"
     assert exit_status([outcome]) == 1
 
 
@@ -74,7 +74,7 @@ def test_kept_histories_of_stores_are_judged_again_with_their_windows(
     assert main(["--judge", str(tmp_path)]) == 0
     (tmp_path / outcome.name / WINDOWS_FILE).unlink()
     assert main(["--judge", str(tmp_path)]) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "experiments=1 records=2 lost=1 accepted_twice=0"
+    assert capsys.readouterr().out.splitlines()[-1] == "experiments=1 records=2 lost=1 accepted_twice=0 verdict=BAD"
 
 
 def test_stores_that_are_well_do_not_hide_a_driver_that_cannot_run(tmp_path: Path) -> None:

@@ -115,9 +115,11 @@ def experiment(run: Callable[[Any], None], **more: Any) -> Definition:
 @pytest.mark.parametrize(
     ("events", "line", "status"),
     [
-        pytest.param(CLEAN, "experiments=1 records=1 lost=0 accepted_twice=0", 0, id="clean"),
-        pytest.param(LOST, "experiments=1 records=2 lost=1 accepted_twice=0", 1, id="lost"),
-        pytest.param(ACCEPTED_TWICE, "experiments=1 records=1 lost=0 accepted_twice=1", 1, id="accepted twice"),
+        pytest.param(CLEAN, "experiments=1 records=1 lost=0 accepted_twice=0 verdict=good", 0, id="clean"),
+        pytest.param(LOST, "experiments=1 records=2 lost=1 accepted_twice=0 verdict=BAD", 1, id="lost"),
+        pytest.param(
+            ACCEPTED_TWICE, "experiments=1 records=1 lost=0 accepted_twice=1 verdict=BAD", 1, id="accepted twice"
+        ),
     ],
 )
 def test_closing_line_and_status_are_counted_in_the_histories(
@@ -135,11 +137,11 @@ def test_a_kept_history_that_is_made_bad_is_judged_bad_with_status_1(
     (kept,) = play(experiment(telling(CLEAN), name="services-killed"))
     assert kept.result == GOOD
     assert main(["--judge", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "experiments=1 records=1 lost=0 accepted_twice=0"
+    assert capsys.readouterr().out.splitlines()[-1] == "experiments=1 records=1 lost=0 accepted_twice=0 verdict=good"
     write(tmp_path / "services-killed", LOST[-1:])
     assert main(["--judge", str(tmp_path)]) == 1
     said = capsys.readouterr().out
-    assert said.splitlines()[-1] == "experiments=1 records=2 lost=1 accepted_twice=0"
+    assert said.splitlines()[-1] == "experiments=1 records=2 lost=1 accepted_twice=0 verdict=BAD"
     assert "INV-1" in said
     assert (tmp_path / "report.txt").read_text() in said.lstrip("\n") + "\n"
 
@@ -149,6 +151,7 @@ def test_a_check_of_the_experiment_itself_decides_too(play: Callable[..., list[O
     assert outcome.result == BAD
     assert exit_status([outcome]) == 1
     assert "the story went another way" in outcome.line()
+    assert closing_line([outcome]) == "experiments=1 records=1 lost=0 accepted_twice=0 verdict=BAD"
 
 
 @pytest.mark.parametrize(
@@ -221,7 +224,7 @@ def test_what_was_not_drained_is_undecided_not_lost_and_bad_all_the_same(
     records, lost, undecided = counts
     assert ("not ready after 60 s" in text) == aborted
     assert (f"not drained: {undecided} records undecided" in text) == bool(undecided)
-    assert text.splitlines()[-1] == f"experiments=1 records={records} lost={lost} accepted_twice=0"
+    assert text.splitlines()[-1] == f"experiments=1 records={records} lost={lost} accepted_twice=0 verdict=BAD"
     assert exit_status(outcomes) == 1
 
 
@@ -243,6 +246,7 @@ def test_what_a_driver_cannot_do_is_skipped_with_its_reason(play: Callable[..., 
     assert "latency needs a proxy" in report(outcomes, tmp_path)
     assert closing_line(outcomes).startswith("experiments=1 ")
     assert exit_status(outcomes) == 0
+    assert closing_line(outcomes[:1]).endswith(" verdict=BAD")
     assert exit_status(outcomes[:1]) == 1, "a run in which everything was skipped shows nothing"
 
 

@@ -1,7 +1,8 @@
 """`python -m tests.chaos.stores [--seed N] [--out FOLDER] [NAME …]`: store fail-overs under load, by name or by shape.
 
-The last line is `experiments=N records=M lost=L accepted_twice=A`; what cells of docs/guarantees.md allow to be lost is
-not among it, and is told per experiment. Exit status 1 when an experiment failed or something was lost.
+The last line is `experiments=N records=M lost=L accepted_twice=A verdict=V`; what cells of docs/guarantees.md allow to
+be lost is not among it, and is told per experiment. V is BAD, and the exit status 1, when an experiment failed or
+something was lost; else V is good.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.chaos.outcome import BAD, GOOD
 from tests.chaos.signals import exit_on_sigterm
 from tests.chaos.stores.catalogue import select
 from tests.chaos.stores.runner import Result, run
@@ -40,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     print(
         f"experiments={len(results)} records={sum(found.records for found in verdicts)} "
         f"lost={sum(found.lost for found in verdicts)} "
-        f"accepted_twice={sum(found.accepted_twice for found in verdicts)}"
+        f"accepted_twice={sum(found.accepted_twice for found in verdicts)} verdict={BAD if failed else GOOD}"
     )
     return 1 if failed else 0
 
