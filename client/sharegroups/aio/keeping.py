@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 #: How often the keeper looks for sessions that ended and for fenced members, ms.
 _LOOK_MS: Final = 1_000
+#: Later than any time of the clock, ms.
+_NEVER_MS: Final = 1 << 62
 
 _NOT_CONFIRMED: Final = "no renewal was confirmed before it ended: the process was suspended, or the leader silent"
 
@@ -87,7 +89,8 @@ class Kept:
         renewing = self._renewing.get(part)
         if renewing is None or self._clock is None:
             return False
-        if not is_over(renewing.locked_ms, part.lock_ms, int(self._clock() * 1000)):
+        locked_ms = renewing.locked_ms.get(offset)
+        if locked_ms is None or not is_over(locked_ms, part.lock_ms, int(self._clock() * 1000)):
             return False
         return self in renewing.owners.get(offset, ()) and part.delivery.in_flight(offset)
 
@@ -114,13 +117,28 @@ class Kept:
 @dataclass(slots=True, eq=False)
 class _Renewing:
     """The kept records of one delivery. `owners`: by offset all that keep it, for blocks may be nested. `locked_ms`:
-    since when the records are surely locked, by the last renewal."""
+    by offset, since when it is surely locked: not all are kept from the same time on, or renewed by one request. It has
+    those that are kept no longer too. `oldest_ms`: no lock of a kept one is older, so that not every look at the clock
+    has to look at all of them."""
 
-    owners: dict[int, tuple[Kept, ...]]
-    locked_ms: int
+    owners: dict[int, tuple[Kept, ...]] = field(default_factory=dict)
+    locked_ms: dict[int, int] = field(default_factory=dict)
+    oldest_ms: int = _NEVER_MS
     in_flight: bool = False
     #: Offsets that wait to be renewed in requests of their own, since a renewal of all of them was refused.
     waiting: deque[list[int]] = field(default_factory=deque)
+
+    def keep(self, offset: int, locked_ms: int) -> None:
+        """This record is kept too; its lock surely holds since `locked_ms`, unless a renewal of it is known."""
+        self.oldest_ms = min(self.oldest_ms, self.locked_ms.setdefault(offset, locked_ms))
+
+    def look(self) -> None:
+        """Find the oldest lock of those that are kept."""
+        self.oldest_ms = min((self.locked_ms[offset] for offset in self.owners), default=_NEVER_MS)
+
+    def over(self, lock_ms: int, now_ms: int) -> list[int]:
+        """The offsets whose lock has ended."""
+        return [offset for offset in self.owners if is_over(self.locked_ms[offset], lock_ms, now_ms)]
 
 
 class Keeper:
@@ -154,9 +172,10 @@ class Keeper:
             part = delivered_of(message)
             renewing = self._parts.get(part)
             if renewing is None:
-                renewing = self._parts[part] = _Renewing({}, part.acquired_ms)
-            kept.kept_by(part, renewing, clock)
+                renewing = self._parts[part] = _Renewing()
             offset = message.offset()
+            renewing.keep(offset, part.acquired_ms)
+            kept.kept_by(part, renewing, clock)
             renewing.owners[offset] = (*renewing.owners.get(offset, ()), kept)
             part.kept = part.kept or {}
             part.kept[offset] = part.kept.get(offset, 0) + 1
@@ -194,7 +213,7 @@ class Keeper:
         renewing.in_flight = False
         asked = [offset for batch in ack.batches for offset in range(batch.first, batch.last + 1)]
         if error is None:
-            self._renewed(part, renewing, ack.sent_ms)
+            self._renewed(part, renewing, asked, ack.sent_ms)
         elif isinstance(error, InvalidRecordStateError):
             self._refused(part, renewing, asked, error)
         else:
@@ -228,10 +247,11 @@ class Keeper:
                 self._lose(part, list(renewing.owners), FencedMemberEpochError(why))
             elif is_gone(part):
                 self._lose(part, list(renewing.owners), NetworkError("the connection to the partition's leader ended"))
-            elif is_over(renewing.locked_ms, part.lock_ms, now_ms):
-                self._lose(part, list(renewing.owners), InvalidRecordStateError(_NOT_CONFIRMED))
+            elif is_over(renewing.oldest_ms, part.lock_ms, now_ms):
+                self._lose(part, renewing.over(part.lock_ms, now_ms), InvalidRecordStateError(_NOT_CONFIRMED))
+                next_ms = now_ms  # for the others of it
             elif not renewing.in_flight:
-                due_ms = renewal_due_ms(renewing.locked_ms, part.lock_ms)
+                due_ms = renewal_due_ms(renewing.oldest_ms, part.lock_ms)
                 if due_ms <= now_ms:
                     self._send(part, renewing, list(renewing.owners))
                 else:
@@ -254,17 +274,26 @@ class Keeper:
             return
         renewing.in_flight = True
         now_ms = _now_ms()
-        left_ms = renewing.locked_ms + (part.lock_ms or _LOOK_MS) - now_ms
+        newest_ms = max(renewing.locked_ms[offset] for offset in held)  # `_look` gives the others up in their time
+        left_ms = newest_ms + (part.lock_ms or _LOOK_MS) - now_ms
         ack = PendingAck(part, renewal_batches(held), 0, unseen=True, told=self.settled)
         self._ledger.send([ack], max(1, left_ms), now_ms)
 
-    def _renewed(self, part: Delivered, renewing: _Renewing, sent_ms: int) -> None:
-        if renewing.waiting:
-            return  # the others' locks still end when they did
-        renewing.locked_ms = sent_ms
-        self._arm(renewal_due_ms(sent_ms, part.lock_ms))
-        if len(renewing.owners) >= part.delivery.unacknowledged:
-            part.acquired_ms = sent_ms  # for the warnings of CL-81: no other record of it is in the application's hands
+    def _renewed(self, part: Delivered, renewing: _Renewing, asked: list[int], sent_ms: int) -> None:
+        """These locks hold since the request was sent; what was not in it ends when it did."""
+        delivery, locked_ms = part.delivery, renewing.locked_ms
+        for offset in asked:
+            locked_ms[offset] = max(sent_ms, locked_ms.get(offset, 0))
+        here = list(filter(delivery.in_flight, renewing.owners))
+        for offset in renewing.owners.keys() - set(here):
+            locked_ms[offset] = sent_ms  # it is acknowledged, and no renewal is due for it
+        renewing.look()
+        self._arm(renewal_due_ms(renewing.oldest_ms, part.lock_ms))
+        held = delivery.held()
+        if held is not None and held[1] <= len(here):
+            # For the warnings of CL-81, and for blocks that begin later: no other record of it is in the application's
+            # hands.
+            part.acquired_ms = max(part.acquired_ms, min(map(locked_ms.__getitem__, here)))
 
     def _refused(self, part: Delivered, renewing: _Renewing, asked: list[int], error: KafkaError) -> None:
         """One offset that is not ours has all of a request refused. What was acknowledged meanwhile is no loss."""
@@ -288,6 +317,7 @@ class Keeper:
             owner.mark(part, lost)  # first of all, for other threads ask
         # `part.kept` keeps them: poll() does not ask for the acknowledgement of a record that was lost.
         renewing.owners = {offset: owner for offset, owner in renewing.owners.items() if offset not in offsets}
+        renewing.look()
         if not renewing.owners:
             del self._parts[part]
         for owner, lost in by_owner.items():
