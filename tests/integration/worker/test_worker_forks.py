@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,7 +95,9 @@ def test_a_handler_may_use_a_pool_of_forked_processes(shop: Shop, kind: str) -> 
     process = shop.work()
     shop.until_done(kind, 8)
     assert end(process) == 143
-    assert Counter(said["n"] for said in shop.runs() if "n" in said) == Counter(range(8))
+    assert {said["n"] for said in shop.runs() if "n" in said} == set(range(8))
+    # On a busy machine a job may take longer than its timeout, and run again; one that hangs would never end well.
+    assert "stopped: 8 done" in shop.log(), shop.log()
 
 
 @pytest.mark.rule("CL-127", "CL-140")
