@@ -230,7 +230,13 @@ class Writing:
             for offset in one.offsets:
                 self.settle(offset, one, start, stored.get(offset, (-1, -1, 0)), letters)
         for one in asked:
-            self.tell({offset: what for offset, what in one.archived.items() if self.is_archived(offset)})
+            self.tell(
+                {
+                    offset: what
+                    for offset, what in one.archived.items()
+                    if offset < start or (offset in stored and stored[offset][1] == ARCHIVED)
+                }
+            )
         self.roll_back(asked)
         self.send_letters(letters)
 
@@ -250,11 +256,6 @@ class Writing:
         if record.state == ARCHIVING:
             over = "delivery count exceeded" if record.count >= asked.limit else "client reject"
             letters[offset] = asked.letters.get(offset, over)
-
-    def is_archived(self, offset: int) -> bool:
-        record = self.records.all.get(offset)
-        passed = offset < self.records.start or record is None
-        return passed or (record is not None and record.state == ARCHIVED and record.goal is None)
 
     def roll_back(self, asked: Iterable[Asked]) -> None:
         """T19, PL-307, PL-414."""

@@ -8,6 +8,7 @@ import pytest
 
 from kip932.ids import STATE_ACKNOWLEDGED, STATE_ARCHIVED, STATE_AVAILABLE
 from tests.simulation.checkers.lag import Drained, Lag
+from tests.simulation.final import LogEnd
 from tests.simulation.history import LagSeen
 from tests.simulation.made import SHARE, Made, found, value
 
@@ -35,6 +36,13 @@ class TestLag:
     def test_offsets_that_hold_no_record_are_no_lag(self, kept: tuple[int, ...], wrong: int) -> None:
         made = Made().begins("drain").group(2, {"A": 2}).rests(2, end=9)
         made.final = replace(made.final, values={SHARE[1:]: {offset: value(offset) for offset in kept}})
+        assert found(Lag(), made) == ["INV-17"] * wrong
+
+    @pytest.mark.parametrize(("log_start", "wrong"), [(0, 1), (6, 1), (7, 0), (9, 0)])
+    def test_deleted_records_that_still_lie_in_the_store_are_no_lag(self, log_start: int, wrong: int) -> None:
+        made = Made().begins("drain").group(2, {"A": 2}).rests(2, end=9)
+        values = {SHARE[1:]: {offset: value(offset) for offset in (5, 6)}}
+        made.final = replace(made.final, values=values, logs={SHARE[1:]: LogEnd(log_start, 9)})
         assert found(Lag(), made) == ["INV-17"] * wrong
 
     def test_what_was_not_drained_may_have_some(self) -> None:

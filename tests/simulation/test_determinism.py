@@ -242,6 +242,8 @@ IDS = {"services/shard_runtime/record_log/redis/writer.py": "id(held): held"}
 KEPT = re.compile(r"= (itertools\.)?(count\(|(dict|list|set|deque|defaultdict)\(|Random\(|\{\}$|\[\]$)")
 #: Empty for ever; `core` shares them where there is nothing.
 EMPTY = {"services/partition_leader/share/core/batch.py"}
+#: What a real process keeps of its own, and no run sets.
+OWN = {"protos/kip932/rpc/grpc_transport.py": "which process opened a channel first; a run opens none"}
 
 
 def sources() -> Iterator[tuple[str, ast.AST, str]]:
@@ -298,7 +300,7 @@ def test_no_code_of_a_run_keeps_anything_in_its_modules() -> None:
         kept = [node for node in ast.walk(tree) if isinstance(node, ast.Global)]
         made = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) and name not in EMPTY]
         lines = text.splitlines()
-        found += [f"{name}:{node.lineno} global" for node in kept]
+        found += [f"{name}:{node.lineno} global" for node in kept if name not in OWN]
         found += [f"{name}:{node.lineno}" for node in made if KEPT.search(lines[node.lineno - 1])]
     assert not found
 

@@ -272,8 +272,9 @@ class ShareSession:
             self._owner.fetched(kept)
 
     def release(self, part: Delivered, *, flush: bool = True, counts: bool = False) -> None:
-        """Release records that the application was never given; with `flush` now. `counts`: as a delivery."""
-        batches = part.delivery.give_back(counts)
+        """Release records that wait for a poll; with `flush` now. `counts`: as a delivery, which those always are that
+        a poll returned before they were renewed."""
+        batches = part.delivery.give_back(counts or part.was_renewed)
         self.outbox.add(PendingAck(part, batches, self._default_deadline_ms(), unseen=True))
         if flush:
             self.flush()

@@ -17,7 +17,7 @@ EXACT: Final = LoadOptions(partitions=3, rate=2_000, records=10_000)
 #: Behind the session timeout of the settings that the runner gives, and far behind the lock.
 BEYOND_SESSION_S: Final = 7.5
 #: Consumers hold what they got for so long that one can be paused while it does, and two work off what is produced.
-HOLDING: Final = LoadOptions(rate=50, hold_ms=600)
+HOLDING: Final = LoadOptions(rate=30, hold_ms=1_000)
 PAUSED: Final = "SIGSTOP of a consumer"
 RESUMED: Final = "SIGCONT of a consumer"
 
@@ -103,8 +103,8 @@ def pause_consumer(trial: Trial) -> None:
     trial.tell_worker(PAUSED, worker.name)
     worker.pause()
     trial.pass_time(BEYOND_SESSION_S, BEYOND_SESSION_S + 0.5)
+    trial.tell_worker(RESUMED, worker.name)  # before it: what it sends from then on, it sends late
     worker.resume()
-    trial.tell_worker(RESUMED, worker.name)
     trial.load.wait_working([worker.name])
 
 

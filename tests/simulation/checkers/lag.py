@@ -31,7 +31,8 @@ class Lag:
 
     @staticmethod
     def _at_rest(state: StateSeen, log: LogEnd, values: Mapping[int, bytes], empty: bool) -> Iterator[Violation]:
-        """lag = end - start - finished; finished is counted anew. Offsets without a record are no lag (CM-105)."""
+        """lag = end - start - finished; finished is counted anew. Offsets without a record are no lag, nor are deleted
+        ones (CM-105), whose batch lies in the store until all of it is deleted."""
         lag = log.high_watermark - state.start_offset - max(state.delivery_complete_count, 0)
         finished = terminal_count(state.start_offset, state.batches)
         if state.delivery_complete_count >= 0 and state.delivery_complete_count != finished:
@@ -41,7 +42,11 @@ class Lag:
                 f"show {finished}",
                 (state,),
             )
-        without_record = log.high_watermark - state.start_offset - sum(at >= state.start_offset for at in values)
+        without_record = (
+            log.high_watermark
+            - state.start_offset
+            - sum(at >= max(state.start_offset, log.log_start_offset) for at in values)
+        )
         if lag < 0 or (empty and lag > without_record):
             yield Violation(
                 "INV-17",

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kip932.ids import STATE_ARCHIVED
 from kip932.state_batches import ARCHIVED_AT_LIMIT, ARCHIVED_REJECTED, ArchivedRange
 from partition_leader.share.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED, AcquiredRange, Archived
 from partition_leader.share.core.in_flight import Window
@@ -32,11 +31,6 @@ def told(marks: Iterable[Mark]) -> list[Archived]:
         else:
             ranges.append(found)
     return [Archived(cause, tuple(ranges)) for cause, ranges in by_cause.items()]
-
-
-def took_effect(window: Window, marks: Iterable[Mark]) -> list[Mark]:
-    """Those that are archived, or finished and left behind, now that it is known what the store has (PL-707)."""
-    return [mark for mark in marks if _is_archived(window, mark[0])]
 
 
 def stored_ranges(window: Window, marks: Sequence[Mark], letters: Sequence[tuple[Span, str]]) -> list[ArchivedRange]:
@@ -62,12 +56,3 @@ _REASONS: Final = {
     REJECTED: ARCHIVED_REJECTED,
     DLQ_CLIENT_REJECT: ARCHIVED_REJECTED,
 }
-
-
-def _is_archived(window: Window, found: AcquiredRange) -> bool:
-    first = max(found.first_offset, window.start_offset)
-    return all(
-        code == STATE_ARCHIVED
-        for batch in window.overlapping(first, found.last_offset)
-        for _, _, code, _ in batch.runs(max(first, batch.first), min(found.last_offset, batch.last))
-    )

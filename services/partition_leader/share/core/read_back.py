@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kip932.ids import STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
 from kip932.state_batches import StateBatch
+from partition_leader.share.core.archived import Mark
 from partition_leader.share.core.batch import InFlightBatch
-from partition_leader.share.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
+from partition_leader.share.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED, AcquiredRange
 from partition_leader.share.core.in_flight import Window
 from partition_leader.share.core.operations import Operation, commit, force, state_of
 from partition_leader.share.core.spans import Span
@@ -41,6 +42,21 @@ class Stored:
             first = end + 1
             at += 1
         return result
+
+    def archived(self, marks: Iterable[Mark]) -> list[Mark]:
+        """What of these is stored as archived, or lies below the stored start offset: of the rest, nothing came of it.
+
+        What the window has below its own start offset says neither: the log may have lost it meanwhile.
+        """
+        found: list[Mark] = []
+        for (first, last, count), cause in marks:
+            passed = min(last, self.start_offset - 1)
+            spans = [(first, passed)] if first <= passed else []
+            spans += [
+                span for span, (_, state), _ in self.pieces(max(first, passed + 1), last) if state == STATE_ARCHIVED
+            ]
+            found += [(AcquiredRange(*span, count), cause) for span in spans]
+        return found
 
 
 def settle(window: Window, operation: Operation, stored: Stored, now_ms: int = 0) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kip932.errors import FencedError, FencedStateEpochError
 from partition_leader.share.core import events
-from partition_leader.share.core.archived import DELIVERY_LIMIT, told, took_effect
+from partition_leader.share.core.archived import DELIVERY_LIMIT, told
 from partition_leader.share.core.effects import DLQ_DELIVERY_COUNT_EXCEEDED, ReadBackWanted
 from partition_leader.share.core.failures import Consequence, meaning
 from partition_leader.share.core.operations import Operation, begin_delays, commit
@@ -121,7 +121,7 @@ def read_back(state: PartitionState, event: events.ReadBack) -> None:
     for operation in operations:
         settle(state.window, operation, stored, state.now_ms)
         _begin_delays(state, operation)
-    state.effects += told(took_effect(state.window, [mark for operation in operations for mark in operation.archived]))
+    state.effects += told(stored.archived(mark for operation in operations for mark in operation.archived))
     # Before the roll-back: what that makes Archiving is not stored yet, and its letter follows the write (PL-305).
     causes = [cause for operation in operations for cause in operation.dead_letters]
     state.effects += state.dead_letters.send(state.window, causes)

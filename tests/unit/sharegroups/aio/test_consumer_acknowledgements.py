@@ -279,6 +279,21 @@ async def test_a_renewed_record_comes_back_from_poll_and_can_then_be_accepted(fa
     assert set(fake.states("t").values()) == {"acknowledged"}
 
 
+@pytest.mark.rule("CL-145")
+@on_fake_cluster()
+async def test_a_renewed_record_that_no_later_poll_returned_counts_as_delivered_at_close(fake: FakeCluster) -> None:
+    produce(fake, 1)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        c.acknowledge(message, AcknowledgeType.RENEW)
+        await c.commit_sync(5)  # the record waits for the next poll
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        (again,) = await c.poll(5)
+        assert again.delivery_count() == 2, "the application was given it once"
+
+
 @pytest.mark.rule("CL-27")
 @on_fake_cluster()
 async def test_a_renewal_that_fails_drops_the_record_and_no_fetch_carries_one(fake: FakeCluster) -> None:

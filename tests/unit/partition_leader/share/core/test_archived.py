@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kip932.errors import CoordinatorNotAvailableError
+from kip932.errors import CoordinatorNotAvailableError, RequestTimedOutError
 from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, STATE_ARCHIVED
 from kip932.state_batches import ArchivedRange, StateBatch
 from partition_leader.share.core import effects as fx
@@ -157,17 +157,6 @@ def test_a_closed_session_counts_all_that_it_gives_back_and_of_these_what_reache
 
 
 @pytest.mark.rule("PL-810")
-def test_what_was_archived_and_then_left_behind_by_the_log_start_is_told_when_it_is_read_back() -> None:
-    bench = Bench(log=[(0, 9), (10, 19)])
-    bench.fetch(max_records=20, batch_size=10)
-    bench.ack("M", (2, 9, ACK_REJECT))
-    bench.failed(CoordinatorNotAvailableError("no answer"), unknown=True)
-    bench.do(ev.LogStartMoved(10))
-    bench.do(ev.ReadBack(bench.core.generation, 7, 0, ()))
-    assert told(bench) == [(REJECTED, ((2, 9, 1),))]
-
-
-@pytest.mark.rule("PL-810")
 def test_an_unknown_outcome_that_reached_the_store_in_part_is_told_in_part() -> None:
     bench = Bench(log=[(0, 9), (10, 19)])
     bench.fetch(max_records=20, batch_size=10)
@@ -175,4 +164,25 @@ def test_an_unknown_outcome_that_reached_the_store_in_part_is_told_in_part() -> 
     bench.failed(CoordinatorNotAvailableError("no answer"), unknown=True)
     stored = (StateBatch(2, 5, STATE_ARCHIVED, 1), StateBatch(12, 13, STATE_ARCHIVED, 1))
     bench.do(ev.ReadBack(bench.core.generation, 7, 0, stored))
-    assert told(bench) == [(REJECTED, ((12, 13, 1),))], "of 2-9 some records are held again"
+    assert told(bench) == [(REJECTED, ((2, 5, 1), (12, 13, 1)))], "6-9 are held again"
+
+
+@pytest.mark.rule("PL-810", "PL-707")
+@pytest.mark.parametrize(
+    ("stored", "wanted"),
+    [
+        pytest.param(ev.ReadBack(2, 7, 0, ()), [], id="not stored: the log lost some of them, nobody rejected them"),
+        pytest.param(
+            ev.ReadBack(2, 7, 0, (StateBatch(0, 3, STATE_ARCHIVED, 1),)), [(REJECTED, ((0, 3, 1),))], id="stored"
+        ),
+        pytest.param(ev.ReadBack(2, 7, 4, ()), [(REJECTED, ((0, 3, 1),))], id="stored, and the start went past them"),
+    ],
+)
+def test_of_a_rejection_without_an_answer_only_what_is_stored_is_told(stored: ev.ReadBack, wanted: Told) -> None:
+    bench = Bench(log=[(0, 9)])
+    bench.fetch()
+    bench.ack("M", (0, 3, ACK_REJECT))
+    bench.failed(RequestTimedOutError("no answer"), True)
+    bench.do(ev.LogStartMoved(4))
+    bench.do(stored)
+    assert told(bench) == wanted
