@@ -15,9 +15,11 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from random import Random
 
 from tests.model.draining import drain
 from tests.model.schedule import Schedule
+from tests.support.small_limits import WIDTHS, set_small
 
 HISTORY_STEPS = 400
 #: Differences that are told in full.
@@ -40,9 +42,10 @@ def play(seed: int, steps: int = HISTORY_STEPS) -> Outcome:
     outcome = Outcome(seed)
     schedule: Schedule | None = None
     try:
-        schedule = Schedule(seed)
-        schedule.run(steps)
-        drain(schedule)
+        with set_small(Random(f"{seed}/widths"), *((name,) for name in WIDTHS)):
+            schedule = Schedule(seed)
+            schedule.run(steps)
+            drain(schedule)
     except Exception as error:
         where = traceback.format_exc(limit=-4)
         outcome.difference = f"{type(error).__name__}: {error}\n{where}"

@@ -115,6 +115,7 @@ class Leader(Writing):
         if self.status != "active":
             self.orders.got = {}
             return
+        self.records.join_settled(self.settled_changes)
         work = Pass(self.records, read, rules, self.now)
         self.orders.got = work.run()
         if work.gone:

@@ -10,7 +10,7 @@ from kip932.state_batches import StateBatch
 from partition_leader.share.core import effects as fx
 from partition_leader.share.core import events as ev
 from partition_leader.share.core.backoff import Backoff
-from partition_leader.share.core.dead_letters import DeadLetters
+from partition_leader.share.core.limits import LIMITS, Limits
 from partition_leader.share.core.share_partition import SharePartition
 from partition_leader.share.core.status import Status
 from partition_leader.share.core.transitions import DELAYED, PENDING, STATE_MASK
@@ -53,11 +53,10 @@ class Pair:
     Each method is one event. It returns what both have ordered, in the model's words.
     """
 
-    def __init__(self, generation: int, rules: Rules, squeeze_at: int, in_a_row_max: int = 10) -> None:
-        self.model = Leader(generation, rules, in_a_row_max)
-        self.core = SharePartition(generation, chance=lambda: self.model.chance)
-        self.core._state.dead_letters = DeadLetters(squeeze_at)
-        self.squeezes = squeeze_at < 64
+    def __init__(self, generation: int, rules: Rules, limits: Limits = LIMITS, in_a_row_max: int = 10) -> None:
+        self.model = Leader(generation, rules, in_a_row_max, limits.settled_changes)
+        self.core = SharePartition(generation, chance=lambda: self.model.chance, limits=limits)
+        self.squeezes = limits.squeezed_batches < LIMITS.squeezed_batches
         self.rules = rules
         self.now = 0
         self.steps = 0

@@ -6,6 +6,7 @@ purpose. Each question is answered by looking at all records again; no count, in
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -108,7 +109,8 @@ class Record:
 
 class Records:
     """What a leader has in flight. `end`: as PL-005. `gap`: PL-606. `letters`: number → offset → delivery count.
-    `waited`: the last offset that was ever delayed (PL-935)."""
+    `waited`: the last offset that was ever delayed (PL-935). `joined`: pieces and finished records when settled pieces
+    were last joined."""
 
     def __init__(self, start: int = 0) -> None:
         self.all: dict[int, Record] = {}
@@ -117,6 +119,7 @@ class Records:
         self.gap: tuple[int, int] | None = None
         self.letters: dict[int, dict[int, int]] = {}
         self.waited = -1
+        self.joined = (0, 0)
 
     def load(self, start: int, stored: dict[int, Rank]) -> None:
         """PL-606: what the store has, neighbours that are alike as one piece. Delays come apart, for their ends are by
@@ -254,6 +257,40 @@ class Records:
         """PL-608: the lowest offset from `lowest` on that is in no piece; without one the window is dropped."""
         holes = [offset for offset in range(lowest, end + 1) if offset not in self.all]
         self.gap = (holes[0], end) if holes else None
+
+    def join_settled(self, changes: int) -> None:
+        """PL-935: while records wait, neighbouring pieces in which nothing counts become one for each stretch of one
+        state, delivery count and end of its delay. It is done when so much has changed since it last was."""
+        pieces = self.pieces
+        finished = sum(record.shown in FINISHED for record in self.all.values())
+        changed = abs(len(pieces) - self.joined[0]) + abs(finished - self.joined[1])
+        if self.waited < self.start or changed < max(changes, self.joined[0] // 2):
+            return
+        counting = {record.piece for record in self.all.values() if not (record.is_leaving or record.is_delayed)}
+        settled: list[list[tuple[int, int]]] = [[]]
+        for piece in pieces:
+            if piece in counting:
+                settled.append([])
+            else:
+                settled[-1].append(piece)
+        for run in settled:
+            if len(run) > 1:
+                self.join(offset for first, last in run for offset in range(first, last + 1))
+        finished = sum(record.shown in FINISHED for record in self.all.values())
+        self.joined = len(self.pieces), finished
+
+    def join(self, offsets: Iterable[int]) -> None:
+        """One piece for each stretch that is alike; what lies below the start offset is forgotten."""
+        ranks: dict[int, tuple[int, int, int]] = {}
+        for offset in offsets:
+            if offset < self.start:
+                del self.all[offset]
+            else:
+                record = self.all[offset]
+                ranks[offset] = (record.state, record.count, record.until)
+        for first, last, _ in alike(ranks):
+            for offset in range(first, last + 1):
+                self.all[offset].piece = (first, last)
 
     def take_away(self, first: int, last: int) -> list[int]:
         """What is Available in these offsets, or released and not written yet, is gone from the log (T16, T17)."""

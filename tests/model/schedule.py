@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, NamedTuple
 
+from partition_leader.share.core.limits import LIMITS, Limits
 from tests.model.asking import draw_ack, kind_at
 from tests.model.fetching import Read
 from tests.model.leader import ACCEPT
@@ -20,6 +21,7 @@ from tests.model.post import Post
 from tests.model.records import ACQUIRED, ARCHIVING, FINISHED, Rules, alike
 from tests.model.store import Store, Write
 from tests.model.topic import Found, TopicLog
+from tests.support.small_limits import small
 
 LOCK_MS: Final = 1_000
 MEMBERS: Final = ("A", "B", "C")
@@ -40,6 +42,14 @@ class Fetch(NamedTuple):
     committed: bool
 
 
+def draw_limits(rng: Random, squeezed: int) -> Limits:
+    """Small limits. Where finished batches are joined early (PL-915), settled ones are not (PL-935): the model knows
+    the pieces that come of the latter alone."""
+    limits = small(rng, squeezed_batches=squeezed)
+    early = squeezed < LIMITS.squeezed_batches
+    return limits._replace(settled_changes=LIMITS.settled_changes) if early else limits
+
+
 class Schedule:
     """`seen`: how often what happened."""
 
@@ -50,7 +60,7 @@ class Schedule:
         self.log = TopicLog()
         self.now = 1_000
         self.committed = self.rng.random() < 0.5
-        self.squeeze_at = self.rng.choice((2, 64))
+        squeezed = self.rng.choice((2, LIMITS.squeezed_batches))
         self.in_a_row_max = self.rng.choice((1, 2, 10))
         self.rules = self.draw_rules()
         self.log.append(self.rng.randint(1, 8))
@@ -60,7 +70,8 @@ class Schedule:
         self.said: deque[tuple[str, list[Ack]]] = deque(maxlen=6)
         self.late: list[Write] = []
         self.steps = 0
-        self.pair = Pair(0, self.rules, self.squeeze_at, self.in_a_row_max)
+        self.limits = draw_limits(Random(f"{seed}/limits"), squeezed)
+        self.pair = Pair(0, self.rules, self.limits, self.in_a_row_max)
         self.lead(resolved=self.rng.random() < 0.3)
         self.actions: list[tuple[int, Callable[[], None]]] = [
             (8, self.produce), (3, self.end_transaction), (16, self.fetch), (4, self.end_fetch),
@@ -97,7 +108,7 @@ class Schedule:
         self.steps += self.pair.steps
         generation = self.pair.model.generation + 1  # or a higher leader epoch (PL-602)
         self.store.read(generation)
-        self.pair = Pair(generation, self.rules, self.squeeze_at, self.in_a_row_max)
+        self.pair = Pair(generation, self.rules, self.limits, self.in_a_row_max)
         self.pair.trace = self.trace.append
         self.pair.now = self.now
         self.clock()
@@ -227,9 +238,11 @@ class Schedule:
         if read.offset < self.log.start:
             self.note(self.pair.log_start(self.log.start))
         elif found.batches:
+            joined = self.pair.model.records.joined
             orders = self.pair.acquire(read, found.batches, found.aborted, fetch.committed)
             self.note(orders)
             self.seen["acquired"] += len(orders.got or ())
+            self.seen["settled pieces joined"] += self.pair.model.records.joined != joined
             self.seen["hidden"] += len(found.hidden)
             return
         elif read.offset < self.log.end and not self.log.has_records_from(read.offset):

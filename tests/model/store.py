@@ -56,4 +56,4 @@ class Store:
         }  # fmt: skip
         if found != self.ranks:
             raise DifferenceError(f"stored: product {found}, model {self.ranks}")
-        Pair(1, RULES, 64).load(self.start, self.batches, self.ranks, False)
+        Pair(1, RULES).load(self.start, self.batches, self.ranks, False)

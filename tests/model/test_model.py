@@ -19,6 +19,7 @@ MET = (
     "gaps", "holes", "letters", "letters resumed", "log starts", "fail-overs", "read-back",
     "read-back failed", "late write stored", "late write fenced", "repeated", "retiring", "write unanswered, landed",
     "letters over, queue up", "letters over, queue off", "fetches parked", "answered INVALID_RECORD_STATE",
+    "settled pieces joined",
 )  # fmt: skip
 
 
@@ -50,7 +51,7 @@ def test_a_history_is_the_same_each_time() -> None:
 def test_a_difference_is_told_with_its_records_and_the_program_says_the_seed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pair = Pair(1, RULES, 64)
+    pair = Pair(1, RULES)
     pair.load(0, (), {}, False)
     pair.model.records.all[7] = Record(ACQUIRED, 1, (7, 7), "M", 9_000)
     pair.model.records.end = 7

@@ -36,8 +36,9 @@ class Writing:
     """One share-partition object. `status`: initializing, active, retiring, gone. `ahead`: by how much its wall clock
     is ahead of its own clock, in which `now` and all ends of locks and delays are (PL-934). `chance`: see PL-936."""
 
-    def __init__(self, generation: int, rules: Rules, in_a_row_max: int = 10) -> None:
+    def __init__(self, generation: int, rules: Rules, in_a_row_max: int = 10, settled_changes: int = 128) -> None:
         self.in_a_row_max = in_a_row_max  # PL-941
+        self.settled_changes = settled_changes  # PL-935: after so many pieces are joined
         self.generation = generation
         self.rules = rules
         self.records = Records()

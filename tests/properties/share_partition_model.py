@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 from kip932.state_batches import StateBatch
 from partition_leader.share.core import effects as fx
 from partition_leader.share.core import events as ev
-from partition_leader.share.core.dead_letters import DeadLetters
+from partition_leader.share.core.limits import Limits
 from partition_leader.share.core.share_partition import SharePartition
 from partition_leader.share.core.status import Overview, Status
 from tests.support.batch_headers import Header
@@ -79,8 +79,12 @@ class SharePartitionModel(RuleBasedStateMachine):
         max_locks=st.sampled_from([5, 20, 100]),
         dlq=st.sampled_from([True, True, False]),
         letters_max=st.sampled_from([3, 10, 5_000]),
+        limits=st.builds(Limits, *[st.integers(2, 5)] * len(Limits._fields)),
     )
-    def begin(self, spans: list[tuple[int, int]], limit: int, max_locks: int, dlq: bool, letters_max: int) -> None:
+    def begin(  # noqa: PLR0917 - what an example begins with
+        self, spans: list[tuple[int, int]], limit: int, max_locks: int, dlq: bool, letters_max: int, limits: Limits
+    ) -> None:
+        self.limits = limits  # the windows here are small
         self.settings = ev.GroupSettings(LOCK_MS, limit, max_locks, True, dlq, letters_max)
         for size, hole in spans:
             self.append(size, hole)
@@ -88,8 +92,7 @@ class SharePartitionModel(RuleBasedStateMachine):
 
     def new_leader(self) -> None:
         self.generation += 1
-        self.core = SharePartition(self.generation)
-        self.core._state.dead_letters = DeadLetters(squeeze_at=2)  # the windows here are small
+        self.core = SharePartition(self.generation, limits=self.limits)
         self.write: fx.Persist | None = None
         self.read_back: fx.ReadBackWanted | None = None
         self.dead: list[tuple[int, int]] = []  # (number, offset) of each letter that is out

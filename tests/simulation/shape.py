@@ -55,6 +55,7 @@ PRESSURES: Final = MappingProxyType(
         "delays": 0.3,  # releases with delays, and back-offs that come, change and go
         "transactions": 0.25,  # beside others transactional producers, and an operator perhaps; groups read committed
         "frozen": 0.15,  # clients stand still for longer than their session, which is short
+        "small limits": 0.25,  # leaders sweep their memory, and read logs in pages, at two to five
     }
 )
 #: How far the wall clock of a process is from that of clients, at most, before any fault.
@@ -68,10 +69,11 @@ DELAYS: Final = "delays"
 #: The greatest delays that groups allow: whatever a clock says, a record waits no longer.
 DELAYS_MAX_MS: Final = ("1500", "4000", "8000")
 FROZEN: Final = "frozen"
+SMALL_LIMITS: Final = "small limits"
 #: The session time-out of groups in such a run, ms: shorter than it takes to miss a client that stands still.
 FROZEN_SESSION_MS: Final = 2_500
 #: Drawn behind all others, in this order: they came later, and what was drawn before is drawn as before.
-_LATER: Final = (CHANGES, LETTERS, TRANSACTIONS, CONSUMED, DELAYS, FROZEN)
+_LATER: Final = (CHANGES, LETTERS, TRANSACTIONS, CONSUMED, DELAYS, FROZEN, SMALL_LIMITS)
 
 
 @dataclass(frozen=True)

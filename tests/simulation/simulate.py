@@ -11,7 +11,9 @@ import threading
 import traceback
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from random import Random
 from typing import Any, Final, TypeVar
+from unittest import mock
 
 from tests.simulation import determinism
 from tests.simulation.checkers import Checker, Violation
@@ -23,8 +25,10 @@ from tests.simulation.observer import Observer
 from tests.simulation.outcome import Outcome
 from tests.simulation.plan import Plan, Step
 from tests.simulation.sampler import Sampler
+from tests.simulation.shape import SMALL_LIMITS
 from tests.simulation.workload.crew import draw_crew
 from tests.simulation.world import World
+from tests.support.small_limits import PAGES, WIDTHS, set_small, small
 
 T = TypeVar("T")
 
@@ -61,11 +65,25 @@ def simulate(seed: int, plan: Plan | None = None, log_lines: list[str] | None = 
     """Play a seed under its own plan, or another. `log_lines` receives what the services logged."""
     run = Run(seed, plan if plan is not None else Plan.draw(seed))
     try:
-        with _bounded():
+        with _bounded(), _limits(run):
             determinism.run(seed, run.main, log_lines)
     except (Exception, RanTooLongError) as error:  # the loop itself: it spins, or would wait for ever
         run.failed(error)
     return run.outcome()
+
+
+@contextmanager
+def _limits(run: Run) -> Iterator[None]:
+    """Small limits of the leaders in a run that has them."""
+    if SMALL_LIMITS not in run.plan.shape.pressures:
+        yield
+        return
+    rng = Random(f"{run.seed}/{SMALL_LIMITS}")
+    with (
+        mock.patch("partition_leader.share.partition_host.LIMITS", small(rng)),
+        set_small(rng, *((name,) for name in WIDTHS), *PAGES),
+    ):
+        yield
 
 
 class Run:

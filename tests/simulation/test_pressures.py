@@ -9,6 +9,9 @@ from functools import cache
 import pytest
 
 from kip932.ids import ACK_RENEW, EPOCH_LEAVE
+from partition_leader.share import partition_host
+from partition_leader.share.core.in_flight import Window
+from partition_leader.share.core.limits import LIMITS, Limits
 from tests.simulation import history as h
 from tests.simulation.checkers.causes import CHANGES
 from tests.simulation.checkers.reading import shortened
@@ -44,6 +47,21 @@ def test_retention_moves_logs_on_that_nobody_cut() -> None:
         if any(log.log_start_offset > 0 for (topic_id, _), log in outcome.final.logs.items() if topic_id in short):
             return
     pytest.fail("no log began later")
+
+
+def test_leaders_sweep_at_small_limits_and_at_the_usual_ones_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Limits] = []
+
+    def noted(window: Window, start_offset: int = 0, limits: Limits = LIMITS) -> None:
+        made.append(limits)
+        init(window, start_offset, limits)
+
+    init = Window.__init__
+    monkeypatch.setattr(Window, "__init__", noted)
+    played("small limits")
+    assert made
+    assert LIMITS not in made
+    assert vars(partition_host)["LIMITS"] is LIMITS
 
 
 @pytest.mark.rule("CM-160")

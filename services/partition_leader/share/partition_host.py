@@ -20,6 +20,7 @@ from kip932.ids import SharePartitionKey, topic_id_text
 from kip932.state_values import StateWrite
 from partition_leader.share.core import effects as fx
 from partition_leader.share.core import events as ev
+from partition_leader.share.core.limits import LIMITS
 from partition_leader.share.core.share_partition import SharePartition
 from partition_leader.share.core.status import Status
 from partition_leader.share.core.transitions import IllegalTransitionError
@@ -81,7 +82,7 @@ class SharePartitionHost:
         self.key = key
         self.log = led.log
         self.group = parts.groups.view(key.group_id)
-        self.core = SharePartition(generation, key.text, parts.operation_timeout_ms, parts.chance)
+        self.core = SharePartition(generation, key.text, parts.operation_timeout_ms, parts.chance, LIMITS)
         self._lease, self._owner = led.lease, owner
         self._persister, self._deadlines = parts.persister, parts.deadlines
         self._clock, self._made_ms = parts.clock, parts.clock.now_ms()

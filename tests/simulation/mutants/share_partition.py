@@ -102,6 +102,64 @@ _PLANTED: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str], ...]] = (
         "        if self.attempts and self._waiting:\n",
         "        if self.attempts < 0 and self._waiting:\n",
     ),
+    (
+        "swept-spans-halved",
+        "when what is unwritten is joined, the older half of it is lost",
+        ("PL-621", "PL-305"),
+        f"{_CORE}.write_back",
+        "            dirty.spans = normalized(dirty.spans, 0)\n",
+        "            dirty.spans = normalized(dirty.spans[len(dirty.spans) // 2 :], 0)\n",
+    ),
+    (
+        "lock-before-its-holder",
+        "a cached batch gets its lock entry before it is held: a sweep of the locks drops it, and the lock never ends",
+        ("PL-302", "PL-303"),
+        f"{_CORE}.acquire",
+        "        batch.hold(batch.first, batch.last, now.member, now.deadline)\n"
+        "        window.lock(batch.first, batch.last, now.deadline)\n",
+        "        window.lock(batch.first, batch.last, now.deadline)\n"
+        "        batch.hold(batch.first, batch.last, now.member, now.deadline)\n",
+    ),
+    (
+        "lock-before-its-batch",
+        "a new part of a log batch gets its lock entry before it is cached: a sweep of the locks drops it",
+        ("PL-236", "PL-302"),
+        f"{_CORE}.acquire",
+        "        self._window.add(batch)\n        self._window.lock(first, cut - 1, now.deadline)\n",
+        "        self._window.lock(first, cut - 1, now.deadline)\n        self._window.add(batch)\n",
+    ),
+    (
+        "delay-before-its-end",
+        "a record that waits gets its entry before the end of its delay is set: a sweep of the locks drops it",
+        ("PL-932",),
+        f"{_CORE}.in_flight",
+        "        batch.hold(first, last, NOBODY, until_ms)\n        self.lock(first, last, until_ms)\n",
+        "        self.lock(first, last, until_ms)\n        batch.hold(first, last, NOBODY, until_ms)\n",
+    ),
+    (
+        "swept-locks-in-no-order",
+        "after a sweep of the locks the earliest is not the first",
+        ("PL-303",),
+        f"{_CORE}.locks",
+        "            heapq.heapify(self._entries)\n",
+        "            self._entries.reverse()\n",
+    ),
+    (
+        "forgotten-batches-cut-short",
+        "when the places of forgotten batches are freed, one too many first offsets go",
+        ("PL-004", "PL-120"),
+        f"{_CORE}.in_flight",
+        "            del self._firsts[: self._head]\n",
+        "            del self._firsts[: self._head + 1]\n",
+    ),
+    (
+        "joined-over-a-hole",
+        "settled batches are joined over offsets that are in none of them",
+        ("PL-935", "PL-606"),
+        f"{_CORE}.pieces",
+        "    same = end.last + 1 == first and (end.code, end.count, end.deadline) == rank\n",
+        "    same = (end.code, end.count, end.deadline) == rank\n",
+    ),
 )
 
 SHARE_PARTITION: Final = tuple(

@@ -18,14 +18,13 @@ from partition_leader.share.core.effects import (
 )
 from partition_leader.share.core.events import GroupSettings
 from partition_leader.share.core.in_flight import Window
+from partition_leader.share.core.limits import LIMITS
 from partition_leader.share.core.pieces import records_of
 from partition_leader.share.core.spans import Span
 from partition_leader.share.core.transitions import DLQ_DONE, LEAVING_CODES
 
 #: Pieces of finished records in front of the first that is not: what a share-partition may have state batches.
 PIECES_MAX: Final = SHARE_PARTITION_BATCHES_MAX
-#: Batches that are passed before they are made one where they can be.
-SQUEEZE_AT: Final = 64
 
 
 class DeadLetters:
@@ -37,7 +36,7 @@ class DeadLetters:
 
     __slots__ = ("_front", "_nearest", "_next_id", "_out", "_passed", "_squeeze_at", "_squeezed", "waiting")
 
-    def __init__(self, squeeze_at: int = SQUEEZE_AT) -> None:
+    def __init__(self, squeeze_at: int = LIMITS.squeezed_batches) -> None:
         self._next_id = 1
         self._out: dict[int, tuple[AcquiredRange, ...]] = {}
         self.waiting = 0

@@ -18,6 +18,7 @@ from typing import Final
 from kip932.ids import STATE_AVAILABLE
 from partition_leader.share.core.batch import NOBODY, InFlightBatch
 from partition_leader.share.core.invariants import check_window
+from partition_leader.share.core.limits import LIMITS, Limits
 from partition_leader.share.core.locks import LockEntry, LockHeap
 from partition_leader.share.core.pieces import pieces_of
 from partition_leader.share.core.spans import Span
@@ -44,13 +45,15 @@ class Window:
         "end_offset",
         "gap",
         "joined_at",
+        "limits",
         "locks",
         "renewals",
         "start_offset",
         "undelivered",
     )
 
-    def __init__(self, start_offset: int = 0) -> None:
+    def __init__(self, start_offset: int = 0, limits: Limits = LIMITS) -> None:
+        self.limits = limits
         self.start_offset = start_offset
         self.end_offset = start_offset
         self.gap: tuple[int, int] | None = None  # lowest unresolved hole offset, window end (PL-606)
@@ -60,8 +63,8 @@ class Window:
         self.delayed = 0
         self._delayed_through = -1
         self.joined_at = (0, 0)  # batches and closing records when settled batches were last joined
-        self.locks = LockHeap()
-        self.renewals = LockHeap()  # the renewed among them, to tell people (PL-822)
+        self.locks = LockHeap(limits.lock_entries)
+        self.renewals = LockHeap(limits.lock_entries)  # the renewed among them, to tell people (PL-822)
         self.undelivered = Undelivered()
         self._firsts: list[int] = []  # parallel to _batches; entries before _head are gone
         self._batches: list[InFlightBatch] = []
@@ -363,7 +366,8 @@ class Window:
         for at in range(self._head, self._head + count):
             self._tally(self._batches[at], -1)
         self._head += count
-        if self._head == len(self._batches) or (self._head > 64 and 2 * self._head > len(self._batches)):
+        gone, least = self._head, self.limits.forgotten_batches
+        if gone == len(self._batches) or (gone > least and 2 * gone > len(self._batches)):
             del self._batches[: self._head]
             del self._firsts[: self._head]
             self._head = 0

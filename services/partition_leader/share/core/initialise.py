@@ -10,18 +10,19 @@ from kip932.ids import BATCH_RECORDS_MAX, STATE_ACQUIRED, STATE_AVAILABLE
 from kip932.state_batches import StateBatch
 from partition_leader.share.core.batch import InFlightBatch
 from partition_leader.share.core.in_flight import Window
+from partition_leader.share.core.limits import LIMITS, Limits
 from partition_leader.share.core.transitions import DELAYED, KNOWN_STATES
 
 #: Offsets in flight that a stored state may span: more than the most lying batch of before CM-112 left behind (2^31).
 _SPAN_MAX: Final = 2**32
 
 
-def load(start_offset: int, batches: Iterable[StateBatch], now_ms: int = 0) -> Window:
+def load(start_offset: int, batches: Iterable[StateBatch], now_ms: int = 0, limits: Limits = LIMITS) -> Window:
     """A window with every stored batch, nobody holding it; longer ones in parts of what a record batch may hold, so
     that nothing keeps arrays of more (CM-112). Their `not_before_ms` are on the clock of `now_ms` (PL-934). Raises
     UnknownServerError for a reply that breaks PL-604: a batch below the start offset, far behind it, backwards,
     overlapping another, or in an unknown state."""
-    window = Window(start_offset)
+    window = Window(start_offset, limits)
     following = start_offset
     hole: int | None = None
     for batch in sorted(batches):

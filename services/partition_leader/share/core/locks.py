@@ -9,17 +9,19 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
+from partition_leader.share.core.limits import LIMITS
+
 LockEntry = tuple[int, int, int]
 
 
 class LockHeap:
     """Ranges by lock end. Stale entries are removed when they reach the top, and when they outnumber the live ones."""
 
-    __slots__ = ("_entries", "_sweep_at")
+    __slots__ = ("_entries", "_sweep_at", "_sweep_at_least")
 
-    def __init__(self) -> None:
+    def __init__(self, sweep_at: int = LIMITS.lock_entries) -> None:
         self._entries: list[LockEntry] = []
-        self._sweep_at = 256
+        self._sweep_at = self._sweep_at_least = sweep_at
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -30,7 +32,7 @@ class LockHeap:
         if len(self._entries) >= self._sweep_at:
             self._entries = [entry for entry in self._entries if is_live(entry)]
             heapq.heapify(self._entries)
-            self._sweep_at = max(256, 2 * len(self._entries))
+            self._sweep_at = max(self._sweep_at_least, 2 * len(self._entries))
 
     def entries(self) -> list[LockEntry]:
         """All entries, stale ones too, in no order."""

@@ -26,6 +26,7 @@ from partition_leader.share.core.effects import (
 from partition_leader.share.core.events import GroupSettings
 from partition_leader.share.core.given_up import GivenUp
 from partition_leader.share.core.in_flight import Window
+from partition_leader.share.core.limits import Limits
 from partition_leader.share.core.operations import Operation, RolledBack, roll_back
 from partition_leader.share.core.spans import Span
 from partition_leader.share.core.status import DelayCause, DropReason, Status
@@ -66,15 +67,17 @@ class PartitionState:
         "write_back",
     )
 
-    def __init__(self, name: str, generation: int, operation_timeout_ms: int, chance: Callable[[], float]) -> None:
+    def __init__(
+        self, name: str, generation: int, operation_timeout_ms: int, chance: Callable[[], float], limits: Limits
+    ) -> None:
         self.name = name
         self.generation = generation
         self.operation_timeout_ms = operation_timeout_ms
         self.status = Status.INITIALIZING
         self.state_epoch = 0
-        self.window = Window()
-        self.write_back = WriteBack()
-        self.dead_letters = DeadLetters()
+        self.window = Window(limits=limits)
+        self.write_back = WriteBack(limits)
+        self.dead_letters = DeadLetters(limits.squeezed_batches)
         self.given_up = GivenUp()
         self.settings = GroupSettings()
         self.locks_expired = 0

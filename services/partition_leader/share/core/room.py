@@ -5,18 +5,12 @@ Without dead letters and delayed records the limit counts offsets, as Kafka does
 
 from __future__ import annotations
 
-from typing import Final
-
 from kip932.ids import SHARE_PARTITION_BATCHES_MAX
 from partition_leader.share.core.dead_letters import DeadLetters
 from partition_leader.share.core.events import GroupSettings
 from partition_leader.share.core.in_flight import Window
 from partition_leader.share.core.pieces import settled_stretches
 from partition_leader.share.core.status import Delays
-
-#: Batches more, or records finished, since settled batches were last joined: so many, and half as many as there were
-#: batches then. A join looks at all of them, so without the second its cost would grow with what waits (P-3).
-_JOIN_AT: Final = 128
 
 
 def room_for_new(window: Window, letters: DeadLetters, settings: GroupSettings) -> int:
@@ -44,11 +38,15 @@ def bound_left(delays: Delays, settings: GroupSettings) -> bool:
 
 
 def join_settled(window: Window) -> None:
-    """While records wait, keep what is settled in as few pieces as can be, wherever in the window it lies. It looks
-    only when enough has changed since it last did, so its cost is spread over that."""
+    """While records wait, keep what is settled in as few pieces as can be, wherever in the window it lies.
+
+    It looks when enough has changed since it last did: batches more, or records finished, as many as the limit says
+    and half as many as there were batches then. A join looks at all of them, so without the second its cost would grow
+    with what waits (P-3).
+    """
     count, closing = window.joined_at
     changed = abs(window.batch_count - count) + abs(window.closing - closing)
-    if not window.counts_records or changed < max(_JOIN_AT, count // 2):
+    if not window.counts_records or changed < max(window.limits.settled_changes, count // 2):
         return
     batches = list(window.walk())
     for begin, end in list(settled_stretches(batches)):

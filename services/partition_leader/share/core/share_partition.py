@@ -27,6 +27,7 @@ from partition_leader.share.core.explain import Explanation, explain_loaded
 from partition_leader.share.core.explanation import Question
 from partition_leader.share.core.failures import meaning
 from partition_leader.share.core.initialise import load
+from partition_leader.share.core.limits import LIMITS, Limits
 from partition_leader.share.core.log_start import move_log_start
 from partition_leader.share.core.operations import Operation
 from partition_leader.share.core.overview import overview_of
@@ -46,6 +47,7 @@ class SharePartition:
 
     A fresh object is INITIALIZING: the host reads the stored state and sends `Initialized` or `InitializeFailed`.
     Retiring takes `operation_timeout_ms` at most (PL-631). `chance`: numbers in 0…1 for back-offs (PL-936).
+    `limits`: from how much on its memory is swept.
     """
 
     def __init__(
@@ -54,8 +56,9 @@ class SharePartition:
         name: str = "share-partition",
         operation_timeout_ms: int = OPERATION_TIMEOUT_MS,
         chance: Callable[[], float] = float,
+        limits: Limits = LIMITS,
     ) -> None:
-        self._state = PartitionState(name, generation, operation_timeout_ms, chance)
+        self._state = PartitionState(name, generation, operation_timeout_ms, chance, limits)
         self._fetch_lock: int | None = None
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             events.Initialized: self._initialized,
@@ -268,7 +271,7 @@ class SharePartition:
         if state.status is not Status.INITIALIZING or state.write_back.outstanding:
             return
         try:
-            state.window = load(event.start_offset, event.batches, state.now_ms)
+            state.window = load(event.start_offset, event.batches, state.now_ms, state.window.limits)
         except UnknownServerError as error:
             state.fail(error)
             return

@@ -27,11 +27,11 @@ from partition_leader.share.core.effects import (
     total,
 )
 from partition_leader.share.core.in_flight import Window
+from partition_leader.share.core.limits import LIMITS, Limits
 from partition_leader.share.core.operations import Operation
 from partition_leader.share.core.spans import Span, normalized
 
 CATCH_UP_MS: Final = 5_000  # PL-621
-_DIRTY_SWEEP: Final = 1_024
 _LAST_OFFSET: Final = itemgetter(1)
 
 
@@ -70,6 +70,7 @@ class WriteBack:
 
     __slots__ = (
         "_sweep_at",
+        "_sweep_at_least",
         "_unsettled_since",
         "_write_id",
         "confirmed_start",
@@ -81,7 +82,7 @@ class WriteBack:
         "urgent",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = LIMITS) -> None:
         self.queued: list[Operation] = []
         self.outstanding: Write | None = None
         self.unresolved: list[Operation] = []  # outcome unknown; no write leaves before the read-back (PL-707)
@@ -92,7 +93,7 @@ class WriteBack:
         self.confirmed_start = 0
         self._unsettled_since: int | None = None
         self._write_id = 0
-        self._sweep_at = _DIRTY_SWEEP
+        self._sweep_at = self._sweep_at_least = limits.unwritten_spans
 
     @property
     def is_free(self) -> bool:
@@ -127,7 +128,7 @@ class WriteBack:
         self.urgent |= urgent
         if len(dirty.spans) >= self._sweep_at:
             dirty.spans = normalized(dirty.spans, 0)
-            self._sweep_at = max(_DIRTY_SWEEP, 2 * len(dirty.spans))
+            self._sweep_at = max(self._sweep_at_least, 2 * len(dirty.spans))
 
     def is_due(self, window: Window, now_ms: int) -> bool:
         """Whether to write now. Starts PL-621's five seconds when storage is behind memory and no write is out."""

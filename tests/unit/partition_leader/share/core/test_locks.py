@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kip932.ids import STATE_AVAILABLE
+from kip932.state_batches import StateBatch
+from partition_leader.share.core import events as ev
+from partition_leader.share.core.limits import LIMITS
 from partition_leader.share.core.locks import LockHeap
 from tests.unit.partition_leader.share.core.bench import LOCK_MS, Bench
 
@@ -34,3 +37,17 @@ def test_a_heap_of_many_locks_loses_none_that_is_live_and_drops_those_that_are_n
     assert live <= set(heap.entries())
     assert live <= set(heap.due(1_599))
     assert heap.due(10_000) == []
+
+
+@pytest.mark.rule("PL-302", "PL-303")
+@pytest.mark.parametrize("again", [False, True], ids=["new", "loaded"])
+def test_locks_of_more_batches_than_are_swept_at_once_all_end(again: bool) -> None:
+    many = LIMITS.lock_entries + 50
+    settings = ev.GroupSettings(LOCK_MS, max_record_locks=2 * many)
+    loaded = tuple(StateBatch(at, at, STATE_AVAILABLE, 1) for at in range(many if again else 0))
+    bench = Bench(batches=loaded, log=[(at, at) for at in range(many)], settings=settings)
+    assert len(bench.fetch(max_records=many, batch_size=1)) == many
+    bench.core.check()
+    bench.pass_time(LOCK_MS)
+    bench.persisted()
+    assert bench.records() == [(0, many - 1, STATE_AVAILABLE, 1 + again)]

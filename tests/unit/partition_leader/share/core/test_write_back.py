@@ -8,6 +8,7 @@ from kip932 import errors
 from kip932.state_batches import StateBatch
 from partition_leader.share.core import effects as fx
 from partition_leader.share.core import events as ev
+from partition_leader.share.core.limits import LIMITS
 from partition_leader.share.core.share_partition import SharePartition
 from partition_leader.share.core.status import DropReason, Status
 from tests.unit.partition_leader.share.core.bench import LOCK_MS, Bench, one, written
@@ -336,3 +337,14 @@ def test_a_write_that_finishes_no_record_tells_no_delivery_count() -> None:
 def test_an_object_that_never_began_has_no_writes_to_finish() -> None:
     failed = SharePartition(1).handle(ev.InitializeFailed(errors.UnknownServerError()), 0)
     assert not one(failed, fx.Fenced).retiring
+
+
+@pytest.mark.rule("PL-621", "PL-305")
+def test_more_spans_than_are_kept_apart_are_all_written() -> None:
+    many = LIMITS.unwritten_spans + 300
+    bench = Bench(log=[(at, at) for at in range(many)], settings=ev.GroupSettings(LOCK_MS, max_record_locks=2 * many))
+    assert len(bench.fetch(max_records=many, batch_size=1)) == many
+    bench.ack("M", (many - 1, many - 1, 1))
+    bench.pass_time(LOCK_MS)
+    bench.failed(errors.CoordinatorNotAvailableError())
+    assert written(bench.persisted()) == (0, 0, [(0, many - 1, 0, 1)])
