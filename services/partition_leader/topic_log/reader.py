@@ -191,22 +191,29 @@ class LogReader:
         return None if start is None else await self._search(start, timestamp_ms)
 
     async def update_pages(self) -> None:
-        """Index the batches that are not indexed yet, up to the high watermark."""
+        """Index the batches that are not indexed yet, up to the high watermark, and what is left of a page that the log
+        start has cut."""
         async with self._indexing:
             state = self._state
-            start = state.pages.resume(state.log_start)
+            log_start = state.log_start
+            start = state.pages.resume(log_start)
+            page = state.pages.partly_below(log_start)
+            if page is not None:
+                left = await self._index_page(log_start, page.end, page.batches)
+                state.pages.cut(log_start, [batch for batch in left if batch.base_offset < page.end])
             while True:
-                batches = await self._index_page(start, state.high_watermark)
+                batches = await self._index_page(start, state.high_watermark, PAGE_BATCHES)
                 if not batches:
                     return
                 start = state.pages.add(start, batches)
                 if len(batches) < PAGE_BATCHES:
                     return
 
-    async def headers(self, offset: int, first: int = PAGE_BATCHES) -> AsyncIterator[list[LogBatch]]:
-        """Batches from the one with `offset` on, without their bytes, in pages; `first`: batches in the first page."""
+    async def headers(self, offset: int, first: int = 0) -> AsyncIterator[list[LogBatch]]:
+        """Batches from the one with `offset` on, without their bytes, in pages; `first`: batches in the first page, 0:
+        as many as in the others."""
         end = self._state.high_watermark
-        size = first
+        size = first or PAGE_BATCHES
         while True:
             batches = await self._index_page(offset, end, size)
             if not batches:
@@ -237,7 +244,7 @@ class LogReader:
                 return page[0].append_time_ms
         return None
 
-    async def _index_page(self, offset: int, end: int, size: int = PAGE_BATCHES) -> list[LogBatch]:
+    async def _index_page(self, offset: int, end: int, size: int) -> list[LogBatch]:
         """`size` batches, or fewer when `end` comes first."""
         state = self._state
         after, through = state.position(offset), StreamId(state.epoch, end)

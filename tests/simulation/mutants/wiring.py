@@ -55,6 +55,19 @@ WIRING: Final = (
         ("tests/unit/partition_leader/topic_log/test_takeover.py",),
     ),
     Mutant(
+        "page-counts-what-is-gone",
+        "retention by size counts deleted batches of a page that the log start has cut, and deletes as many more",
+        ("CM-45",),
+        (
+            Edit(
+                "partition_leader.topic_log.core.pages",
+                "return self._pages[0] if self._pages and self._pages[0].start < log_start else None",
+                "return None",
+            ),
+        ),
+        ("tests/unit/partition_leader/topic_log/test_search_and_retention.py",),
+    ),
+    Mutant(
         "no-retention",
         "the retention sweep does nothing",
         ("CM-45",),

@@ -53,19 +53,25 @@ class PageIndex:
 
     def add(self, start: int, batches: Sequence[LogBatch]) -> int:
         """Index the next batches, read from `start`. Returns their end offset."""
-        largest = max(batches, key=lambda batch: batch.max_timestamp_ms)
-        end = batches[-1].end_offset
-        size = sum(batch.size for batch in batches)
-        self._pages.append(Page(start, end, len(batches), size, largest.max_timestamp_ms, largest.base_offset))
-        return end
+        page = _page(start, batches)
+        self._pages.append(page)
+        return page.end
 
     def trim(self, log_start: int) -> None:
-        """Forget pages below `log_start`. A page that is only partly below stays as it is, with its old bytes and
-        timestamps; if it is the only page it is dropped, too, and indexed again from `log_start`."""
+        """Forget pages below `log_start`. One that is only partly below stays as it is until `cut` replaces it; if it
+        is the only page it is dropped, too, and indexed again from `log_start`."""
         keep = next((i for i, page in enumerate(self._pages) if page.end > log_start), len(self._pages))
         del self._pages[:keep]
         if len(self._pages) == 1 and self._pages[0].start < log_start:
             self._pages.clear()
+
+    def partly_below(self, log_start: int) -> Page | None:
+        """The first page, if its bytes and timestamps count batches that the log does not hold any more."""
+        return self._pages[0] if self._pages and self._pages[0].start < log_start else None
+
+    def cut(self, log_start: int, batches: Sequence[LogBatch]) -> None:
+        """Replace the page that is partly below `log_start` by its batches from there on; without any it is dropped."""
+        self._pages[:1] = [_page(log_start, batches)] if batches else []
 
     def from_timestamp(self, timestamp_ms: int) -> int | None:
         """The start of the first page with a record at or after `timestamp_ms`; None when there is none."""
@@ -74,3 +80,9 @@ class PageIndex:
     def largest(self) -> Page | None:
         """The first of the pages with the largest timestamp; None without pages."""
         return max(self._pages, key=lambda page: page.max_timestamp_ms, default=None)
+
+
+def _page(start: int, batches: Sequence[LogBatch]) -> Page:
+    largest = max(batches, key=lambda batch: batch.max_timestamp_ms)
+    size = sum(batch.size for batch in batches)
+    return Page(start, batches[-1].end_offset, len(batches), size, largest.max_timestamp_ms, largest.base_offset)

@@ -18,6 +18,7 @@ from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.protocol import StreamId
 from tests.support.clocks import WALL_MS
+from tests.support.small_limits import PAGES
 
 from .harness import SHARD, Cluster, batch, record_bytes
 
@@ -27,6 +28,11 @@ pytestmark = pytest.mark.asyncio
 async def found(log: TopicLog, timestamp_ms: int) -> tuple[int, int] | None:
     answer = await log.offset_for(timestamp_ms)
     return None if answer is None else (answer.offset, answer.timestamp_ms)
+
+
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PAGES[0]:
+        monkeypatch.setattr(name, 4)
 
 
 @pytest.mark.rule("CM-45", "PL-605")
@@ -177,9 +183,35 @@ async def test_retention_by_size_keeps_at_least_the_bytes_asked_for() -> None:
 
 
 @pytest.mark.rule("CM-45")
+async def test_retention_by_size_keeps_them_where_the_index_has_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_pages(monkeypatch)
+    async with Cluster() as cluster:
+        log = await cluster.node().lead(TopicLogSettings(tail_cache_bytes=0))
+        for _ in range(14):
+            await log.append([batch(1, text="same")], 1000)
+        size = len(batch(1, text="same").data)
+        assert [await log.retain(WALL_MS, -1, 9 * size) for _ in range(4)] == [5] * 4
+        await log.append([batch(1, text="same")], 1000)
+        assert [await log.retain(WALL_MS, -1, 9 * size) for _ in range(3)] == [6] * 3
+        assert [await log.retain(WALL_MS, -1, 5 * size) for _ in range(3)] == [10] * 3
+
+
+@pytest.mark.rule("CM-45")
+async def test_the_largest_timestamp_is_one_that_the_log_still_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_pages(monkeypatch)
+    async with Cluster() as cluster:
+        log = await cluster.node().lead(TopicLogSettings(tail_cache_bytes=0))
+        for timestamp_ms in (1, 2, 3, 4, 5, 90, 6, 7, 8, 30, 9):
+            await log.append([batch(1, timestamps=[timestamp_ms])], 1000)
+        assert await found(log, OFFSET_MAX_TIMESTAMP) == (5, 90)
+        await log.move_log_start(6)
+        assert await found(log, OFFSET_MAX_TIMESTAMP) == (9, 30)
+        assert await found(log, 31) is None
+
+
+@pytest.mark.rule("CM-45")
 async def test_pages_of_the_index_are_followed_over_their_borders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("partition_leader.topic_log.reader.PAGE_BATCHES", 4)
-    monkeypatch.setattr("partition_leader.topic_log.core.pages.PAGE_BATCHES", 4)
+    small_pages(monkeypatch)
     async with Cluster() as cluster:
         log = await cluster.node().lead(TopicLogSettings(tail_cache_bytes=0))
         for i in range(30):
