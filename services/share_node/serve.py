@@ -32,7 +32,7 @@ from shard_runtime.config.process_settings import (
 )
 from shard_runtime.logs import configure_logs
 from shard_runtime.ownership.placement import ROLES
-from shard_runtime.record_log.protocol import LogError
+from shard_runtime.record_log.protocol import LogError, NameTakenError
 from shard_runtime.record_log.redis.startup_checks import StoreCheckError
 from shard_runtime.record_log.store_url import has_password, masked
 from shard_runtime.rpc.server import ListenError
@@ -156,7 +156,8 @@ async def serve(
 ) -> str:
     """Run one process until it has stopped. Returns "" after `stop`, else the reason. Raises one of START_ERRORS.
 
-    `waits`: wait, instead of raising, for what others may still provide: a store, or a cluster in it (CM-130).
+    `waits`: wait, instead of raising, for what others may still provide: a store, or a cluster in it (CM-130). For the
+    end of a dead predecessor's entry it always waits.
     `on_ready` is called with the addresses for clients and for nodes.
     """
     refuse_unusable(settings)
@@ -165,7 +166,7 @@ async def serve(
     async def opened() -> StoreClient:
         return await open_clients(settings, clock, make_cluster=make_cluster, initialise=initialise, allow=allow)
 
-    started = await (_start_waiting if waits else _start)(settings, stop, clock, opened)
+    started = await _start(settings, stop, clock, opened, waits=waits)
     if started is None:
         return ""
     process, address = started
@@ -189,25 +190,15 @@ Started = tuple[NodeProcess, str]
 Opened = Callable[[], Awaitable[StoreClient]]
 
 
-async def _start(settings: Settings, stop: asyncio.Event, clock: Clock, opened: Opened) -> Started | None:
-    """The process and its address; None when `stop` was set before its store was open.
+async def _start(
+    settings: Settings, stop: asyncio.Event, clock: Clock, opened: Opened, *, waits: bool
+) -> Started | None:
+    """The process and its address; None when `stop` was set meanwhile.
 
-    Raises one of START_ERRORS for the first thing that is missing.
+    Wait for the end of a dead predecessor's entry under this name: `up` meets one in a copied data directory, whose
+    original lives on elsewhere. With `waits`, also for whatever others may still provide. Raises one of START_ERRORS
+    for the first thing that is missing and not waited for.
     """
-    me = identity(settings)
-    try:
-        store = await unless_stopped(stop, opened())
-    except BaseException:
-        me.release()
-        raise
-    if store is None:
-        me.release()
-        return None
-    return await _join(settings, me, store, clock)
-
-
-async def _start_waiting(settings: Settings, stop: asyncio.Event, clock: Clock, opened: Opened) -> Started | None:
-    """As `_start`, but wait for what may still come; None when `stop` was set meanwhile."""
     waiting = Waiting(settings, stop)
     me: NodeIdentity | None = None
     try:
@@ -221,6 +212,8 @@ async def _start_waiting(settings: Settings, stop: asyncio.Event, clock: Clock, 
                 mine, me = me, None  # from here on the process releases it, with the store
                 started = await _join(settings, mine, store, clock)
             except START_ERRORS as error:
+                if not waits and not isinstance(error, NameTakenError):
+                    raise
                 await waiting.after(error)
             else:
                 waiting.over()

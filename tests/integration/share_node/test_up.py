@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import socket
 import urllib.request
 from pathlib import Path
@@ -38,6 +39,29 @@ def test_every_process_serves_its_metrics(tmp_path: Path) -> None:
                 assert b"num_partitions" in answer.read()
     finally:
         assert node.stop() == TERMINATED
+
+
+@pytest.mark.rule("CM-73")
+def test_up_on_a_copy_waits_for_the_end_of_the_originals_entry(tmp_path: Path) -> None:
+    """The copied store holds the original's node name, for one more lease. At the original it is renewed meanwhile."""
+    lease = {"lease.ms": "8000"}  # longer than it takes to start
+    original = StartedProcess(up_words(tmp_path / "original", lease), tmp_path)
+    try:
+        bootstrap = json.loads(original.first_line())["bootstrap"]
+        with Admin(bootstrap_servers=bootstrap) as admin:
+            assert not any(admin.create_topics(["made-before"]).values())
+        shutil.copytree(tmp_path / "original", tmp_path / "copy")
+        copy = StartedProcess(up_words(tmp_path / "copy", lease), tmp_path)
+        try:
+            with Admin(bootstrap_servers=json.loads(copy.first_line())["bootstrap"]) as admin:
+                assert admin.list_topics(["made-before"])["made-before"].error is None
+            assert '"waits_for": "node name"' in copy.errors
+        finally:
+            assert copy.stop() == TERMINATED
+        with Admin(bootstrap_servers=bootstrap) as admin:
+            assert admin.list_topics(["made-before"])["made-before"].error is None
+    finally:
+        assert original.stop() == TERMINATED
 
 
 def _four_free_ports() -> int:
