@@ -1,9 +1,9 @@
 """A small honest client that goes on while others attack: `python -m tests.attack.canary JSON`.
 
 Each turn sends one record, waits for its confirmation, receives it through a share group, accepts it, and waits for
-that too. A turn is written when it has ended, as one JSON line: when it began, how long it took, and the error if it
-failed. A failed turn is not repeated; its record may still come, and is then accepted and counted in its own turn.
-It leaves when its standard input closes.
+that too. A turn is written when it has ended, as one JSON line: when it began, how long it and its longest call took,
+and the error if it failed. A failed turn is not repeated; its record may still come, and is then accepted and counted
+in its own turn. It leaves when its standard input closes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -41,12 +43,16 @@ class CanaryOptions:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn: when it began by the boot clock, how long it took, and the name of its error, "" when it went well."""
+    """One turn: when it began by the boot clock, how long it took, and the name of its error, "" when it went well.
+
+    `waited_ms`: its longest wait for one call: a confirmation, a poll, or the answer to an acceptance.
+    """
 
     number: int
     began_ms: int
     took_ms: int
     error: str
+    waited_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +64,12 @@ class Song:
     p50_ms: int
     p99_ms: int
     worst_ms: int
+    worst_wait_ms: int
     errors: tuple[str, ...]
 
     def __str__(self) -> str:
         errors = f" ({', '.join(self.errors)})" if self.errors else ""
-        times = f"p50={self.p50_ms} p99={self.p99_ms} worst={self.worst_ms} ms"
+        times = f"p50={self.p50_ms} p99={self.p99_ms} worst={self.worst_ms} worst_wait={self.worst_wait_ms} ms"
         return f"turns={self.turns} failed={self.failed}{errors} {times}"
 
 
@@ -76,6 +83,7 @@ def song(turns: list[Turn]) -> Song:
         p50_ms=int(statistics.median(took)),
         p99_ms=took[min(len(took) - 1, len(took) * 99 // 100)],
         worst_ms=took[-1],
+        worst_wait_ms=max((turn.waited_ms for turn in turns), default=0),
         errors=tuple(sorted({turn.error for turn in failed})),
     )
 
@@ -126,6 +134,7 @@ class _Singer:
     def __init__(self, options: CanaryOptions) -> None:
         self._options = options
         self._received: set[str] = set()
+        self._waits_ms: list[int] = []
 
     async def run(self, stop: asyncio.Event) -> None:
         options = self._options
@@ -137,27 +146,41 @@ class _Singer:
             consumer.subscribe([options.topic])
             while not stop.is_set():
                 began_ms, error = now_ms(), ""
+                self._waits_ms.clear()
                 try:
                     async with asyncio.timeout(TURN_S):
                         await self._turn(producer, consumer, f"{options.group} {number}")
                 except Exception as problem:
                     error = type(problem).__name__
                     print(f"{began_ms} turn {number}: {error}: {problem}", file=sys.stderr, flush=True)
-                turn = Turn(number, began_ms, now_ms() - began_ms, error)
+                turn = Turn(number, began_ms, now_ms() - began_ms, error, max(self._waits_ms, default=0))
                 os.write(out, (json.dumps(asdict(turn)) + "\n").encode())
                 number += 1
                 await asyncio.sleep(options.pause_ms / 1000)
         os.close(out)
 
     async def _turn(self, producer: Producer, consumer: ShareConsumer, value: str) -> None:
-        await producer.send(self._options.topic, value)
+        with self._wait():
+            await producer.send(self._options.topic, value)
         while value not in self._received:
-            for message in await consumer.poll(timeout=5):
-                self._received.add((message.value() or b"").decode())
-            for answer in (await consumer.commit_sync()).values():
+            with self._wait():
+                messages = await consumer.poll(timeout=5)
+            self._received.update((message.value() or b"").decode() for message in messages)
+            with self._wait():
+                answers = await consumer.commit_sync()
+            for answer in answers.values():
                 if answer is not None:
                     raise answer
         self._received.clear()
+
+    @contextmanager
+    def _wait(self) -> Iterator[None]:
+        """Measure one wait, also one that fails."""
+        began_ms = now_ms()
+        try:
+            yield
+        finally:
+            self._waits_ms.append(now_ms() - began_ms)
 
 
 async def _main(options: CanaryOptions) -> None:

@@ -6,8 +6,10 @@ from typing import Final
 
 from tests.attack.attacks.batches import BATCH_ATTACKS
 from tests.attack.attacks.calls import CALL_ATTACKS
+from tests.attack.attacks.circles import CIRCLE_ATTACKS
 from tests.attack.attacks.clocks import CLOCK_ATTACKS
 from tests.attack.attacks.connections import CONNECTION_ATTACKS
+from tests.attack.attacks.copies import COPY_ATTACKS
 from tests.attack.attacks.floods import FLOOD_ATTACKS
 from tests.attack.attacks.frames import FRAME_ATTACKS
 from tests.attack.attacks.members import MEMBER_ATTACKS
@@ -23,6 +25,8 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     *BATCH_ATTACKS,
     *MEMORY_ATTACKS,
     *CLOCK_ATTACKS,
+    *CIRCLE_ATTACKS,
+    *COPY_ATTACKS,
 )
 
 

@@ -34,6 +34,8 @@ RETAINED_BYTES: Final = 64 * MIB
 BUDGET_BYTES: Final = 96 * MIB
 #: Memory of all tail caches of a node: small, so that they are full after minutes and what grows then is not them.
 CACHES_BYTES: Final = 16 * MIB
+#: The longest that an honest client may wait for one call, and a newcomer for a first answer.
+WAIT_MAX_MS: Final = 2_000
 #: After half an hour, the most by which what a node keeps may grow from the second third of the time to the last.
 GROWTH_MAX: Final = 1.1
 JUDGED_AFTER_S: Final = 1800.0
@@ -75,6 +77,7 @@ class Siege:
         self._books = books
         self._load: Load | None = None
         self.restarts: list[str] = []
+        self.wrong: list[str] = []
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -143,14 +146,22 @@ class Siege:
             assert time.monotonic() < deadline, "the canary had no turn for 60 s after an attack"
             time.sleep(0.05)
 
-    def besiege(self, attacks: Sequence[Attack], seconds: float, say: Callable[[str], None]) -> list[Struck]:
-        """Attacks by chance until the time is over; each is told when it has ended."""
-        struck: list[Struck] = []
-        deadline = time.monotonic() + seconds
+    def besiege(self, attacks: Sequence[Attack], seconds: float, say: Callable[[str], None]) -> int:
+        """Attacks by chance until the time is over; how many."""
+        count, deadline = 0, time.monotonic() + seconds
         while time.monotonic() < deadline:
-            struck.append(self.strike(self.rng.choice(attacks), self.rng.uniform(2, 8)))
-            say(str(struck[-1]))
-        return struck
+            self.report(self.rng.choice(attacks), self.rng.uniform(2, 8), say)
+            count += 1
+        return count
+
+    def report(self, attack: Attack, seconds: float, say: Callable[[str], None]) -> None:
+        """Strike and say what it saw; an answer that is wrong in itself is kept in `wrong`, and the siege goes on."""
+        try:
+            say(str(self.strike(attack, seconds)))
+        except AssertionError as error:
+            self.wrong.append(f"{attack.name}: {error}")
+            say(f"{attack.name:<28}WRONG: {error}")
+            self._supervise()
 
     def judge(self) -> Verdict:
         """Drain the books and judge them; nothing of them may be read before. Only with `books`."""
@@ -159,6 +170,28 @@ class Siege:
         self._load.finish()
         books = [path for path in sorted(self.folder.glob("*.jsonl")) if path.stem != "canary"]
         return judge_history(read_history(books))
+
+    def waits(self) -> list[str]:
+        """Clients that waited for too long, or in vain: the canary for one of its calls, a newcomer for a first answer.
+
+        Kept apart from `harm`, which holds on a busy machine too.
+        """
+        found, sung = [], song(self.canary.turns())
+        if sung.failed:
+            found.append(f"{sung.failed} turns of the canary failed: {', '.join(sung.errors)}")
+        if sung.worst_wait_ms > WAIT_MAX_MS:
+            found.append(f"the canary waited {sung.worst_wait_ms} ms for one call; at most {WAIT_MAX_MS} ms")
+        for name, outage in self.watch.longest_outage_s().items():
+            if outage * 1000 > WAIT_MAX_MS:
+                found.append(f"a newcomer waited {outage:.1f} s for {name}; at most {WAIT_MAX_MS} ms")
+        return found
+
+    def memory(self) -> str:
+        """Whether what the nodes keep is flat: "flat", "grows", or "unjudged" before half an hour has passed."""
+        if self.watch.watched_s() <= JUDGED_AFTER_S:
+            return "unjudged"
+        nodes = (name for role in SERVICES for name in self.deployment.names(role))
+        return "grows" if any(self.watch.growth(name) > GROWTH_MAX for name in nodes) else "flat"
 
     def harm(self) -> list[str]:
         """What attacks did to a node as a whole: not reached for 10 s, more memory than it may take, or ever more."""

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
 import time
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NoReturn, cast
 
 import pytest
 
-from tests.attack.canary import Turn, song
+from tests.attack.__main__ import _close
+from tests.attack.canary import Canary, Turn, song
 from tests.attack.catalogue import ATTACKS, named
-from tests.attack.siege import GROWTH_MAX
+from tests.attack.definition import Attack
+from tests.attack.siege import GROWTH_MAX, Siege
 from tests.attack.watch import MIB, Watch, resident_bytes
+from tests.chaos.drivers.processes import ProcessesDeployment
+from tests.chaos.verdict import Stall, Verdict
 
 
 def test_the_song_counts_failed_turns_and_their_time() -> None:
@@ -65,6 +74,58 @@ def test_growth_is_that_of_what_is_kept_not_of_what_an_attack_takes() -> None:
     assert watch.growth("bursts") == 1.0
     watch._memory["leaks"] = [(100 + number // 6) * MIB for number in range(270)]
     assert watch.growth("leaks") > GROWTH_MAX
+
+
+def besieged(tmp_path: Path, turns: list[Turn], outage_s: float = 0.0) -> Siege:
+    """A siege without nodes, with what a canary and a newcomer met."""
+    siege = Siege(tmp_path, 1)
+    siege.canary = Canary("127.0.0.1:1", "t", tmp_path)
+    lines = (json.dumps(asdict(turn)) for turn in turns)
+    (tmp_path / "canary.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    siege.watch = Watch({"node": "127.0.0.1:1"}, dict)
+    siege.watch._outages["node"] = outage_s
+    siege.deployment = cast(ProcessesDeployment, SimpleNamespace(addresses={"node": ""}, names=lambda role: ()))
+    return siege
+
+
+@pytest.mark.parametrize(
+    ("turn", "met", "says"),
+    [
+        pytest.param(Turn(0, 0, 3_000, "", 1_900), (0.0, ""), "", id="three short waits"),
+        pytest.param(Turn(0, 0, 2_300, "", 2_100), (0.0, ""), "waited 2100 ms", id="a long wait"),
+        pytest.param(Turn(0, 0, 900, "GroupError", 300), (0.0, ""), "GroupError", id="a failed turn"),
+        pytest.param(Turn(0, 0, 900, "", 300), (2.6, ""), "a newcomer waited 2.6 s for node", id="a newcomer"),
+        pytest.param(
+            Turn(0, 0, 900, "", 300), (0.0, "circle: 110 letters"), "circle: 110 letters", id="a wrong answer"
+        ),
+    ],
+)
+def test_a_wait_beyond_two_seconds_and_a_wrong_answer_are_bad(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], turn: Turn, met: tuple[float, str], says: str
+) -> None:
+    outage_s, wrong = met
+    siege = besieged(tmp_path, [turn], outage_s)
+    siege.wrong += [wrong] * bool(wrong)
+    verdict = Verdict(1, 0, 0, (), 0, 0, 0, (), Stall(0, 0))
+    assert _close(siege, 1, verdict) == (1 if says else 0)
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert last.endswith(f"worst_wait_ms={turn.waited_ms} memory=unjudged bad={1 if says else 0}")
+    assert [line for line in lines if line.startswith("BAD")] == [line for line in lines if says and says in line][:1]
+
+
+def test_an_attack_that_sees_a_wrong_answer_does_not_end_the_siege(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    siege, said = besieged(tmp_path, []), list[str]()
+
+    def strike(attack: Attack, seconds: float) -> NoReturn:
+        raise AssertionError("a lie was stored")
+
+    monkeypatch.setattr(siege, "strike", strike)
+    monkeypatch.setattr(siege, "_supervise", tuple)
+    siege.report(ATTACKS[0], 1.0, said.append)
+    assert siege.wrong == [f"{ATTACKS[0].name}: a lie was stored"]
+    assert "a lie was stored" in said[0]
 
 
 def test_attacks_are_found_by_name() -> None:
