@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.chaos.experiments.definition import everybody_worked
 from tests.chaos.experiments.members import PAUSED, RESUMED, each_ends_once, held_records_come_back
-from tests.chaos.history import Acknowledged, Configured, Delivered, Event, Fault, Produced
+from tests.chaos.history import Acknowledged, Configured, Delivered, Ended, Event, Fault, Produced
 
 LOCK_MS, LIMIT = 2_000, 3
 SETTINGS = Configured("g", LOCK_MS, LIMIT, 0)
@@ -78,3 +79,20 @@ def test_a_paused_consumer_holds_records_which_others_get_and_none_ends_by_that(
 ) -> None:
     found = list(held_records_come_back(in_order(*events)))
     assert any(refused in said for said in found) if refused else found == []
+
+
+@pytest.mark.parametrize(
+    ("events", "refused"),
+    [
+        pytest.param([went(0, 10), acked(0, 20, "ACCEPT")], "", id="worked"),
+        pytest.param([went(0, 10)], "w1 had records", id="never confirmed"),
+        pytest.param([went(0, 10), acked(0, 20, "ACCEPT", 1, "NOT_COORDINATOR")], "w1 had records", id="all refused"),
+        pytest.param([Ended("consumer0a", 0, 30)], "consumer0a had no record", id="a restarted one that got nothing"),
+        pytest.param([Ended("producer0", 0, 30)], "", id="a producer"),
+    ],
+)
+@pytest.mark.scenario("S-107")
+def test_each_consumer_that_was_there_must_have_worked(events: list[Event], refused: str) -> None:
+    found = list(everybody_worked(in_order(*events)))
+    assert [line for line in found if refused and refused in line] == found
+    assert bool(found) == bool(refused)

@@ -19,6 +19,19 @@ def test_what_a_leader_confirmed_holds_and_what_it_only_gave_out_comes_back(tmp_
 
 
 @everything_holds
+@pytest.mark.rule("CM-4")
+@pytest.mark.scenario("S-106")
+def test_a_rolling_restart_of_all_nodes_loses_nothing_and_fails_no_call(tmp_path: Path) -> None:
+    run("processes", tmp_path, "rolling-restart", "rolling-kill")
+
+
+@everything_holds
+@pytest.mark.scenario("S-107")
+def test_restarted_consumers_work_again_and_lose_nothing(tmp_path: Path) -> None:
+    run("processes", tmp_path, "consumer-restarts")
+
+
+@everything_holds
 @pytest.mark.scenario("S-113")
 def test_consumers_that_come_go_and_stand_still_lose_nothing(tmp_path: Path) -> None:
     run("processes", tmp_path, "consumer-paused", "members-churning")

@@ -16,6 +16,7 @@ from tests.chaos.trial import Trial
 EXACT: Final = LoadOptions(partitions=3, rate=2_000, records=10_000)
 #: Behind the session timeout of the settings that the runner gives, and far behind the lock.
 BEYOND_SESSION_S: Final = 7.5
+RESTART_ROUNDS: Final = 5
 #: Consumers hold what they got for so long that one can be paused while it does, and two work off what is produced.
 HOLDING: Final = LoadOptions(rate=30, hold_ms=1_000)
 PAUSED: Final = "SIGSTOP of a consumer"
@@ -66,16 +67,19 @@ def _highest_counts(events: Sequence[Event]) -> dict[Place, int]:
 
 
 def restart_consumers(trial: Trial) -> None:
-    """One by one and all at once, in good order and by SIGKILL; each newcomer must get work."""
-    for turn, unclean in enumerate((False, True)):
-        for number in range(trial.load.options.consumers):
-            _leave(trial, f"consumer{number}" + "a" * turn, unclean)
-            trial.load.start_worker(f"consumer{number}" + "a" * (turn + 1), "consumer")
-            trial.load.wait_working([f"consumer{number}" + "a" * (turn + 1)])
-    for turn, unclean in enumerate((False, True), start=2):
-        for number in range(trial.load.options.consumers):
-            _leave(trial, f"consumer{number}" + "a" * turn, unclean)
-        names = [f"consumer{number}" + "a" * (turn + 1) for number in range(trial.load.options.consumers)]
+    """Five rounds, in good order and by SIGKILL in turns: one after the other, then all at once; every consumer must
+    get work after each step."""
+    names = trial.load.consumers()
+    for turn in range(RESTART_ROUNDS):
+        unclean = bool(turn % 2)
+        for number in range(len(names)):
+            _leave(trial, names[number], unclean)
+            names[number] += "a"
+            trial.load.start_worker(names[number], "consumer")
+            trial.load.wait_working(names)
+        for name in names:
+            _leave(trial, name, unclean)
+        names = [f"{name}b" for name in names]
         for name in names:
             trial.load.start_worker(name, "consumer")
         trial.load.wait_working(names)
