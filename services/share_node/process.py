@@ -34,6 +34,7 @@ from shard_runtime.config.process_settings import (
     Settings,
 )
 from shard_runtime.metrics.endpoint import MetricsEndpoint
+from shard_runtime.metrics.loop_time import LoopTime
 from shard_runtime.metrics.runtime import CallMemory
 from shard_runtime.rpc.budget import Budget, default_bytes
 from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer
@@ -68,6 +69,7 @@ class NodeProcess:
             settings[LISTEN_HOST], settings[LISTEN_PORT], options, failed=self._end, budget=Budget(memory)
         )
         self.registry.register(CallMemory(self.server))
+        self.registry.register(LoopTime())
         host, port = internal_host(settings), settings[INTERNAL_LISTEN_PORT]
         #: For other nodes only (CM-80), with a byte budget of its own, so that clients cannot use up what nodes need.
         self.internal: Final = RpcServer(host, port, options, failed=self._end, budget=Budget(memory))

@@ -1,0 +1,120 @@
+"""docs/reference/kafka-names.md: each of its rows against a node, its settings and a consumer."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from shard_runtime.config.kafka_configs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
+from shard_runtime.config.setting import Setting
+from sharegroups import config as client
+from sharegroups.metrics import ConsumerMetrics
+from tests.support.node import QUICK, Cluster
+from tests.support.ports import free_port
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "kafka-names.md"
+HERE_ALONE: Final = {"records-expired-total"}
+#: The services' metrics and configs of KIP-932, by the part of their names that the KIP's tables have.
+KIP_METRICS: Final = (
+    "group-count", "rebalance-rate", "rebalance-count", "num-partitions", "share-acknowledgement-rate",
+    "record-acknowledgement-rate", "partition-load-time-avg", "thread-idle-ratio-avg", "write-rate", "write-total",
+    "write-latency-avg",
+)  # fmt: skip
+KIP_CONFIGS: Final = {
+    "group.coordinator.rebalance.protocols",
+    "share.fetch.purgatory.purge.interval.requests",
+    *(
+        f"group.share.{name}"
+        for name in (
+            "delivery.count.limit", "record.lock.duration.ms", "min.record.lock.duration.ms",
+            "max.record.lock.duration.ms", "partition.max.record.locks", "session.timeout.ms",
+            "min.session.timeout.ms", "max.session.timeout.ms", "heartbeat.interval.ms", "min.heartbeat.interval.ms",
+            "max.heartbeat.interval.ms", "max.groups", "max.size", "assignors",
+        )
+    ),
+    *(
+        f"share.coordinator.{name}"
+        for name in (
+            "state.topic.num.partitions", "state.topic.replication.factor", "state.topic.segment.bytes",
+            "state.topic.min.isr", "state.topic.compression.codec", "append.linger.ms", "load.buffer.size",
+            "snapshot.update.records.per.snapshot", "threads", "write.timeout.ms",
+        )
+    ),
+}  # fmt: skip
+#: Settings that begin as Kafka's do, and are none of its.
+EXTENSIONS: Final = {"group.share.fast.first.assignment", "group.share.auto.offset.reset"}
+
+
+@cache
+def rows(section: str) -> tuple[tuple[str, str, str], ...]:
+    """The rows of the table below a heading: Kafka's name, what is here, notes."""
+    text = PAGE.read_text(encoding="utf-8").partition(f"\n## {section}")[2].partition("\n## ")[0]
+    cells = [
+        tuple(cell.strip() for cell in line.strip("|").split("|")) for line in text.splitlines() if line[:1] == "|"
+    ]
+    assert all(len(row) == 3 for row in cells), section
+    return tuple((row[0], row[1].strip("`"), row[2]) for row in cells[2:])
+
+
+@pytest.fixture(scope="module")
+def served() -> set[str]:
+    """The names that a node serves before anybody has used it."""
+    port = free_port()
+    metrics = f"http://127.0.0.1:{port}/metrics"
+    with Cluster({**QUICK, "metrics.port": str(port)}), urllib.request.urlopen(metrics, timeout=30) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    return {family.name + ("_total" if family.type == "counter" else "") for family in families}
+
+
+@pytest.mark.rule("CM-172", "CM-174")
+def test_every_metric_of_kafkas_is_served_under_its_name_here_or_has_a_reason(served: set[str]) -> None:
+    table = rows("Metrics of the services")
+    assert [here for _, here, _ in table if here not in {*served, "—"}] == []
+    assert [kafka for kafka, here, why in table if here == "—" and not why] == []
+    told = " ".join(kafka for kafka, _, _ in table)
+    assert [name for name in KIP_METRICS if not re.search(rf"`{name}`", told)] == []
+
+
+@pytest.mark.rule("CM-174")
+def test_the_consumers_metrics_are_kafkas_and_the_one_of_ours() -> None:
+    table = [(kafka, here) for kafka, here, _ in rows("Metrics of the consumer") if here != "—"]
+    made = {(f"`{group}`: `{name}`", name) for group, name in ConsumerMetrics(0.0).snapshot(1.0, 0)}
+    assert {row for row in made if row[1] not in HERE_ALONE} == set(table)
+
+
+@pytest.mark.rule("CM-174")
+def test_every_config_of_kafkas_acts_or_can_be_left_at_its_default_or_is_not_there() -> None:
+    brokers, groups = rows("Configs of the services"), rows("Configs of groups and topics")
+    settings: dict[str, Setting[Any]] = {**BROKER_CONFIGS, **GROUP_CONFIGS, **TOPIC_CONFIGS}
+    for kafka, here, why in (*brokers, *groups):
+        name = kafka.strip("`")
+        setting = settings.get(name)
+        if setting is None:
+            assert here == "—", f"{name} is no setting"
+            assert why, name
+            continue
+        fixed = bool(setting.unserved) or len(setting.choices) == 1
+        assert here == ("default only" if fixed else name), name
+        assert why or not fixed, name
+        if found := re.search(r"the default is (\S+) instead of", why):
+            assert setting.text(setting.default) == found[1], name
+    told = {kafka.strip("`") for kafka, _, _ in brokers}
+    assert KIP_CONFIGS - told == set()
+    assert {name for name in BROKER_CONFIGS if name.startswith(("group.share.", "share."))} - EXTENSIONS - told == set()
+    assert {kafka.strip("`") for kafka, _, _ in groups} >= {
+        name for name in GROUP_CONFIGS if not name.startswith("sharegroups.")
+    }
+
+
+@pytest.mark.rule("CM-174")
+def test_every_config_of_kafkas_share_consumer_is_taken_or_refused() -> None:
+    taken = {setting.name for setting in client.CONSUMER}
+    table = {kafka.strip("`"): here for kafka, here, _ in rows("Configs of the consumer")}
+    assert {name for name, here in table.items() if here == name} <= taken
+    assert {name for name, here in table.items() if here == "—"} == set(client.REFUSED)
