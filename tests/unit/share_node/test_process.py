@@ -73,7 +73,7 @@ async def test_a_listener_that_takes_no_calls_ends_the_process_which_gives_its_s
     identity: Any = SimpleNamespace(name="n", release=lambda: None)
     process = NodeProcess(settings, identity, cast(Any, SimpleNamespace(watch=None)), HandClock())
 
-    async def started(*_: object) -> tuple[NodeProcess, str]:
+    async def started(*_: object, waits: bool) -> tuple[NodeProcess, str]:
         return process, "h:1"
 
     monkeypatch.setattr("share_node.serve._start", started)
