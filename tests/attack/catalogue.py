@@ -14,6 +14,7 @@ from tests.attack.attacks.floods import FLOOD_ATTACKS
 from tests.attack.attacks.frames import FRAME_ATTACKS
 from tests.attack.attacks.members import MEMBER_ATTACKS
 from tests.attack.attacks.memory import MEMORY_ATTACKS
+from tests.attack.attacks.parsed import PARSED_ATTACKS
 from tests.attack.definition import Attack
 
 ATTACKS: Final[tuple[Attack, ...]] = (
@@ -24,6 +25,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     *MEMBER_ATTACKS,
     *BATCH_ATTACKS,
     *MEMORY_ATTACKS,
+    *PARSED_ATTACKS,
     *CLOCK_ATTACKS,
     *CIRCLE_ATTACKS,
     *COPY_ATTACKS,

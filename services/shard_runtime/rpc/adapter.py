@@ -19,6 +19,7 @@ from kip932.rpc.transport import CLIENT_ID_KEY, Method
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.binding import BoundMethod, CallContext
 from shard_runtime.rpc.budget import THROTTLE_MS, Budget, Share
+from shard_runtime.rpc.fields import COUNTED_AT_ONCE
 from shard_runtime.rpc.status import expected, rich_status
 
 CLIENT_ID_MAX: Final = 255
@@ -60,6 +61,7 @@ class OpenCalls:
             try:
                 return await handle(data, context)
             finally:
+                data = b""  # as in `_unary`
                 self._open -= 1
                 if not self._open:
                     self._none.set()
@@ -140,15 +142,19 @@ class _Held:
 
 
 def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awaitable[bytes]]:
-    handler, parse, method, budget, came = bound.handler, bound.parse, bound.method, gate.budget, gate.meter.came
+    handler, method, parse = bound.handler, bound.method, bound.method.request_type.FromString
+    budget, came = gate.budget, gate.meter.came
     answer_counts = method.name not in _READS
 
     async def handle(data: bytes, context: GrpcContext) -> bytes:
-        caller, size = call_context(context, budget), len(data)
+        caller = call_context(context, budget)
         connection = caller.connection_id
-        came(connection, size)
+        came(connection, len(data))
         try:
-            if not budget.take(connection, size) and not await budget.wait(connection, size):
+            size = bound.weigh(data, COUNTED_AT_ONCE)
+            if size is None:
+                size = await _weigh_long(bound, data, budget, connection)
+            if size is None or not (budget.take(connection, size) or await budget.wait(connection, size)):
                 return await _throttled(method, context, gate)
             held = _Held(budget, connection, size)
             context.add_done_callback(cast(Any, held.give))
@@ -161,9 +167,21 @@ def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awa
         except ThrottlingQuotaExceededError:
             return await _throttled(method, context, gate)
         except Exception as error:
+            data = b""  # the end by a status keeps this frame (`_abort`)
             return await _abort(method, context, error, gate.failures)
 
     return handle
+
+
+async def _weigh_long(bound: BoundMethod, data: bytes, budget: Budget, connection: str) -> int | None:
+    """What a request of many fields takes; its bytes count while it waits for that. None: there is no room for them."""
+    size = len(data)
+    if not (budget.take(connection, size) or await budget.wait(connection, size)):
+        return None
+    try:
+        return await bound.weigh_long(data)
+    finally:
+        budget.give(connection, size)
 
 
 async def _throttled(method: Method[Message, Message], context: GrpcContext, gate: Gate) -> bytes:
@@ -204,20 +222,31 @@ async def _abort(
             peer=context.peer(),
             exc_info=error,
         )
+    # grpc.aio keeps the exception that ends a call, and that keeps this one: a ring through the frames of both, which
+    # would hold the request until Python searches for rings.
+    _forget_frames(error)
     await context.abort_with_status(rpc_status.to_status(rich_status(error)))
     raise AssertionError("abort_with_status returned")
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Let go of what the functions held that an exception and those before it went through."""
+    seen: BaseException | None = error
+    while seen is not None:
+        seen.__traceback__ = None
+        seen = seen.__cause__ or seen.__context__
 
 
 class GrpcServerStream:
     """`ServerStream` over grpc.aio's read and write."""
 
-    __slots__ = ("_came", "_context", "_parse", "_write_lock", "context")
+    __slots__ = ("_bound", "_came", "_context", "_write_lock", "context")
 
     def __init__(self, bound: BoundMethod, context: GrpcContext, gate: Gate) -> None:
         self.context = call_context(context, gate.budget)
         self._came = gate.meter.came
         self._context = context
-        self._parse = bound.parse
+        self._bound = bound
         self._write_lock = asyncio.Lock()
 
     async def read(self) -> Message | None:
@@ -225,9 +254,10 @@ class GrpcServerStream:
         data = await self._context.read()
         if data is grpc.aio.EOF:
             return None
-        self.context.message_bytes = len(data)
         self._came(self.context.connection_id, len(data))
-        return self._parse(data)
+        size = self._bound.weigh(data, COUNTED_AT_ONCE)
+        self.context.message_bytes = await self._bound.weigh_long(data) if size is None else size
+        return self._bound.method.request_type.FromString(data)
 
     async def write(self, message: Message) -> None:
         """Send one message; gRPC takes one write at a time."""
