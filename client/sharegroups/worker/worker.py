@@ -185,6 +185,7 @@ class Worker:
         """
         if not self._specs:
             raise WorkerError('this worker has no jobs: register one with @worker.job("topic") above a function')
+        self._check_parent()
         from sharegroups.worker.checks import look  # noqa: PLC0415 - gRPC is imported here, not for a process of handlers
         from sharegroups.worker.health import Health  # noqa: PLC0415
         from sharegroups.worker.logs import missing_told  # noqa: PLC0415
@@ -224,6 +225,18 @@ class Worker:
             finally:
                 self._runner = None
                 log.info("stopped: %s", self.tally.line())
+
+    def _check_parent(self) -> None:
+        """Raises WorkerError where handlers are to run in processes and Python lets this one have none."""
+        topics = [topic for topic, spec in self._specs.items() if spec.in_process]
+        process = multiprocessing.current_process()
+        if topics and process.daemon:
+            raise WorkerError(
+                f"handlers of {', '.join(topics)} are to run in processes, but this process, {process.name}, is "
+                "daemonic, as the children of Celery and multiprocessing.Pool are, and Python lets it have none. Leave "
+                "out processes=True and timeout=, so that they run on threads, or start the worker as a program of its "
+                "own"
+            )
 
     def progress(self) -> str:
         """What has been done so far, in one line."""

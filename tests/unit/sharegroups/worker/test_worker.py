@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import multiprocessing
 import os
 import socket
 import subprocess
@@ -177,6 +178,20 @@ def test_a_worker_needs_a_group_and_a_job() -> None:
         Worker(bootstrap_servers="127.0.0.1:1")
     with pytest.raises(WorkerError, match="this worker has no jobs"):
         Worker(**GIVEN).run()
+
+
+@pytest.mark.rule("CL-122")
+@pytest.mark.parametrize("asked", [{"processes": True}, {"timeout": 3.0}], ids=["processes", "timeout"])
+def test_a_worker_with_processes_is_refused_in_a_process_that_may_have_none(
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
+) -> None:
+    worker = Worker(**GIVEN)
+    worker.job("mails", **asked)(print)
+    monkeypatch.setattr(multiprocessing.current_process(), "daemon", True)
+    with pytest.raises(
+        WorkerError, match=r"handlers of mails .* is daemonic, .* Leave out processes=True and timeout="
+    ):
+        worker.run()
 
 
 @pytest.mark.rule("CL-125")
