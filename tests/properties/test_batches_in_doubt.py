@@ -181,7 +181,7 @@ class Story:
             self.attempt(1000, 0, "ok", appended=True)
 
 
-@pytest.mark.rule("INV-2")
+@pytest.mark.rule("INV-2", "CL-133", "CM-21", "CM-43")
 @settings(max_examples=400)
 @given(st.booleans(), st.lists(st.tuples(_STEP, st.booleans()), min_size=LEAST_STEPS, max_size=40))
 def test_no_record_lies_in_two_topics_and_each_is_told_of_once(

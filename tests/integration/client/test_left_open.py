@@ -78,6 +78,7 @@ def stored(cluster: Cluster, topic: str) -> int:
         return len(consumer.poll(5))
 
 
+@pytest.mark.rule("CL-140")
 @pytest.mark.parametrize(("end", "status"), [("", 0), ("1 / 0\n", 1), ("raise SystemExit(3)\n", 3)])
 def test_a_blocking_producers_records_are_sent_at_the_end(
     tmp_path: Path, cluster: Cluster, end: str, status: int
@@ -89,6 +90,7 @@ def test_a_blocking_producers_records_are_sent_at_the_end(
     assert stored(cluster, topic) == 5
 
 
+@pytest.mark.rule("CL-140")
 @pytest.mark.parametrize("program", [_ASYNC, _LATE + _BLOCKING])
 def test_records_that_were_not_sent_are_told(tmp_path: Path, cluster: Cluster, program: str) -> None:
     done, _ = ended(tmp_path, program, cluster)
@@ -96,6 +98,7 @@ def test_records_that_were_not_sent_are_told(tmp_path: Path, cluster: Cluster, p
     assert "5 records of a producer that was not closed may be lost" in done.stderr
 
 
+@pytest.mark.rule("CL-140")
 def test_a_producer_that_is_closed_or_has_nothing_left_says_nothing(tmp_path: Path, cluster: Cluster) -> None:
     for last in ("    p.flush()\n", "    p.close()\n"):
         done, _ = ended(tmp_path, _BLOCKING.replace("main()\n", f"{last}main()\n").replace(f"{last}main():", "main():"),
@@ -103,6 +106,7 @@ def test_a_producer_that_is_closed_or_has_nothing_left_says_nothing(tmp_path: Pa
         assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.rule("CL-140")
 def test_a_forked_process_sends_nothing_of_its_parents(tmp_path: Path, cluster: Cluster) -> None:
     forked = "import os, sys\nif os.fork() == 0:\n    sys.exit(0)\nassert os.wait()[1] == 0\n"
     done, topic = ended(tmp_path, _BLOCKING + forked, cluster)
@@ -110,6 +114,7 @@ def test_a_forked_process_sends_nothing_of_its_parents(tmp_path: Path, cluster: 
     assert stored(cluster, topic) == 5
 
 
+@pytest.mark.rule("CL-141")
 def test_a_blocking_consumer_is_closed_at_the_end(tmp_path: Path, cluster: Cluster) -> None:
     made = "from sharegroups import Producer\n"
     made += 'with Producer(bootstrap_servers="{bootstrap}") as p:\n    p.produce("{topic}", "x")\n'
@@ -124,6 +129,7 @@ def test_a_blocking_consumer_is_closed_at_the_end(tmp_path: Path, cluster: Clust
         assert explained.state == "finished", "its acknowledgement was sent"
 
 
+@pytest.mark.rule("CL-141")
 def test_a_consumer_that_another_thread_uses_at_the_end_is_left_as_it_is(tmp_path: Path, cluster: Cluster) -> None:
     used = _POLLING.replace("\nmain()", "\nthreading.Thread(target=main, daemon=True).start()\ntime.sleep(1)")
     done, _ = ended(tmp_path, f"import threading, time\n{used}", cluster)
@@ -131,6 +137,7 @@ def test_a_consumer_that_another_thread_uses_at_the_end_is_left_as_it_is(tmp_pat
     assert "the consumer of group left was not closed: the consumer is in use by another thread" in done.stderr
 
 
+@pytest.mark.rule("CL-141")
 @pytest.mark.parametrize("program", [_POLLING + "c.close()\n", _POLLING.replace("main()\n", "")])
 def test_a_consumer_that_is_closed_or_has_not_polled_says_nothing(
     tmp_path: Path, cluster: Cluster, program: str

@@ -27,7 +27,7 @@ def produce(world: World, kind: str, count: int) -> None:
         assert producer.flush(30) == 0
 
 
-@pytest.mark.rule("CM-116", "CM-112")
+@pytest.mark.rule("CM-116", "CM-112", "CL-112")
 def test_what_is_produced_with_each_compression_is_consumed(world: World) -> None:
     for kind in KINDS:
         produce(world, kind, 50)

@@ -85,7 +85,7 @@ def running(up: int, name: str) -> set[int]:
     return found
 
 
-@pytest.mark.rule("CM-70")
+@pytest.mark.rule("CM-70", "CM-73")
 @pytest.mark.asyncio
 async def test_a_killed_leader_s_partitions_are_served_on_and_it_is_started_again(two: Cluster, wire: Wire) -> None:
     assert list(two.ready["pids"]) == ["up", SECOND]

@@ -49,6 +49,7 @@ async def test_every_field_of_every_served_request_has_one_row() -> None:
     assert sorted(ROWS) == sorted(expected)
 
 
+@pytest.mark.rule("CM-111")
 async def test_the_page_says_of_no_served_request_that_it_is_not_served() -> None:
     (said,) = re.findall(r"Not served to clients,.*?\n\n", PAGE.read_text(), re.DOTALL)
     assert set(re.findall(r"\w+", said)) & set(METHODS) == {"WriteTxnMarkers"}

@@ -64,6 +64,7 @@ def own(spark: SparkSession) -> Iterator[Any]:
     sessions.setActiveSession(spark._jsparkSession)
 
 
+@pytest.mark.rule("PM-15")
 def test_the_source_in_a_session_of_ones_own(own: Any, filled: World) -> None:
     with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
         own.read.format("redis_streams").options(url=filled.url, kind="share_state").load()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from pyspark.sql import SparkSession
 
@@ -77,6 +78,7 @@ def look_at(made: list[dict[str, Any]], one: Mapping[str, Any], template: str) -
         assert container["securityContext"] == own["containers"][0]["securityContext"]
 
 
+@pytest.mark.rule("PM-36", "PM-71", "PM-72")
 def test_with_no_more_rights_than_the_role_gives_executors_are_pods_and_each_row_is_there_once(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:

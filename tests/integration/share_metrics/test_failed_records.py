@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from pyspark.sql import SparkSession
 
 from kip932.ids import SharePartitionKey
@@ -23,6 +24,7 @@ REJECTED = WriteStats(
 RELEASED = WriteStats(CAUSE_ACK, n_release=FAILED, write_id=2, delivery_limit=3)
 
 
+@pytest.mark.rule("PM-48")
 def test_the_sum_is_of_all_that_failed_and_says_where_it_is_a_lower_bound(spark: SparkSession) -> None:
     told: list[tuple[int, ShareRecord] | Gap] = [(1, snapshot(0)), (2, update(FAILED, stats=REJECTED))]
     found = collect(states(spark, told), groups(spark, []), at_time(0), at_time(60))

@@ -213,7 +213,7 @@ def test_hours_with_news_are_made_anew_and_no_others(
     assert [row["finished_count"] for row in window_rows(spark, tmp_path)] == [15, 26]
 
 
-@pytest.mark.rule("PM-42")
+@pytest.mark.rule("PM-42", "PM-2")
 def test_the_lag_of_windows_in_which_nobody_wrote_is_kept_too(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

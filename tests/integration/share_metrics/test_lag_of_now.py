@@ -142,7 +142,7 @@ def expected(scene: Scene) -> dict[tuple[str, str], int]:
     return {(group, "orders"): scene.ledger.lag(group, "orders") for group in ("stopped", "hung", "busy", "never")}
 
 
-@pytest.mark.rule("PM-18", "PM-42", "PM-61")
+@pytest.mark.rule("PM-18", "PM-42", "PM-61", "PM-37")
 def test_a_page_shows_what_came_behind_groups_that_stand_still(spark: SparkSession, scene: Scene, data: Path) -> None:
     assert expected(scene) == {
         ("stopped", "orders"): FURTHER, ("hung", "orders"): FURTHER, ("busy", "orders"): 0,
@@ -203,7 +203,7 @@ def test_alerts_fire_for_the_groups_that_stand_still_and_for_no_other(
     assert_fires(tmp_path, HISTORY_RULES, alone | shown, 40, expected)
 
 
-@pytest.mark.rule("PM-18", "PM-38", "PM-42")
+@pytest.mark.rule("PM-18", "PM-38", "PM-42", "PM-37")
 def test_where_the_store_refuses_the_sampling_lag_is_unknown_and_never_0(
     spark: SparkSession, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ from .frames import BASE_S, states
 from .test_history import STATE, TOPIC_TEXT, Batches, done, ids
 
 
-@pytest.mark.rule("PM-35")
+@pytest.mark.rule("PM-35", "PM-32")
 def test_old_rows_are_dropped_and_the_state_that_the_kept_time_begins_with_stays(
     spark: SparkSession, tmp_path: Path
 ) -> None:

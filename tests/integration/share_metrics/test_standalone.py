@@ -45,7 +45,7 @@ def test_a_standalone_cluster_runs_the_same_job(
     assert [cluster.executors_of(number) for number in range(2)] == [before[0] + 1, before[1] + 1]
 
 
-@pytest.mark.rule("PM-71")
+@pytest.mark.rule("PM-71", "PM-36")
 def test_by_spark_submit_with_executors_killed_amid_it_every_row_is_there_once(
     spark: SparkSession, world: World, cluster: Standalone, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ def _has_read(pipe: IO[str]) -> None:
     raise AssertionError("nobody reads the input")
 
 
+@pytest.mark.rule("CT-80")
 @pytest.mark.parametrize(("bootstrap", "trouble"), [("", "does not exist"), ("127.0.0.1:1", "no cluster answers")])
 def test_a_producer_that_waits_says_of_its_records_that_they_were_never_sent(
     cluster: Cluster, bootstrap: str, trouble: str

@@ -226,6 +226,7 @@ def test_what_does_not_end_within_the_grace_is_told_and_done_again_by_another(sh
     assert sorted((run["n"], run["count"]) for run in shop.runs(1)) == [(0, 2), (1, 2)]
 
 
+@pytest.mark.rule("CL-127", "CL-128")
 def test_what_does_not_end_within_the_grace_at_its_last_delivery_is_told_as_archived(shop: Shop) -> None:
     letters_to = shop.have_letters(deliveries=2)
     shop.put("thread", {"n": 0, "sleep": 60}, {"n": 1, "sleep": 60}, {"n": 2, "sleep": 60})
@@ -243,6 +244,7 @@ def test_what_does_not_end_within_the_grace_at_its_last_delivery_is_told_as_arch
     shop.until_done("thread", 3)
 
 
+@pytest.mark.rule("CL-125")
 def test_a_group_that_does_not_exist_yet_is_told_with_the_nearest_name(shop: Shop) -> None:
     shop.group = f"parcel {shop.group.rpartition('-')[2]} warehouse"  # the groups of other tests are not near it
     shop.put("thread", {"n": 0})
@@ -262,6 +264,7 @@ def test_a_group_that_does_not_exist_yet_is_told_with_the_nearest_name(shop: Sho
     assert "is new" not in shop.log(2)
 
 
+@pytest.mark.rule("CL-127")
 def test_the_same_signal_twice_at_once_is_one(shop: Shop) -> None:
     shop.put("thread", {"n": 0, "sleep": 1.5})
     process = shop.work()

@@ -21,6 +21,7 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.mark.rule("CL-122")
 def test_processes_that_never_get_ready_end_the_worker_with_the_reason(tmp_path: Path, cluster: Cluster) -> None:
     (tmp_path / "jobs.py").write_text(
         "import multiprocessing, sys\n"

@@ -88,6 +88,7 @@ def labels(gauges: Gauges) -> dict[str, list[dict[str, str]]]:
     return {family.name: [sample.labels for sample in family.samples] for family in gauges.collect() if family.samples}
 
 
+@pytest.mark.rule("PM-38")
 def test_what_was_counted_is_there_again(tmp_path: Path) -> None:
     file = CountersFile(tmp_path)
     counters = Counters(
@@ -122,6 +123,7 @@ def test_a_file_that_cannot_be_read_is_told_of_and_counts_from_now_on(tmp_path: 
     assert words.endswith("); counters for Prometheus begin at 0")
 
 
+@pytest.mark.rule("PM-38")
 def test_what_is_shown_was_kept_before() -> None:
     full = iter([True, False])
 
@@ -150,6 +152,7 @@ def test_a_batch_that_comes_again_shows_no_gauges_of_the_state_before_it() -> No
         assert "share_group_in_flight_width" not in labels(gauges)
 
 
+@pytest.mark.rule("PM-38")
 def test_until_all_is_taken_that_was_kept_a_scrape_shows_nothing_of_it() -> None:
     """Topics have no names before, and an alert would take a series with a topic's id for a new one."""
     before, kept = Gauges(1), list[Counters]()
@@ -221,6 +224,7 @@ class Ingest:
         self.seen = found
 
 
+@pytest.mark.rule("PM-38")
 @pytest.mark.parametrize("seed", range(20))
 def test_each_batch_counts_once_wherever_processes_are_killed(tmp_path: Path, seed: int) -> None:
     random = Random(seed)

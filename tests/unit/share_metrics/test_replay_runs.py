@@ -112,6 +112,7 @@ def same(made: Replay, expected: Replay) -> None:
         assert getattr(made._appended, name) == getattr(expected._appended, name), name
 
 
+@pytest.mark.rule("PM-32")
 @settings(UNHURRIED, max_examples=120)
 @given(st.integers(0, 1 << 60), st.integers(1, 120), st.sampled_from([1, 7, 1_000]), st.sampled_from([1, 2, 9]))
 def test_what_is_replayed_at_once_counts_as_one_by_one(seed: int, length: int, block_rows: int, run_min: int) -> None:

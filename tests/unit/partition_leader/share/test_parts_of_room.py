@@ -55,6 +55,7 @@ def test_a_fetch_that_acknowledges_waits_with_acquiring_unless_it_is_filled_or_i
     run(scenario)
 
 
+@pytest.mark.rule("PL-216")
 def test_records_are_others_meanwhile() -> None:
     async def scenario(world: World) -> None:
         member = await holding(world)
@@ -71,6 +72,7 @@ def test_records_are_others_meanwhile() -> None:
     run(scenario)
 
 
+@pytest.mark.rule("PL-216")
 def test_at_its_deadline_it_acquires_what_there_is() -> None:
     async def scenario(world: World) -> None:
         member = await holding(world)
@@ -88,6 +90,7 @@ def test_at_its_deadline_it_acquires_what_there_is() -> None:
     run(scenario)
 
 
+@pytest.mark.rule("PL-216")
 @pytest.mark.parametrize("later", [False, True])
 def test_one_that_can_be_filled_acquires_at_once(later: bool) -> None:
     async def scenario(world: World) -> None:
@@ -109,6 +112,7 @@ def test_one_that_can_be_filled_acquires_at_once(later: bool) -> None:
     run(scenario)
 
 
+@pytest.mark.rule("PL-216")
 def test_records_without_room_for_them_fill_nothing_and_the_written_acknowledgements_give_room() -> None:
     async def scenario(world: World) -> None:
         world.configure(max_record_locks=6)
@@ -124,6 +128,7 @@ def test_records_without_room_for_them_fill_nothing_and_the_written_acknowledgem
     run(scenario)
 
 
+@pytest.mark.rule("PL-216")
 def test_the_last_outcome_of_several_partitions_lets_it_look() -> None:
     async def scenario(world: World) -> None:
         for number in (0, 1):
@@ -142,6 +147,7 @@ def test_the_last_outcome_of_several_partitions_lets_it_look() -> None:
     run(scenario)
 
 
+@pytest.mark.rule("PL-216")
 def test_records_that_others_hold_between_given_back_ones_and_new_ones_fill_nothing() -> None:
     async def scenario(world: World) -> None:
         other = await holding(world, 40, "other")
@@ -196,6 +202,7 @@ def test_waiting_fetches_get_even_parts_of_the_room(mode: int, batch: int, expec
     run(scenario)
 
 
+@pytest.mark.rule("PL-217")
 def test_one_that_comes_while_others_wait_leaves_them_theirs() -> None:
     async def scenario(world: World) -> None:
         world.configure(max_record_locks=8)
@@ -212,6 +219,7 @@ def test_one_that_comes_while_others_wait_leaves_them_theirs() -> None:
     run(scenario)
 
 
+@pytest.mark.rule("PL-217")
 def test_alone_it_gets_all_the_room_and_whole_batches_go_beyond_a_part() -> None:
     async def scenario(world: World) -> None:
         world.configure(max_record_locks=8)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio
 OTHER = bytes(16)
 
 
-@pytest.mark.rule("CM-42")
+@pytest.mark.rule("CM-42", "CM-14")
 async def test_each_partition_has_its_own_result_and_the_leader_is_named() -> None:
     async with Cluster() as cluster:
         log = await cluster.node().lead()

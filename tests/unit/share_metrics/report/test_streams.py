@@ -16,6 +16,7 @@ def _stream(name: str, records: int) -> dict[str, object]:
     }
 
 
+@pytest.mark.rule("PM-62")
 def test_streams_with_equal_records_are_even() -> None:
     found = skewed([_stream("b", 5), _stream("a", 5)])
     assert [(row["stream"], row["skew"], row["gini"]) for row in found] == [("a", 1, 0), ("b", 1, 0)]

@@ -15,6 +15,7 @@ from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_clust
 from tests.unit.sharegroups.aio.test_fetching_ahead import acknowledged, ahead, backlog
 
 
+@pytest.mark.rule("CL-87")
 @on_fake_cluster()
 async def test_acknowledgements_of_a_fetch_that_found_no_room_go_again_though_nobody_polls(fake: FakeCluster) -> None:
     backlog(fake)
@@ -70,6 +71,7 @@ async def test_acknowledgements_are_sent_before_a_callback_that_may_take_long_or
         assert set(fake.states("t").values()) == {"acknowledged"}
 
 
+@pytest.mark.rule("CL-28")
 @on_fake_cluster(kind=acknowledging_within(0.005))
 async def test_close_waits_for_acknowledgements_that_were_sent_while_it_waited_for_room(fake: FakeCluster) -> None:
     backlog(fake)

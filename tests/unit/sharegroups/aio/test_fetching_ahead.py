@@ -43,6 +43,7 @@ def acknowledged(request: Any) -> list[tuple[int, int]]:
     ]
 
 
+@pytest.mark.rule("CL-36", "CL-136", "CL-139")
 @on_fake_cluster()
 async def test_one_fetch_brings_what_four_polls_return_and_the_next_one_carries_their_acknowledgements(
     fake: FakeCluster,
@@ -68,6 +69,7 @@ async def test_one_fetch_brings_what_four_polls_return_and_the_next_one_carries_
     assert {state for offset, state in fake.states("t").items() if offset < 500 + RECORDS_MAX} == {"acknowledged"}
 
 
+@pytest.mark.rule("CL-139")
 @on_fake_cluster()
 async def test_acknowledgements_wait_for_the_next_fetch_twenty_milliseconds_at_most(fake: FakeCluster) -> None:
     backlog(fake)
@@ -84,6 +86,7 @@ async def test_acknowledgements_wait_for_the_next_fetch_twenty_milliseconds_at_m
         assert [bool(acknowledged(request)) for request in fake.acknowledges] == [True, True], "none is empty"
 
 
+@pytest.mark.rule("CL-139")
 @on_fake_cluster()
 async def test_an_answer_that_comes_while_acknowledgements_are_due_leaves_no_empty_request(fake: FakeCluster) -> None:
     backlog(fake)
@@ -96,6 +99,7 @@ async def test_an_answer_that_comes_while_acknowledgements_are_due_leaves_no_emp
         assert fake.acknowledges, "the timer has sent some"
 
 
+@pytest.mark.rule("CL-138")
 @on_fake_cluster()
 async def test_an_application_that_becomes_slow_is_asked_for_no_more_than_a_poll(fake: FakeCluster) -> None:
     backlog(fake)
@@ -109,7 +113,7 @@ async def test_an_application_that_becomes_slow_is_asked_for_no_more_than_a_poll
         assert fake.fetches[-1].max_records == 500
 
 
-@pytest.mark.rule("CL-98")
+@pytest.mark.rule("CL-98", "CL-138")
 @on_fake_cluster()
 async def test_a_poll_that_names_a_number_gets_no_more_with_its_fetch(fake: FakeCluster) -> None:
     backlog(fake)
@@ -120,6 +124,7 @@ async def test_a_poll_that_names_a_number_gets_no_more_with_its_fetch(fake: Fake
         assert fake.fetches[-1].max_records == 100
 
 
+@pytest.mark.rule("CL-136")
 @on_fake_cluster(nodes=2, partitions=2)
 async def test_two_leaders_are_asked_for_as_much_together_as_one(fake: FakeCluster) -> None:
     for partition in (0, 1):
@@ -207,6 +212,7 @@ async def test_what_lies_for_a_second_without_a_poll_is_others(
         assert (again[0].offset(), again[0].delivery_count(), len(again)) == (1_500, 1, 500)
 
 
+@pytest.mark.rule("CL-137")
 @on_fake_cluster()
 async def test_records_that_were_delivered_before_lie_on_for_a_release_might_be_their_last(fake: FakeCluster) -> None:
     backlog(fake, 2_500)
@@ -220,6 +226,7 @@ async def test_records_that_were_delivered_before_lie_on_for_a_release_might_be_
         assert len(await c.poll(5)) == 500
 
 
+@pytest.mark.rule("CL-137")
 @on_fake_cluster()
 async def test_what_a_parked_fetch_brings_when_nobody_polls_any_more_is_others_after_a_second_too(
     fake: FakeCluster,
@@ -239,6 +246,7 @@ async def test_what_a_parked_fetch_brings_when_nobody_polls_any_more_is_others_a
         assert {state for offset, state in fake.states("t").items() if offset >= 2_500} == {"available"}
 
 
+@pytest.mark.rule("CL-95", "CL-138")
 @on_fake_cluster()
 async def test_who_keeps_a_record_is_not_known_to_be_quick(fake: FakeCluster) -> None:
     backlog(fake)
@@ -257,6 +265,7 @@ async def test_who_keeps_a_record_is_not_known_to_be_quick(fake: FakeCluster) ->
             c.acknowledge(first)
 
 
+@pytest.mark.rule("CL-138")
 @on_fake_cluster()
 async def test_a_limit_of_records_is_one_for_fetches_too(fake: FakeCluster) -> None:
     backlog(fake)
@@ -268,6 +277,7 @@ async def test_a_limit_of_records_is_one_for_fetches_too(fake: FakeCluster) -> N
         assert fake.fetches[-1].max_records == 10
 
 
+@pytest.mark.rule("CL-138")
 @on_fake_cluster()
 async def test_batches_that_do_not_divide_a_poll_do_not_end_it(fake: FakeCluster) -> None:
     for _ in range(25):
@@ -281,6 +291,7 @@ async def test_batches_that_do_not_divide_a_poll_do_not_end_it(fake: FakeCluster
         assert set(others) == {RECORDS_MAX}
 
 
+@pytest.mark.rule("CL-139")
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_polls_return_as_much_as_without_it(partitions: int) -> None:
     @on_fake_cluster(partitions=partitions)
@@ -299,6 +310,7 @@ def test_polls_return_as_much_as_without_it(partitions: int) -> None:
     story()
 
 
+@pytest.mark.rule("CL-138")
 @on_fake_cluster()
 async def test_an_answer_without_records_ends_it(fake: FakeCluster) -> None:
     backlog(fake, 2_500)
@@ -313,6 +325,7 @@ async def test_an_answer_without_records_ends_it(fake: FakeCluster) -> None:
         assert asked[-2:] == [500, 500]
 
 
+@pytest.mark.rule("CL-136")
 @on_fake_cluster(partitions=2)
 async def test_what_an_answer_lets_expect_is_of_all_its_partitions(fake: FakeCluster) -> None:
     large = b"x" * 20_000
@@ -326,6 +339,7 @@ async def test_what_an_answer_lets_expect_is_of_all_its_partitions(fake: FakeClu
         assert 500 < max(asked) <= 750, "of both together a record has some 6 to 16 kB, so 4 MiB are few of them"
 
 
+@pytest.mark.rule("CL-138")
 @on_fake_cluster()
 async def test_who_was_slow_is_so_though_it_kept_a_record_then(fake: FakeCluster) -> None:
     backlog(fake)
@@ -348,6 +362,7 @@ async def test_who_was_slow_is_so_though_it_kept_a_record_then(fake: FakeCluster
         assert {request.max_records for request in fake.fetches[asked:]} == {500}
 
 
+@pytest.mark.rule("CL-137")
 @on_fake_cluster(nodes=2, partitions=2)
 async def test_what_was_asked_for_ahead_is_others_though_it_came_when_the_application_was_slow(
     fake: FakeCluster,
@@ -371,6 +386,7 @@ async def test_what_was_asked_for_ahead_is_others_though_it_came_when_the_applic
         assert "acquired" not in fake.states("t", number=1).values()
 
 
+@pytest.mark.rule("CL-137")
 @on_fake_cluster(nodes=2, partitions=2)
 async def test_what_was_not_asked_for_ahead_is_kept_though_the_application_is_quick(
     fake: FakeCluster, caplog: pytest.LogCaptureFixture
@@ -387,6 +403,7 @@ async def test_what_was_not_asked_for_ahead_is_kept_though_the_application_is_qu
         assert "fetched ahead" not in caplog.text
 
 
+@pytest.mark.rule("CL-136")
 @on_fake_cluster(nodes=4, partitions=4)
 async def test_with_so_many_leaders_that_each_brings_a_poll_nothing_waits(fake: FakeCluster) -> None:
     for partition in range(4):

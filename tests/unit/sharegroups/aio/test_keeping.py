@@ -93,6 +93,7 @@ async def test_records_that_are_done_are_freed_at_once_and_not_when_garbage_is_s
             gc.enable()
 
 
+@pytest.mark.rule("CL-94", "CL-95")
 @on_fake_cluster()
 async def test_a_record_that_was_lost_while_two_kept_it_does_not_keep_poll_from_being_called(fake: FakeCluster) -> None:
     produce(fake, 2)

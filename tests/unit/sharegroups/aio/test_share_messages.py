@@ -50,6 +50,7 @@ def test_one_stretch_of_one_batch_is_cut_as_any_answer_is(
     assert len(found.batches) == len({piece.batch for piece in expected.slices})
 
 
+@pytest.mark.rule("CL-139")
 @given(
     sizes=st.lists(st.integers(1, 6), min_size=1, max_size=6),
     holes=st.lists(st.integers(0, 2), min_size=7, max_size=7),

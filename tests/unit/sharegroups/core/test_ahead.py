@@ -15,6 +15,7 @@ def quick(most: int = 500) -> Ahead:
     return ahead
 
 
+@pytest.mark.rule("CL-138")
 def test_it_is_on_with_a_backlog_and_a_quick_application() -> None:
     ahead = Ahead(500)
     assert (ahead.is_on, ahead.records(1)) == (False, 500), "before anything is known"

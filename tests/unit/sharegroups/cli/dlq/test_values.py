@@ -14,6 +14,7 @@ from .conftest import DLQ
 from .sent import produced
 
 
+@pytest.mark.rule("CT-122")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -36,6 +37,7 @@ def test_a_value_that_no_letter_has(queue: FakeCluster, words: list[str], said: 
     assert produced(queue) == []
 
 
+@pytest.mark.rule("CT-122")
 def test_at_most_ten_are_named(queue: FakeCluster) -> None:
     store(queue, DLQ, *(copy_of(number, cause=b"cause %02d" % number) for number in range(12)))
     result = sharegroups("dlq", "list", "--topic", DLQ, "--cause", "x", "--output", "json")
