@@ -144,7 +144,7 @@ def test_after_a_signal_it_is_said_what_may_have_been_done(
     assert "See: sharegroups groups " in result.stderr
 
 
-@pytest.mark.rule("CT-9", "CT-15", "CT-20", "CT-21", "CT-22", "CT-23c", "CT-23e", "CT-23j", "CT-28", "CT-29")
+@pytest.mark.rule("CT-9", "CT-15", "CT-20", "CT-21", "CT-22", "CT-23c", "CT-23e", "CT-23j", "CT-28", "CT-29", "CT-4")
 def test_the_transcript_of_looking(fake: FakeCluster) -> None:
     fake.add_member("m1", "busy")
     check(

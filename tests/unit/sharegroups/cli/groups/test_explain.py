@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from kip932.api.v1 import explain_record_pb2 as pb
+from kip932.errors import UnknownServerError
 from sharegroups.admin_values import RecordExplanation
 from sharegroups.cli.groups.unfinished import unfinished_of
 from sharegroups.cli.main import main
@@ -139,14 +140,36 @@ def test_a_few_records_are_enough_and_none_is_left_without_a_word() -> None:
 @pytest.mark.rule("CT-110")
 def test_a_group_without_members_and_without_a_start_offset(fake: FakeCluster) -> None:
     plant(fake, WAITING, loaded=False, start_offset=-1, end_offset=-1, log_start_offset=52)
-    result = sharegroups("groups", "explain", "--group", "g", "--topic", "t:0", "--offset", "15", "--offset", "16-17")
+    result = sharegroups("groups", "explain", "--group", "g", "--topic", "t:0", "--offset", "16-17", "--offset", "15")
     assert result.exit_code == 0, result.stderr
     first, second, *rest = result.stdout.splitlines()
     assert first == "Group g, t-0: start offset not set; the log is empty, its next offset is 52."
     assert second == "Empty; members: 0, 0 have this partition, 0 fetch this partition now."
     assert "in flight" not in result.stdout, "nothing is in flight where nothing is loaded"
     assert any("The group has no members: start a consumer." in line for line in rest)
-    assert [(one.offset, one.last_offset) for one in fake.questions] == [(15, 15), (16, 17)]
+    assert [(one.offset, one.last_offset) for one in fake.questions] == [(16, 17), (15, 15)], "in the order given"
+
+
+@pytest.mark.rule("CT-110")
+def test_that_the_members_are_not_known_is_a_note_and_what_the_leader_knows_is_printed(fake: FakeCluster) -> None:
+    plant(fake, WAITING)
+    fake.groups["g"] = None
+    fake.errors["describe"].append(UnknownServerError.code)
+    result = sharegroups("groups", "explain", "--group", "g", "--topic", "t:0", "--offset", "15")
+    assert result.exit_code == 0, result.stderr
+    assert "15: available" in result.stdout
+    assert "Members: 0 fetch this partition now." in result.stdout
+    assert "Note: the group's members are not told: " in result.stderr
+
+
+@pytest.mark.rule("CT-110")
+def test_an_unknown_topic_is_an_error_that_names_the_nearest(fake: FakeCluster) -> None:
+    fake.add_topic("orders", 1)
+    result = sharegroups("groups", "explain", "--group", "g", "--topic", "order:0", "--offset", "1")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "Error: Topic order not found. Did you mean 'orders'? All topics: sharegroups topics list\n"
+    )
 
 
 @pytest.mark.rule("CT-82", "CT-110")

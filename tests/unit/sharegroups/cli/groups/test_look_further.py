@@ -27,6 +27,7 @@ def _noted(fake: FakeCluster, *words: str, place: str = "t:0", **record: Any) ->
     return result.stderr.splitlines()
 
 
+@pytest.mark.rule("CT-110")
 @pytest.mark.parametrize("state", [pb.RECORD_STATE_FINISHED, pb.RECORD_STATE_ARCHIVED])
 def test_of_a_record_that_may_have_been_given_up(fake: FakeCluster, state: Any) -> None:
     (note,) = _noted(fake, state=state)
@@ -44,6 +45,7 @@ def test_of_others_nothing(fake: FakeCluster) -> None:
     assert _noted(fake, state=pb.RECORD_STATE_AVAILABLE, obstacle=pb.DELIVERY_OBSTACLE_NOT_FETCHED) == []
 
 
+@pytest.mark.rule("CT-110")
 def test_of_a_topic_that_the_group_never_used(fake: FakeCluster) -> None:
     fake.add_topic("order", 1)
     fake.add_topic("orders", 1)
@@ -55,3 +57,15 @@ def test_of_a_topic_that_the_group_never_used(fake: FakeCluster) -> None:
         "Note: Group g never used order. Did you mean 'orders'? It has used: orders, t."
     ]
     assert _noted(fake, place="orders:0", **begun) == [], "another of its partitions has begun"
+
+
+@pytest.mark.rule("CT-110")
+def test_at_most_ten_topics_that_the_group_has_used_are_named(fake: FakeCluster) -> None:
+    fake.add_topic("order", 1)
+    for number in range(12):
+        name = f"used-{number:02}"
+        fake.add_topic(name, 1)
+        fake.initialised.add(("g", fake.topics[name][0]))
+    (note,) = _noted(fake, place="order:0", state=pb.RECORD_STATE_AVAILABLE, obstacle=pb.DELIVERY_OBSTACLE_NO_STATE)
+    named = ", ".join(f"used-{number:02}" for number in range(10))
+    assert note == f"Note: Group g never used order. It has used: {named} and 2 more."
