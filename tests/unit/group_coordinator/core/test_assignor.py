@@ -39,7 +39,7 @@ def _assign(names: str, partitions: int, previous: str) -> dict[str, Assignment]
     return found
 
 
-@pytest.mark.rule("GC-52", "GC-54", "GC-55", "GC-56", "GC-56a")
+@pytest.mark.rule("GC-52", "GC-54", "GC-55", "GC-56", "GC-56a", "GC-53")
 @pytest.mark.parametrize(
     ("names", "partitions", "previous", "sizes", "result"),
     [

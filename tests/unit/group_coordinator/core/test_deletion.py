@@ -114,7 +114,7 @@ def test_a_group_without_any_state_goes_at_once() -> None:
         delete(driver)
 
 
-@pytest.mark.rule("GC-93")
+@pytest.mark.rule("GC-93", "SC-35")
 @pytest.mark.parametrize("reload", [False, True])
 def test_a_group_made_again_starts_from_its_old_epoch_for_seven_days(reload: bool) -> None:
     driver = emptied("t")

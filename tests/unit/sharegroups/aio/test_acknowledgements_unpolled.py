@@ -89,6 +89,7 @@ async def test_close_waits_for_acknowledgements_that_were_sent_while_it_waited_f
     assert {fake.states("t")[offset] for offset in range(500, 1_000)} == {"acknowledged"}
 
 
+@pytest.mark.rule("CL-28")
 @pytest.mark.parametrize("config", [{}, EXPLICIT])
 @on_fake_cluster()
 async def test_a_consumer_that_closes_with_unaccepted_records_says_which(

@@ -99,7 +99,7 @@ async def test_a_fenced_member_joins_again_under_its_id(fake: FakeCluster) -> No
         assert [r.member_epoch for r in fake.heartbeats].count(0) == 2
 
 
-@pytest.mark.rule("CL-9", "CL-16")
+@pytest.mark.rule("CL-9", "CL-16", "CL-28")
 @pytest.mark.scenario("S-024")
 @on_fake_cluster()
 async def test_a_fatal_error_is_raised_by_every_poll(fake: FakeCluster) -> None:

@@ -145,7 +145,7 @@ def test_at_the_bound_no_new_records_are_acquired_and_older_ones_are() -> None:
     assert bench.fetch() == [(20, 29, 1)]
 
 
-@pytest.mark.rule("PL-916")
+@pytest.mark.rule("PL-916", "PL-915")
 def test_a_million_finished_records_behind_a_letter_are_few_pieces_and_too_many_pieces_are_the_bound() -> None:
     settings = ev.GroupSettings(max_record_locks=100, dlq_enabled=True)
     bench = Bench(batches=(StateBatch(0, 0, STATE_ARCHIVING, 1),), settings=settings)
