@@ -42,6 +42,12 @@ def test_any_record_creates_its_group(record: r.Record) -> None:
     assert _group(record).group_id == "g"
 
 
+@pytest.mark.rule("GC-40")
+def test_a_group_is_stable_while_it_has_members_whatever_else_is_known_of_it() -> None:
+    assert _group(MEMBER).state == _group(CURRENT).state == _group(MEMBER, TARGET).state == "Stable"
+    assert _group(TARGET).state == _group(r.GroupMetadata("g", 9, 1, 0)).state == "Empty"
+
+
 @pytest.mark.rule("GC-64", "GC-65", "GC-69")
 def test_member_records_create_the_member_in_either_order() -> None:
     assert _group(MEMBER, CURRENT) == _group(CURRENT, MEMBER)

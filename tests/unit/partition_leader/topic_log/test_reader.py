@@ -117,6 +117,27 @@ async def test_a_cold_read_asks_for_as_many_entries_as_the_bytes_that_were_asked
         assert counts[0] == count
 
 
+@pytest.mark.rule("CM-46")
+async def test_further_pages_of_a_cold_read_go_by_the_size_of_the_batches_just_read() -> None:
+    async with Cluster() as cluster:
+        log = await cluster.node().lead(TopicLogSettings(tail_cache_bytes=0, read_ahead_bytes=1))
+        large = len(batch(1, text="large" * 800).data)
+        for _ in range(20):
+            await log.append([batch(1, text="large" * 800)], 1000)
+        for _ in range(60):
+            await log.append([batch(1, text="small")], 1000)
+        assert log._state.mean_batch_bytes * 4 < large, "recent batches are far smaller"
+        counts: list[int] = []
+
+        async def watch(point: FaultPoint) -> None:
+            if point.stage is Stage.SEND and point.has("XRANGE"):
+                counts.extend(int(command[-1]) for command in point.commands if command[0] == "XRANGE")
+
+        cluster.store.hook = watch
+        assert len((await log.read(0, 12 * large)).batches) == 12
+        assert counts == [8, 4], "a first page, then what is left by the size of these"
+
+
 @pytest.mark.rule("PL-824")
 @pytest.mark.parametrize("cache_bytes", [0, 1 << 20])
 async def test_the_batches_of_some_offsets_are_found_without_a_change_of_any_cache(cache_bytes: int) -> None:
