@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
@@ -61,3 +62,29 @@ def test_every_led_partition_gets_the_least_of_a_tail_cache() -> None:
         assert world.log(0)._state.tail._limit == 64 * KIB
 
     run(scenario, caches=TailCaches(total_bytes=100 * KIB, least_bytes=64 * KIB))
+
+
+@pytest.mark.rule("CM-170", "CM-45")
+def test_nothing_is_deleted_by_age_while_the_clocks_are_in_doubt_and_size_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(world: World) -> None:
+        for number in range(2):
+            for _ in range(4):
+                await world.produce(1, number)
+        half = world.log(0).bytes_available(0) // 2
+        await asyncio.sleep(60)
+        kept = {"by age": (1_000, -1), "by size": (1_000, half)}
+        doubt, bound = ["this host's clock is 60 s ahead"], ["by age"]
+        monkeypatch.setattr(world.leader.led, "_clock_doubt", lambda: doubt[0])
+        monkeypatch.setattr(world.facts, "retention", lambda _: kept[bound[0]])
+        await world.leader.led.retain()
+        assert [world.log(number).log_start_offset for number in range(2)] == [0, 0]
+        bound[0] = "by size"
+        await world.leader.led.retain()
+        assert [world.log(number).log_start_offset for number in range(2)] == [2, 2]
+        doubt[0] = ""
+        await world.leader.led.retain()
+        assert [world.log(number).log_start_offset for number in range(2)] == [4, 4]
+
+    run(scenario)
