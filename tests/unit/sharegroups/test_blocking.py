@@ -53,6 +53,18 @@ def test_records_are_polled_and_accepted(fake: FakeCluster) -> None:
     assert set(fake.states("t").values()) == {"acknowledged"}
 
 
+@pytest.mark.rule("CL-147")
+def test_the_groups_limit_and_dead_letter_topic_are_those_of_the_last_answer(fake: FakeCluster) -> None:
+    with consumer(fake) as c:
+        assert (c.delivery_count_limit(), c.dead_letter_topic()) == (None, None), "before any answer"
+        c.subscribe(["t"])
+        for limit, topic in ((7, "letters"), (3, "")):
+            fake.delivery_count_limit, fake.dead_letter_topic = limit, topic
+            produce(fake)
+            assert len(c.poll(5)) == 1
+            assert (c.delivery_count_limit(), c.dead_letter_topic()) == (limit, topic)
+
+
 @pytest.mark.rule("CL-26")
 @pytest.mark.scenario("S-006")
 def test_the_callback_may_not_use_the_consumer(fake: FakeCluster) -> None:

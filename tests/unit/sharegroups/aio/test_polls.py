@@ -354,3 +354,20 @@ async def test_a_poll_makes_no_object_for_a_record_before_it_is_looked_at(
         assert messages[40].value() == b"v40"
         assert not hasattr(messages[40], "__dict__")
         assert not hasattr(messages, "__dict__")
+
+
+@pytest.mark.rule("CL-147")
+@on_fake_cluster()
+async def test_the_groups_limit_and_dead_letter_topic_are_those_of_the_last_answer(fake: FakeCluster) -> None:
+    async with consumer(fake) as c:
+        assert (c.delivery_count_limit(), c.dead_letter_topic()) == (None, None), "before any answer"
+        c.subscribe(["t"])
+        for limit, topic in ((7, "letters"), (3, "")):
+            fake.delivery_count_limit, fake.dead_letter_topic = limit, topic
+            produce(fake)
+            assert len(await c.poll(5)) == 1
+            assert (c.delivery_count_limit(), c.dead_letter_topic()) == (limit, topic)
+        fake.delivery_count_limit = fake.dead_letter_topic = None
+        produce(fake)
+        assert len(await c.poll(5)) == 1
+        assert (c.delivery_count_limit(), c.dead_letter_topic()) == (3, ""), "a leader of an older build says neither"

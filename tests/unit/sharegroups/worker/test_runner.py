@@ -346,3 +346,28 @@ async def test_the_groups_limit_and_dead_letter_topic_of_the_moment_count(
     assert (
         "that was the last of 3 deliveries that the group allows; it is archived; it becomes a letter in let" in said[1]
     )
+
+
+@pytest.mark.rule("CL-147")
+@on_fake_cluster()
+async def test_where_no_leader_has_said_any_the_limit_and_the_dead_letter_topic_of_the_start_count(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runner, "ShareConsumer", partial(ShareConsumer, transport=fake.transport()))
+
+    async def handler(_: bytes) -> None:
+        raise ConnectionError
+
+    assert (fake.delivery_count_limit, fake.dead_letter_topic) == (None, None), "a leader of an older build"
+    produce(fake, 2)
+    ((_, log),) = fake.logs.items()
+    log.states["g"][0] = ("available", "", 2)
+    log.states["g"][1] = ("available", "", 1)
+    worker = _worker(handler, deliveries=3, letters_to="old")
+    task = asyncio.create_task(worker.run())
+    await asyncio.sleep(2)
+    worker.stop()
+    await task
+    said = "\n".join(record.getMessage() for record in caplog.records)
+    assert "that was the last of 3 deliveries that the group allows; it is archived; it becomes a letter in old" in said
+    assert "delivery 2 of 3, failed: ConnectionError; it comes again" in said
