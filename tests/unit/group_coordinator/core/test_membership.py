@@ -370,6 +370,16 @@ def test_a_member_that_waits_for_a_topic_to_exist_is_in_no_hurry() -> None:
     assert driver.beat("A", 0, ["nowhere"]).heartbeat_interval_ms == 5_000
 
 
+@pytest.mark.rule("OP-19")
+def test_no_member_comes_back_later_than_the_groups_own_interval() -> None:
+    configs = GroupConfigs(heartbeat_interval_ms=100, assignment_interval_ms=1_000)
+    driver = Driver(settings=CoordinatorSettings(), configs=configs)
+    driver.create("t", 1)
+    assert driver.beat("A", 0, ["t"]).heartbeat_interval_ms == 100, "until its partitions are initialised"
+    driver, _ = _settled(configs=configs, settings=CoordinatorSettings())
+    assert driver.beat("B", 0, ["t"]).heartbeat_interval_ms == 100, "until the assignment interval ends"
+
+
 @pytest.mark.rule("GC-60")
 def test_a_member_in_an_unknown_state_is_reconciled_again() -> None:
     driver, epoch = _settled()
