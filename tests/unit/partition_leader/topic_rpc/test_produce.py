@@ -11,6 +11,7 @@ import pytest
 from kip932.api.v1 import produce_pb2
 from kip932.errors import (
     InvalidRequestError,
+    MessageTooLargeError,
     TopicAuthorizationFailedError,
     UnknownTopicIdError,
 )
@@ -66,6 +67,20 @@ async def test_what_is_not_a_good_batch_is_refused_with_its_own_error(fields: di
         empty = only(await service.produce(request()))
         assert empty.error_code == 87
         assert log.high_watermark == 0
+
+
+@pytest.mark.rule("CM-42")
+async def test_a_batch_of_as_many_bytes_as_the_topic_allows_is_taken_and_one_of_a_byte_more_is_not() -> None:
+    async with Cluster() as cluster:
+        log = await cluster.node().lead()
+        service = ProduceService(Directory(log))
+        limit = Directory(log).max_message_bytes(OTHER)
+        spare = limit - len(record_bytes([b"x" * (limit - 100)]))
+        fits, too_large = (record_bytes([b"x" * (limit - 100 + spare + more)]) for more in (0, 1))
+        assert (len(fits), len(too_large)) == (limit, limit + 1)
+        answers = [only(await service.produce(request(wire_batch(record_batch=one)))) for one in (fits, too_large)]
+        assert [one.error_code for one in answers] == [0, MessageTooLargeError.code]
+        assert f"has {limit + 1} bytes; max.message.bytes of the topic is {limit}" in answers[1].error_message
 
 
 @pytest.mark.rule("CM-42", "CM-61")

@@ -62,6 +62,28 @@ def test_an_empty_first_assignment_is_reconciled_too() -> None:
     assert state(m) is MemberState.STABLE
 
 
+@pytest.mark.rule("CL-2")
+def test_a_first_answer_without_an_assignment_is_an_empty_one() -> None:
+    m = member()
+    m.poll(0)
+    m.succeeded(beat(m, 0), 1, 5000, None)
+    assert state(m) is MemberState.RECONCILING
+    assert m.reconcile({})
+    assert (state(m), m.assignment) == (MemberState.ACKNOWLEDGING, frozenset())
+
+
+@pytest.mark.rule("CL-13")
+def test_each_success_brings_the_members_epoch() -> None:
+    m = stable()
+    named, now_ms = [], 0
+    for epoch in (4, 9, 9, 12):
+        now_ms += 5_001
+        request = beat(m, now_ms)
+        named.append(request.member_epoch)
+        m.succeeded(request, epoch, 5_000, None)
+    assert (named, m.epoch) == ([1, 4, 9, 9], 12)
+
+
 @pytest.mark.rule("CL-11", "OP-19")
 def test_the_interval_of_each_answer_says_when_the_next_heartbeat_leaves() -> None:
     m = member()
