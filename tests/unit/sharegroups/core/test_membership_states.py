@@ -222,6 +222,17 @@ def test_only_redirects_in_a_row_wait() -> None:
     assert m.heartbeat(later + 300) is not None
 
 
+@pytest.mark.rule("CL-15")
+def test_another_answer_between_two_redirects_begins_a_new_row() -> None:
+    m = stable()
+    assert m.refused(beat(m, DUE_MS), errors.NotCoordinatorError(), DUE_MS) is Lookup.HINT
+    assert m.refused(beat(m, DUE_MS), errors.CoordinatorLoadInProgressError(), DUE_MS) is Lookup.KEEP
+    later = DUE_MS + 100
+    assert m.heartbeat(later - 1) is None
+    assert m.refused(beat(m, later), errors.NotCoordinatorError(), later) is Lookup.HINT
+    assert m.heartbeat(later) is not None, "the first of a new row: at once"
+
+
 @pytest.mark.rule("CL-16")
 def test_an_error_that_no_rule_names_is_fatal_and_a_call_that_cannot_succeed_too() -> None:
     for error in (errors.InvalidPartitionsError(), errors.TopicAlreadyExistsError()):
