@@ -115,6 +115,47 @@ def test_a_walk_whose_caller_is_gone_ends_and_leaves_nothing(narrowly: None, pas
     run(scenario)
 
 
+@pytest.mark.rule("CM-97", "PL-213", "PL-215", "PL-206")
+@pytest.mark.parametrize("passed", [*range(0, 30, 3), None])
+def test_a_read_from_the_store_that_ends_too_late_leaves_no_lock(narrowly: None, passed: int | None) -> None:
+    """Its caller is gone after so many turns; None: its deadline has passed."""
+
+    async def scenario(world: World) -> None:
+        member = world.member()
+        await member.fetch(0, 1, 2, 3, max_wait_ms=50).answer()
+        for number in range(4):
+            await world.produce(1, number)
+        pending = member.fetch(max_wait_ms=0 if passed is None else 5_000)
+        if passed is not None:
+            await settle(passed)
+            world.leader.requests.abandon(pending.handle)
+        await settle(60)
+        world.assert_quiet()
+        assert {world.host(number).core.in_flight for number in range(4)} <= {0, 1}
+
+    run(scenario, tail_cache_bytes=0)
+
+
+@pytest.mark.rule("CM-97", "PL-206", "PL-252")
+def test_a_read_that_fails_during_a_walk_leaves_no_lock(narrowly: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: World) -> None:
+        member = world.member()
+        await member.fetch(0, 1, 2, 3, max_wait_ms=50).answer()
+        for number in range(4):
+            await world.produce(1, number)
+
+        async def broken(*_: object, **__: object) -> None:
+            raise OSError("no such disk")
+
+        monkeypatch.setattr(world.log(1), "read", broken)
+        pending = member.fetch(max_wait_ms=0)
+        assert code(await pending.error(1)) == "UNKNOWN_SERVER_ERROR"
+        await settle()
+        world.assert_quiet()
+
+    run(scenario, tail_cache_bytes=0)
+
+
 @pytest.mark.rule("CM-97", "PL-205")
 def test_a_walk_meets_what_has_changed_since_it_looked(narrowly: None) -> None:
     async def scenario(world: World) -> None:
