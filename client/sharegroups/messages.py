@@ -17,6 +17,7 @@ from kip932.ids import TopicIdPartition as IdPartition
 from sharegroups import arguments
 from sharegroups.core.acknowledgements import Delivery
 from sharegroups.core.record_batch import Slice
+from sharegroups.core.renewals import Lock
 from sharegroups.errors import KeyDeserializationError, ValueDeserializationError
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ class Delivered:
     is_told: bool = False
     #: The offsets that `keep_alive` was given (CL-95), with the number of its blocks.
     kept: dict[int, int] | None = None
+    #: The locks of the offsets that `keep_alive` was given: each may have been renewed by itself (CL-94).
+    locks: dict[int, Lock] | None = None
 
     @property
     def place(self) -> str:

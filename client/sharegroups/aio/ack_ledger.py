@@ -290,5 +290,5 @@ def _renewed(ack: PendingAck) -> Delivered:
         records=sum(piece.stop - piece.start for piece in slices),
         was_renewed=True,
         acquired_ms=ack.sent_ms,
-        lock_ms=old.lock_ms,
+        lock_ms=ack.lock_ms or old.lock_ms,
     )

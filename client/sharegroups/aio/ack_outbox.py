@@ -83,6 +83,8 @@ class PendingAck:
     alone: bool = False
     #: When the request that carries them was sent.
     sent_ms: int = 0
+    #: How long renewed locks last from then on, as the answer says; 0: it does not say.
+    lock_ms: int = 0
     renews: bool = field(init=False)
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ from sharegroups.aio.ack_outbox import PendingAck
 from sharegroups.aio.gone import is_gone
 from sharegroups.aio.telling import report_raised
 from sharegroups.core.membership import Membership
-from sharegroups.core.renewals import halves, is_over, renewal_batches, renewal_due_ms
+from sharegroups.core.renewals import NEVER_MS, Lock, halves, renewal_batches
 from sharegroups.errors import IllegalStateError
 from sharegroups.messages import Delivered, Message, delivered_of
 
@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 
 #: How often the keeper looks for sessions that ended and for fenced members, ms.
 _LOOK_MS: Final = 1_000
-#: Later than any time of the clock, ms.
-_NEVER_MS: Final = 1 << 62
 
 _NOT_CONFIRMED: Final = "no renewal was confirmed before it ended: the process was suspended, or the leader silent"
 
@@ -89,8 +87,8 @@ class Kept:
         renewing = self._renewing.get(part)
         if renewing is None or self._clock is None:
             return False
-        locked_ms = renewing.locked_ms.get(offset)
-        if locked_ms is None or not is_over(locked_ms, part.lock_ms, int(self._clock() * 1000)):
+        lock = renewing.locks.get(offset)
+        if lock is None or int(self._clock() * 1000) < lock.ends_ms:
             return False
         return self in renewing.owners.get(offset, ()) and part.delivery.in_flight(offset)
 
@@ -116,29 +114,33 @@ class Kept:
 
 @dataclass(slots=True, eq=False)
 class _Renewing:
-    """The kept records of one delivery. `owners`: by offset all that keep it, for blocks may be nested. `locked_ms`:
-    by offset, since when it is surely locked: not all are kept from the same time on, or renewed by one request. It has
-    those that are kept no longer too. `oldest_ms`: no lock of a kept one is older, so that not every look at the clock
-    has to look at all of them."""
+    """The kept records of one delivery. `locks`: those of the delivery, by offset; not all are kept from the same time
+    on, or renewed by one request, and a group's lock may be changed in between. It has those that are kept no longer
+    too. `owners`: by offset all that keep it, for blocks may be nested. `due_ms`, `ends_ms`: no lock of a kept one is
+    to be renewed, or ends, earlier, so that not every look at the clock has to look at all of them."""
 
+    locks: dict[int, Lock]
     owners: dict[int, tuple[Kept, ...]] = field(default_factory=dict)
-    locked_ms: dict[int, int] = field(default_factory=dict)
-    oldest_ms: int = _NEVER_MS
+    due_ms: int = NEVER_MS
+    ends_ms: int = NEVER_MS
     in_flight: bool = False
     #: Offsets that wait to be renewed in requests of their own, since a renewal of all of them was refused.
     waiting: deque[list[int]] = field(default_factory=deque)
 
-    def keep(self, offset: int, locked_ms: int) -> None:
-        """This record is kept too; its lock surely holds since `locked_ms`, unless a renewal of it is known."""
-        self.oldest_ms = min(self.oldest_ms, self.locked_ms.setdefault(offset, locked_ms))
+    def keep(self, offset: int, lock: Lock) -> None:
+        """This record is kept too; this is its lock, unless a renewal of it is known."""
+        known = self.locks.setdefault(offset, lock)
+        self.due_ms, self.ends_ms = min(self.due_ms, known.due_ms), min(self.ends_ms, known.ends_ms)
 
     def look(self) -> None:
-        """Find the oldest lock of those that are kept."""
-        self.oldest_ms = min((self.locked_ms[offset] for offset in self.owners), default=_NEVER_MS)
+        """Find when the first lock of those that are kept is to be renewed, and when the first one ends."""
+        locks = {self.locks[offset] for offset in self.owners}  # one request renews many
+        self.due_ms = min((lock.due_ms for lock in locks), default=NEVER_MS)
+        self.ends_ms = min((lock.ends_ms for lock in locks), default=NEVER_MS)
 
-    def over(self, lock_ms: int, now_ms: int) -> list[int]:
+    def over(self, now_ms: int) -> list[int]:
         """The offsets whose lock has ended."""
-        return [offset for offset in self.owners if is_over(self.locked_ms[offset], lock_ms, now_ms)]
+        return [offset for offset in self.owners if now_ms >= self.locks[offset].ends_ms]
 
 
 class Keeper:
@@ -172,9 +174,10 @@ class Keeper:
             part = delivered_of(message)
             renewing = self._parts.get(part)
             if renewing is None:
-                renewing = self._parts[part] = _Renewing()
+                part.locks = {} if part.locks is None else part.locks
+                renewing = self._parts[part] = _Renewing(part.locks)
             offset = message.offset()
-            renewing.keep(offset, part.acquired_ms)
+            renewing.keep(offset, Lock(part.acquired_ms, part.lock_ms))
             kept.kept_by(part, renewing, clock)
             renewing.owners[offset] = (*renewing.owners.get(offset, ()), kept)
             part.kept = part.kept or {}
@@ -206,15 +209,22 @@ class Keeper:
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
         """The outcome of a renewal is final."""
-        part = ack.delivered
+        part, locks = ack.delivered, ack.delivered.locks
+        asked = [offset for batch in ack.batches for offset in range(batch.first, batch.last + 1)]
+        lock = Lock(ack.sent_ms, ack.lock_ms or part.lock_ms)
+        assert locks is not None
+        for offset in asked:
+            # A refused one may have been renewed all the same (PL-326), and for less time than was left.
+            if error is None or (lock.ends_ms < locks[offset].ends_ms and isinstance(error, InvalidRecordStateError)):
+                locks[offset] = lock
         renewing = self._parts.get(part)
         if renewing is None:
             return
         renewing.in_flight = False
-        asked = [offset for batch in ack.batches for offset in range(batch.first, batch.last + 1)]
         if error is None:
-            self._renewed(part, renewing, asked, ack.sent_ms)
+            self._renewed(part, renewing, lock)
         elif isinstance(error, InvalidRecordStateError):
+            renewing.look()
             self._refused(part, renewing, asked, error)
         else:
             self._lose(part, asked, error)
@@ -247,15 +257,14 @@ class Keeper:
                 self._lose(part, list(renewing.owners), FencedMemberEpochError(why))
             elif is_gone(part):
                 self._lose(part, list(renewing.owners), NetworkError("the connection to the partition's leader ended"))
-            elif is_over(renewing.oldest_ms, part.lock_ms, now_ms):
-                self._lose(part, renewing.over(part.lock_ms, now_ms), InvalidRecordStateError(_NOT_CONFIRMED))
+            elif now_ms >= renewing.ends_ms:
+                self._lose(part, renewing.over(now_ms), InvalidRecordStateError(_NOT_CONFIRMED))
                 next_ms = now_ms  # for the others of it
             elif not renewing.in_flight:
-                due_ms = renewal_due_ms(renewing.oldest_ms, part.lock_ms)
-                if due_ms <= now_ms:
+                if renewing.due_ms <= now_ms:
                     self._send(part, renewing, list(renewing.owners))
                 else:
-                    next_ms = min(next_ms, due_ms)
+                    next_ms = min(next_ms, renewing.due_ms)
         if self._parts:
             self._arm(next_ms)
 
@@ -274,26 +283,25 @@ class Keeper:
             return
         renewing.in_flight = True
         now_ms = _now_ms()
-        newest_ms = max(renewing.locked_ms[offset] for offset in held)  # `_look` gives the others up in their time
-        left_ms = newest_ms + (part.lock_ms or _LOOK_MS) - now_ms
+        # `_look` gives those up whose lock ends earlier than the last of them.
+        left_ms = max(lock.since_ms + (lock.lock_ms or _LOOK_MS) for lock in map(renewing.locks.__getitem__, held))
+        left_ms -= now_ms
         ack = PendingAck(part, renewal_batches(held), 0, unseen=True, told=self.settled)
         self._ledger.send([ack], max(1, left_ms), now_ms)
 
-    def _renewed(self, part: Delivered, renewing: _Renewing, asked: list[int], sent_ms: int) -> None:
-        """These locks hold since the request was sent; what was not in it ends when it did."""
-        delivery, locked_ms = part.delivery, renewing.locked_ms
-        for offset in asked:
-            locked_ms[offset] = max(sent_ms, locked_ms.get(offset, 0))
+    def _renewed(self, part: Delivered, renewing: _Renewing, lock: Lock) -> None:
+        """Locks of this delivery were renewed: they count from the sending of the request, and last as its answer says;
+        what was not in it ends when it did."""
+        delivery, locks = part.delivery, renewing.locks
         here = list(filter(delivery.in_flight, renewing.owners))
         for offset in renewing.owners.keys() - set(here):
-            locked_ms[offset] = sent_ms  # it is acknowledged, and no renewal is due for it
+            locks[offset] = lock  # it is acknowledged, and no renewal is due for it
         renewing.look()
-        self._arm(renewal_due_ms(renewing.oldest_ms, part.lock_ms))
+        self._arm(renewing.due_ms)
         held = delivery.held()
         if held is not None and held[1] <= len(here):
-            # For the warnings of CL-81, and for blocks that begin later: no other record of it is in the application's
-            # hands.
-            part.acquired_ms = max(part.acquired_ms, min(map(locked_ms.__getitem__, here)))
+            # For the warnings of CL-81: no other record of it is in the application's hands.
+            part.acquired_ms, part.lock_ms = min((locks[offset] for offset in here), key=lambda one: one.ends_ms)
 
     def _refused(self, part: Delivered, renewing: _Renewing, asked: list[int], error: KafkaError) -> None:
         """One offset that is not ours has all of a request refused. What was acknowledged meanwhile is no loss."""

@@ -343,6 +343,8 @@ class ShareSession:
             return
         if response.acquisition_lock_timeout_ms:
             self.lock_timeout_ms = response.acquisition_lock_timeout_ms
+            for ack in sent:
+                ack.lock_ms = response.acquisition_lock_timeout_ms
         self._member.learn_limits(response)
         self.outbox.acknowledge_answered(sent, response, retry=not closing)
 

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from kip932.ids import ACK_RENEW
 from sharegroups.core.acknowledgements import AckBatch
 
 #: A renewal goes out after this part of the lock, so that two of them may be lost or late.
 _PART: Final = 3
+#: How often a lock of unknown length is renewed, ms.
+_UNKNOWN_MS: Final = 1_000
+#: Later than any time of the clock, ms.
+NEVER_MS: Final = 1 << 62
 
 
-def renewal_due_ms(locked_ms: int, lock_ms: int) -> int:
-    """When to renew a lock of `lock_ms` that surely holds since `locked_ms`."""
-    return locked_ms + lock_ms // _PART
+class Lock(NamedTuple):
+    """A lock that surely holds since `since_ms` and for `lock_ms`; 0: for how long is unknown."""
 
+    since_ms: int
+    lock_ms: int
 
-def is_over(locked_ms: int, lock_ms: int, now_ms: int) -> bool:
-    """Whether the lock has ended; not while its length, `lock_ms`, is unknown (0)."""
-    return bool(lock_ms) and now_ms - locked_ms >= lock_ms
+    @property
+    def due_ms(self) -> int:
+        """When to renew it."""
+        return self.since_ms + (self.lock_ms // _PART if self.lock_ms else _UNKNOWN_MS)
+
+    @property
+    def ends_ms(self) -> int:
+        """From when on it is over; never, as far as anyone here knows, while its length is unknown."""
+        return self.since_ms + self.lock_ms if self.lock_ms else NEVER_MS
 
 
 def renewal_batches(offsets: Sequence[int]) -> list[AckBatch]:

@@ -63,6 +63,8 @@ class FetchedPartition:
     ranges: tuple[AcquiredRange, ...] = ()
     batches: Sequence[LogBatch] = ()
     host: SharePartitionHost | None = None
+    #: For how long the ranges are locked.
+    lock_ms: int = 0
 
     def give_back(self, member_id: str) -> None:
         """Release what was acquired, because it cannot be delivered (PL-411, PL-505)."""
@@ -326,6 +328,8 @@ class ShareFetchOperation:
         if not batches:
             result.error = refusal(read.batches[0], offset, self._parameters.readable)
             return 0
+        settings = host.group.settings
+        result.lock_ms = settings.lock_ms
         ranges = result.ranges = host.acquire(
             ev.Acquire(
                 fetch_id=self._parameters.fetch_id,
@@ -338,13 +342,13 @@ class ShareFetchOperation:
                 last_read_offset=batches[-1].last_offset,
                 read_committed=reading.committed,
                 aborted=tuple([ev.AbortedTransaction(*one) for one in read.aborted]) if read.aborted else (),
-                settings=host.group.settings,
+                settings=settings,
                 beside=self._has_records,
             )
         )
         if not ranges:
             return 0
-        self._isolates = holds_throttled(ranges, host.group.settings.delivery_count_limit)
+        self._isolates = holds_throttled(ranges, settings.delivery_count_limit)
         result.batches = read.covering(ranges[0].first_offset, ranges[-1].last_offset)
         return sum([last - first + 1 for first, last, _ in ranges])
 

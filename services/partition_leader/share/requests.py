@@ -73,6 +73,8 @@ class _Run:
     unbacked: list[tuple[PartitionAnswer, SharePartitionHost, Sequence[int]]] = field(default_factory=list)
     waiting: int = 1
     fetch: ShareFetchOperation | None = None
+    #: How long the group's locks lasted when the request came, whose renewals count from then on.
+    lock_ms: int = 0
 
     def fetched(self, one: FetchedPartition) -> None:
         result = self.result(one.key.topic_partition)
@@ -83,6 +85,14 @@ class _Run:
         if found is None:
             found = self.results[partition] = PartitionAnswer(partition)
         return found
+
+    def told_lock_ms(self, now_ms: int) -> int:
+        """How long locks last, as the answer says: no longer than one that this request has begun (PL-254). `now_ms`:
+        how long the group's locks last now."""
+        begun = [one.fetched.lock_ms for one in self.results.values() if one.fetched is not None and one.fetched.ranges]
+        if self.request.is_renew_ack:
+            begun.append(self.lock_ms)
+        return min(now_ms, *begun) if begun else now_ms
 
 
 class ShareRequests:
@@ -139,6 +149,8 @@ class ShareRequests:
             on_answer(ShareAnswer(error))
             return None
         run = _Run(request, step, on_answer)
+        if request.is_renew_ack:
+            run.lock_ms = self._partitions.group(request.group_id).settings.lock_ms
         self._runs[run] = None
         self._by_session.setdefault(step.key, {})[run] = None
         self._counts.acknowledging(request.acknowledgements)
@@ -364,7 +376,7 @@ class ShareRequests:
             reported = self.sessions.report(run.step, outcomes)
         settings = self._partitions.group(run.request.group_id).settings
         return ShareAnswer(
-            lock_ms=settings.lock_ms,
+            lock_ms=run.told_lock_ms(settings.lock_ms),
             delay_max_ms=settings.delay_max_ms,
             delivery_count_limit=settings.delivery_count_limit,
             dead_letter_topic=settings.dead_letter_topic,

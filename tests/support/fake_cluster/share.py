@@ -33,6 +33,7 @@ class _Run:
     request: Any
     error: int = 0
     session: Session | None = None
+    lock_ms: int = 0
     acknowledged: dict[TopicIdPartition, int] = field(default_factory=dict)
 
 
@@ -92,7 +93,7 @@ class ShareRequests:
         error_or_session = error or self._step(request, is_fetch, stream)
         if not isinstance(error_or_session, Session):
             return _Run(request, error_or_session)
-        run = _Run(request, session=error_or_session)
+        run = _Run(request, session=error_or_session, lock_ms=self.fake.lock_ms)
         for topic in request.topics:
             for part in topic.partitions:
                 if part.acknowledgement_batches:
@@ -179,7 +180,8 @@ class ShareRequests:
         if run.error:
             self.fake.refuse(response, run.error)
             return response
-        response.acquisition_lock_timeout_ms = self.fake.lock_ms
+        began_ms = run.lock_ms if run.request.is_renew_ack else self.fake.lock_ms  # PL-254
+        response.acquisition_lock_timeout_ms = min(began_ms, self.fake.lock_ms)
         for partition, code in run.acknowledged.items():
             result = _partition(response, partition)
             result.error_code = code

@@ -89,6 +89,42 @@ def test_a_fetch_that_renews_applies_its_acknowledgements_and_fetches_nothing() 
     run(scenario)
 
 
+@pytest.mark.rule("PL-254", "PL-301")
+@pytest.mark.parametrize(("before_ms", "after_ms", "told_ms"), [(10_000, 60_000, 10_000), (60_000, 10_000, 10_000)])
+def test_no_answer_tells_a_longer_lock_than_one_that_its_request_began(
+    before_ms: int, after_ms: int, told_ms: int
+) -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        world.configure(lock_duration_ms=before_ms)
+        await world.produce(2)
+        world.persister.hold("write")
+        both = member.acknowledge({0: [AckBatch(0, 0, (1,)), AckBatch(1, 3, (4,))]}, is_renew_ack=True)
+        await settle()
+        world.configure(lock_duration_ms=after_ms)
+        world.persister.let_go("write")
+        assert (await both.answer()).lock_ms == told_ms, "the renewals count from when the request came"
+
+        world.configure(lock_duration_ms=before_ms)
+        world.persister.hold("write")
+        fetched = member.fetch(acks={0: [AckBatch(1, 1, (1,))]})
+        await asyncio.sleep(1)
+        assert world.host().core.in_flight == 5, "they are locked, and the answer waits for the write"
+        world.configure(lock_duration_ms=after_ms)
+        world.persister.let_go("write")
+        assert (await fetched.answer()).lock_ms == told_ms
+        assert await fetched.ranges() == [(4, 5, 1)]
+
+        world.configure(lock_duration_ms=after_ms)
+        parked = member.fetch()
+        await settle()
+        world.configure(lock_duration_ms=before_ms)
+        await world.produce(1)
+        assert (await parked.answer()).lock_ms == before_ms, "nothing was locked before the change"
+
+    run(scenario)
+
+
 @pytest.mark.rule("CM-3", "PL-630", "PL-252")
 def test_a_lease_that_lapsed_and_came_back_has_forgotten_nothing() -> None:
     async def scenario(world: World) -> None:

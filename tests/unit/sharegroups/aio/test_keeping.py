@@ -399,6 +399,47 @@ async def test_a_record_that_is_kept_later_than_others_of_its_delivery_is_renewe
                 assert never.delivery_count() == 1
 
 
+@pytest.mark.rule("CL-82", "CL-94", "CL-96")
+@on_fake_cluster()
+async def test_a_renewal_counts_with_the_lock_that_its_answer_tells(fake: FakeCluster) -> None:
+    produce(fake, 2)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        message, other = await c.poll(5)
+        c.acknowledge(other)
+        async with c.keep_alive(message) as kept:
+            await c.commit_sync()
+            fake.lock_ms = 9_000  # an operator's change, and the next renewal's lock
+            for _ in range(40):
+                await asyncio.sleep(1)
+                assert fake.states("t")[0] == "acquired", "it is renewed at a third of its new lock"
+            assert not kept.lost
+            part = delivered_of(message)
+            assert part.acquired_ms + part.lock_ms <= fake._locked_until[part.id_partition, "g", 0] * 1000
+            clock = kept._clock
+            assert clock is not None
+            ends_s = fake._locked_until[part.id_partition, "g", 0]
+            kept._clock = lambda: ends_s + 0.001
+            assert kept.lost, "the leader gives the record to others by now"
+
+
+@pytest.mark.rule("CL-82", "CL-27")
+@on_fake_cluster()
+async def test_a_record_that_the_application_renewed_is_locked_for_as_long_as_the_answer_tells(
+    fake: FakeCluster,
+) -> None:
+    produce(fake)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        fake.lock_ms = 2_000
+        c.acknowledge(message, AcknowledgeType.RENEW)
+        (again,) = await c.poll(5)
+        part = delivered_of(again)
+        assert part.lock_ms == 2_000
+        assert part.acquired_ms + part.lock_ms <= fake._locked_until[part.id_partition, "g", 0] * 1000
+
+
 class _Uncertain(Leader):
     """Answers each request after a time that chance gives, or never; refuses some that acknowledge."""
 

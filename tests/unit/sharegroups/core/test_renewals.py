@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from kip932.ids import ACK_RENEW
 from sharegroups.core.acknowledgements import AckBatch, offsets_with
-from sharegroups.core.renewals import halves, is_over, renewal_batches, renewal_due_ms
+from sharegroups.core.renewals import Lock, halves, renewal_batches
 
 
 @pytest.mark.rule("CL-94")
 def test_a_renewal_is_due_at_a_third_of_the_lock() -> None:
-    assert renewal_due_ms(1_000, 30_000) == 11_000
+    assert Lock(1_000, 30_000).due_ms == 11_000
+    assert Lock(1_000, 0).due_ms == 2_000, "one of unknown length, each second"
 
 
 @pytest.mark.rule("CL-96")
 def test_a_lock_is_over_by_its_length_if_that_is_known() -> None:
-    assert not is_over(1_000, 30_000, 30_999)
-    assert is_over(1_000, 30_000, 31_000)
-    assert not is_over(1_000, 0, 10**9)
+    assert Lock(1_000, 30_000).ends_ms == 31_000
+    assert Lock(1_000, 0).ends_ms > 10**15
 
 
 @pytest.mark.rule("CL-94")
