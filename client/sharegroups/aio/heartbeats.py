@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from kip932.errors import (
     UnsupportedVersionError,
     error_class,
 )
-from kip932.ids import EPOCH_LEAVE, TopicIdPartition
+from kip932.ids import EPOCH_JOIN, EPOCH_LEAVE, TopicIdPartition
 from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups import wire
 from sharegroups.aio.cluster import Cluster
@@ -35,6 +36,9 @@ log = logging.getLogger(__name__)
 
 #: A leave is not sent if its node wants no call for longer than this, s; the coordinator then expires the member.
 _LEAVE_WAIT_S: Final = 2.0
+#: A member's heartbeat is sent when the one before was sent so long ago, s, though its node wants no call: the shortest
+#: session time-out that a coordinator has by default, which counts from when it took the last one, ends 5 s later.
+UNSENT_S: Final = 40.0
 #: After this long without a heartbeat a warning is logged, s: a third of the shortest session time-out.
 _UNHEARD_S: Final = 15.0
 
@@ -89,6 +93,8 @@ class Heartbeats:
         self._wake_owner = wake_owner
         self._coordinator: str | None = None
         self._heard_s: float | None = None
+        #: When a heartbeat was sent last, s of the clock of the loop.
+        self._written_s: float | None = None
         self._told_unheard = False
         #: Why the last heartbeat did not reach a coordinator that serves the group; "" when it did.
         self.unserved = ""
@@ -149,10 +155,16 @@ class Heartbeats:
         """How long the coordinator's node still wants no heartbeat, s (CL-86). A leave is not held back."""
         if self._coordinator is None or self._membership.is_leaving:
             return 0.0
-        left_s = self._cluster.transport.left_s(self._coordinator)
+        left_s = min(self._cluster.transport.left_s(self._coordinator), self._wait_s())
         if left_s:
             self._note_unheard(self._coordinator, left_s)
         return left_s
+
+    def _wait_s(self) -> float:
+        """How long the next heartbeat may wait until its node wants calls again, s (CL-86)."""
+        if self._written_s is None or self._membership.epoch <= EPOCH_JOIN:
+            return math.inf
+        return max(0.0, self._written_s + UNSENT_S - asyncio.get_running_loop().time())
 
     def _reconcile(self) -> None:
         if self._membership.reconcile(self._cluster.names):
@@ -243,7 +255,10 @@ class Heartbeats:
             text = f"the node wants no call for {left_s:.1f} s; the coordinator ends the membership by itself"
             log.info("group %r: the leave is not sent: %s: %s", self._group_id, address, text)
             raise TransportError(TransportStatus.RESOURCE_EXHAUSTED, address, text)
-        call = cluster.transport.call(address, wire.HEARTBEAT, request, cluster.timeout_s)
+        wait_s = math.inf if heartbeat.member_epoch == EPOCH_LEAVE else self._wait_s()
+        loop = asyncio.get_running_loop()
+        self._written_s = loop.time() + min(cluster.transport.left_s(address), wait_s)
+        call = cluster.transport.call(address, wire.HEARTBEAT, request, cluster.timeout_s, wait_s)
         return await while_in_charge(call, address, self._find, f"group {self._group_id!r}")
 
     def _note_unheard(self, address: str, wait_s: float) -> None:

@@ -7,6 +7,7 @@ All unary calls go through it. Requests on streams are delayed by their senders 
 from __future__ import annotations
 
 import asyncio
+import math
 
 from kip932.errors import ThrottlingQuotaExceededError
 from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, Transport, TransportError, TransportStatus
@@ -23,14 +24,19 @@ class ThrottledTransport:
         self._ended = asyncio.Event()
 
     async def call(
-        self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
+        self,
+        address: str,
+        method: Method[RequestT, ResponseT],
+        request: RequestT,
+        timeout_s: float,
+        wait_s: float = math.inf,
     ) -> ResponseT:
-        """One unary call, sent when the node wants requests again; `timeout_s` includes that wait.
+        """One unary call, sent when the node wants requests again, or after `wait_s`; `timeout_s` includes that wait.
 
         Raises TransportError; it is RESOURCE_EXHAUSTED when the node has no room for the call, or when `timeout_s` ends
         before the call may be sent. Raises IllegalStateError when the client is closed while the call waits.
         """
-        left_s = self.left_s(address)
+        left_s = min(self.left_s(address), wait_s)
         if left_s > 0:
             await self._wait(address, min(left_s, timeout_s))
             if left_s >= timeout_s:

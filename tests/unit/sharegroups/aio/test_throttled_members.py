@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from tests.support.fake_cluster.coordinator import Coordinator
 from tests.support.fake_cluster.faults import NO_ROOM
-from tests.support.fake_cluster.stories import consumer, produce
+from tests.support.fake_cluster.stories import EXPLICIT, consumer, produce
 from tests.support.virtual_time import now_s
 from tests.unit.sharegroups.aio.test_throttled import WISH_MS, Timed, least_gap, play
 
@@ -22,6 +26,58 @@ def test_a_heartbeat_that_was_refused_waits_as_long_as_told_and_the_member_lives
             assert len(await c.poll(30)) == 1
             joins = fake.times("heartbeat")[:3]
             assert least_gap(joins) >= WISH_MS / 1000
+
+    play(story)
+
+
+@pytest.mark.rule("CL-86")
+def test_wishes_in_a_row_hold_no_heartbeat_back_until_the_member_is_taken_for_dead() -> None:
+    """Each answer to what must be sent all the same, since locks end, asks for half a minute more."""
+
+    async def story(fake: Timed) -> None:
+        produce(fake)
+        async with consumer(fake, **EXPLICIT) as c:
+            c.subscribe(["t"])
+            (message,) = await c.poll(5)
+            async with c.keep_alive(message):
+                fake.throttle_ms = 30_000
+                fake.errors["acknowledge_top"].extend([NO_ROOM] * 400)
+                until_s = now_s() + 200
+                while now_s() < until_s:
+                    await c.poll(1, max_records=0)
+                lived = [*fake.times("heartbeat"), now_s()]
+                assert max(later - sooner for sooner, later in pairwise(lived)) <= 40.1
+                assert least_gap(fake.times("heartbeat")[2:]) > 4, "nor is one sent more often than the group wants"
+            c.acknowledge(message)
+
+    play(story)
+
+
+@pytest.mark.rule("CL-86")
+@pytest.mark.parametrize("answered_s", [0.0, 20.0])
+def test_a_heartbeat_that_is_answered_late_with_a_wish_is_followed_within_the_session_time_out(
+    answered_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = Coordinator.share_group_heartbeat
+
+    async def late(self: Coordinator, request: Any, context: Any) -> Any:
+        answer = await answered(self, request, context)
+        await asyncio.sleep(answered_s if answer.error_code else 0)
+        return answer
+
+    monkeypatch.setattr(Coordinator, "share_group_heartbeat", late)
+
+    async def story(fake: Timed) -> None:
+        async with consumer(fake) as c:
+            c.subscribe(["t"])
+            await c.poll(2)
+            fake.throttle_ms = 30_000
+            fake.errors["heartbeat"].append(NO_ROOM)
+            refused = len(fake.times("heartbeat"))
+            for _ in range(60):
+                await c.poll(1)
+            first, second = fake.times("heartbeat")[refused : refused + 2]
+            assert 30 <= second - first <= 40.1
 
     play(story)
 

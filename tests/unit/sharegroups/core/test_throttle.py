@@ -22,3 +22,13 @@ def test_the_latest_end_of_several_wishes_counts() -> None:
     assert throttle.until_ms("a") == 151
     throttle.told("b", 1, 200)
     assert throttle.until_ms("a") == 0, "a wish that is over is forgotten"
+
+
+@pytest.mark.rule("CL-86")
+def test_wishes_that_follow_each_other_end_half_a_minute_after_the_first() -> None:
+    throttle = Throttle()
+    for now_ms in range(100, 30_000, 5_000):
+        throttle.told("a", 20_000, now_ms)
+    assert throttle.until_ms("a") == 100 + THROTTLE_MAX_MS + 1
+    throttle.told("a", 20_000, 30_101)
+    assert throttle.until_ms("a") == 30_101 + 20_000 + 1, "what was sent in between may be refused anew"
