@@ -340,13 +340,15 @@ class Sender:
             self.buffer.delivered(group)
 
     def _failed(self, group: _Group, error: KafkaError, delay_ms: int | None, unconfirmed: Meaning | None) -> None:
-        """Retry after `delay_ms` if delivery.timeout.ms allows it, otherwise fail. None: a retry cannot help, so fail.
+        """Retry after `delay_ms` if delivery.timeout.ms allows it for the newest batch, otherwise fail. None: a retry
+        cannot help, so fail.
 
         `unconfirmed`: see `ProduceBuffer.retry`.
         """
         if not self.open.was_abandoned(group) and delay_ms is not None:
             timeout_ms, not_before_ms = self._config["delivery.timeout.ms"], self._now_ms() + delay_ms
-            if not_before_ms - group.created_ms < timeout_ms:
+            # Of batches that went together each has its own time: `_expire` gives older ones up when theirs is over.
+            if not_before_ms - group.batches[-1].created_ms < timeout_ms:
                 self.health.repeated(group.partition, error)
                 with self.lock:
                     self.buffer.retry(group, not_before_ms, unconfirmed)
@@ -367,7 +369,8 @@ class Sender:
         for group in groups:
             topic, number = group.partition
             known = self._cluster.errors.get(topic)
-            why = f": {known or self._cluster.trouble}" if known or self._cluster.trouble else ""
+            cause = known or self._cluster.trouble or self.health.ill.cause(group.partition)
+            why = f": {cause}" if cause else ""
             what = "not sent" if group.batches[0].unconfirmed is None else "sent, but not known to be stored or not"
             self._report_failure(group, RequestTimedOutError(f"{topic}-{number}: {what} within {timeout_ms} ms{why}"))
         if groups:

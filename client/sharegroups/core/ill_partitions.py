@@ -53,6 +53,11 @@ class IllPartitions:
             self._note(place, "its leader is unknown", now_ms)
         self._leaderless = leaderless
 
+    def cause(self, partition: TopicPartition) -> str:
+        """Why the partition is ill; "" when it is not."""
+        illness = self._ill.get(partition)
+        return "" if illness is None else illness.cause
+
     def choose(self, topic: str, first: int, count: int) -> int:
         """The first of `first`, `first` + 1, … that is not ill, counted modulo `count`; `first` when all are ill."""
         ill = self._ill

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.simulation.mutants.changes import CHANGES
+from tests.simulation.mutants.clocks import CLOCKS
 from tests.simulation.mutants.consumption import CONSUMPTION
 from tests.simulation.mutants.delays import DELAYS
 from tests.simulation.mutants.letters import LETTERS
@@ -19,5 +20,5 @@ from tests.simulation.mutants.wiring import WIRING
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *SCHEDULES, *CHANGES, *LETTERS, *TRANSACTIONS, *CONSUMPTION, *WIRING, *PARTS, *SHARE_PARTITION, *LOST_MEMBERS,
-    *DELAYS, *REMOVED_MEMBERS,
+    *DELAYS, *REMOVED_MEMBERS, *CLOCKS,
 )  # fmt: skip

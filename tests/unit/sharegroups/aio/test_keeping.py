@@ -6,23 +6,16 @@ import asyncio
 import gc
 import logging
 import weakref
-from functools import partial
-from random import Random
 from typing import Any
 
 import pytest
 
 from kip932.errors import FencedMemberEpochError, InvalidRecordStateError, KafkaError, NetworkError
-from sharegroups.aio.consumer import KeepAlive
-from sharegroups.aio.keeping import Kept
 from sharegroups.errors import IllegalStateError
 from sharegroups.messages import AcknowledgeType, Message, TopicIdPartition, delivered_of
 from tests.support.fake_cluster.cluster import FakeCluster
-from tests.support.fake_cluster.leader import Leader
-from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, play, produce
+from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce
 
-#: An error of a leader: the lock of one of the records is not the member's.
-_NOT_HELD = 121
 ONE = EXPLICIT | {"share.acquire.mode": "record_limit", "max.poll.records": 1}
 
 
@@ -438,94 +431,3 @@ async def test_a_record_that_the_application_renewed_is_locked_for_as_long_as_th
         part = delivered_of(again)
         assert part.lock_ms == 2_000
         assert part.acquired_ms + part.lock_ms <= fake._locked_until[part.id_partition, "g", 0] * 1000
-
-
-class _Uncertain(Leader):
-    """Answers each request after a time that chance gives, or never; refuses some that acknowledge."""
-
-    async def _answer(self, message: Any, run: Any, stream: Any) -> None:
-        assert isinstance(self.fake, _UncertainCluster)
-        rng = self.fake.rng
-        if run.acknowledged and rng.random() < 0.03:
-            return
-        late: Any = _Late(stream, rng.choice((0.0, rng.uniform(0, 0.3), rng.uniform(0, 2.5))))
-        await super()._answer(message, run, late)
-
-    def _acknowledge(self, request: Any, partition: Any, batches: Any) -> int:
-        assert isinstance(self.fake, _UncertainCluster)
-        if self.fake.rng.random() < 0.15:
-            self.fake.errors["acknowledge"].append(_NOT_HELD)
-        return super()._acknowledge(request, partition, batches)
-
-
-class _Late:
-    """The answering side of a stream that writes late."""
-
-    def __init__(self, stream: Any, seconds: float) -> None:
-        self._stream = stream
-        self._seconds = seconds
-
-    async def write(self, message: Any) -> None:
-        await asyncio.sleep(self._seconds)
-        await self._stream.write(message)
-
-
-class _UncertainCluster(FakeCluster):
-    rng = Random(0)
-
-    def services(self, node: int) -> list[tuple[Any, object]]:
-        return [
-            (name, _Uncertain(self, node) if type(service) is Leader else service)
-            for name, service in super().services(node)
-        ]
-
-
-@pytest.mark.rule("CL-94", "CL-96")
-def test_no_lock_is_believed_for_longer_than_the_leader_keeps_it() -> None:
-    """Whatever is late, refused or lost: at the instant at which the leader's lock ends, the client says that it is
-    lost, and its warnings count from no later than the leader does."""
-    believed = 0
-
-    async def story(fake: FakeCluster, seed: int) -> None:
-        nonlocal believed
-        assert isinstance(fake, _UncertainCluster)
-        rng = fake.rng = Random(seed)
-        fake.lock_ms = 6_000
-        produce(fake, 5)
-        async with consumer(fake, **EXPLICIT) as c:
-            c.subscribe(["t"])
-            messages = list(await c.poll(30))
-            blocks: list[KeepAlive] = []
-            for step in range(600):
-                here = [one for one in messages if delivered_of(one).delivery.in_flight(one.offset())]
-                if rng.random() < 0.03 and here:
-                    blocks.append(c.keep_alive(rng.sample(here, rng.randint(1, len(here)))))
-                    blocks[-1].begin()
-                elif rng.random() < 0.01 and blocks:
-                    blocks.pop(rng.randrange(len(blocks))).end()
-                elif rng.random() < 0.003 and here:
-                    c.acknowledge(rng.choice(here))
-                    c.commit_async()
-                await asyncio.sleep(0.05)
-                for block in blocks:
-                    for message in block.kept.messages:
-                        where = f"offset {message.offset()}, step {step}, seed {seed}"
-                        believed += _believes_no_longer_than_the_leader(fake, block.kept, message, where)
-
-    for seed in range(20):
-        play(partial(story, seed=seed), kind=_UncertainCluster)
-    assert believed > 5_000
-
-
-def _believes_no_longer_than_the_leader(fake: FakeCluster, kept: Kept, message: Message, where: str) -> bool:
-    part, offset = delivered_of(message), message.offset()
-    if kept.is_lost(message) or not part.delivery.in_flight(offset):
-        return False
-    ends_s = fake._locked_until[part.id_partition, "g", offset]
-    clock, kept._clock = kept._clock, lambda: ends_s + 0.001
-    try:
-        assert kept.is_lost(message), where
-    finally:
-        kept._clock = clock
-    assert part.acquired_ms + part.lock_ms <= ends_s * 1000 + 1, f"warned of too late: {where}"
-    return True

@@ -18,6 +18,7 @@ def test_a_partition_is_left_out_until_its_batch_is_taken_or_given_up() -> None:
     assert [ill.choose("t", 0, 2), ill.choose("other", 0, 2)] == [1, 0]
     ill.failed(ONE, "away", 0)
     assert [ill.choose("t", first, 2) for first in (0, 1)] == [0, 1], "all of them are ill"
+    assert (ill.cause(ZERO), ill.cause(TopicPartition("t", 2))) == ("away", "")
     ill.over(ZERO)
     assert [ill.choose("t", first, 2) for first in (0, 1)] == [0, 0]
     ill.over(ONE)
