@@ -17,18 +17,19 @@ from shard_runtime.config import kafka_configs
 from shard_runtime.config.process_settings import STORE_REPLICAS, STORE_URL, Settings, load_settings
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from shard_runtime.record_log.redis.connection import StoreSettings
-from shard_runtime.record_log.redis.startup_checks import ALLOWABLE, check_store
+from shard_runtime.record_log.redis.startup_checks import ALLOWABLE, Tell, check_store
 from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.store_url import masked
 from share_node.serve import START_ERRORS, run
 from share_node.store_option import password_option, url_with_password
+from share_node.stored_copy import warn
 
 #: How long the command waits for a store by default, s.
 WAIT_S: Final = 10
 
 
 async def init_cluster(
-    settings: Settings, allow: frozenset[str] = frozenset(), wait_s: float = WAIT_S
+    settings: Settings, allow: frozenset[str] = frozenset(), wait_s: float = WAIT_S, tell: Tell | None = None
 ) -> tuple[str, bool]:
     """Make a cluster in the store unless there is one. Returns its id, and whether it was made now.
 
@@ -37,7 +38,7 @@ async def init_cluster(
     """
     store = open_store(settings[STORE_URL])
     replicas, in_sync = settings[STORE_REPLICAS], settings[kafka_configs.MIN_INSYNC_REPLICAS]
-    await check_store(store, None, replicas, wait_ms=int(wait_s * 1000), allow=allow)
+    await check_store(store, None, replicas, wait_ms=int(wait_s * 1000), allow=allow, tell=tell)
     cluster = StoreClusterStore(store, StoreSettings(replicas=replicas, min_insync_replicas=in_sync))
     try:
         found = await cluster.cluster_id()
@@ -70,7 +71,8 @@ def init(store: str | None, password_env: str, allow: tuple[str, ...], wait_s: i
         nonlocal status
         try:
             flags = {} if store is None else {STORE_URL.name: store}
-            found, made = await init_cluster(load_settings(flags, os.environ, config), frozenset(allow), wait_s)
+            settings = load_settings(flags, os.environ, config)
+            found, made = await init_cluster(settings, frozenset(allow), wait_s, warn)
         except START_ERRORS as error:
             click.echo(f"Error: {masked(str(error))}", err=True)
         else:

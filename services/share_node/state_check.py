@@ -38,6 +38,7 @@ from share_node.embedded_store import EmbeddedStore, EmbeddedStoreError
 from share_node.serve import run
 from share_node.state_dump import embedded_url, named_shard, which_store
 from share_node.store_option import url_with_password
+from share_node.stored_copy import loaded
 
 _PAGE: Final = 500
 _META: Final = "meta"
@@ -138,17 +139,17 @@ def _finding(stream: str, entry: str, why: str, skipped: bool, settled: Settleme
 @contextlib.asynccontextmanager
 async def opened(store: str | None, password_env: str, data: Path | None) -> AsyncIterator[str]:
     """The URL of the chosen store. A data directory's own store is started when it does not run, since damage may be
-    what keeps `up` from running. Raises UsageError, EmbeddedStoreError, DataDirectoryError."""
+    what keeps `up` from running. Raises UsageError, EmbeddedStoreError, DataDirectoryError, ValueError, LogError."""
     if (store is None) == (data is None):
         raise click.UsageError("give either --store URL or --data DIR")
     if data is None:
-        yield url_with_password(store, password_env)
+        yield await loaded(url_with_password(store, password_env))
         return
     running: str | None = None
     with contextlib.suppress(click.ClickException):
         running = embedded_url(data)
     if running is not None:  # outside the `suppress`: what the caller raises is the caller's
-        yield running
+        yield await loaded(running)
         return
     if not (data / "store").is_dir():
         raise EmbeddedStoreError(

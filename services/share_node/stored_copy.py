@@ -15,6 +15,9 @@ from pathlib import Path
 
 import click
 
+from shard_runtime.record_log.redis.startup_checks import await_loaded
+from shard_runtime.record_log.redis.topology import open_store
+from shard_runtime.record_log.store_url import masked
 from share_node.data_directory import DataDirectory, DataDirectoryError
 from share_node.embedded_store import EmbeddedStore, EmbeddedStoreError
 from share_node.state_dump import embedded_url
@@ -23,11 +26,12 @@ from share_node.store_option import url_with_password
 
 @contextlib.asynccontextmanager
 async def readable(store: str | None, password_env: str, data: Path | None) -> AsyncIterator[str]:
-    """The URL of the chosen store. Raises UsageError, ClickException, EmbeddedStoreError, DataDirectoryError."""
+    """The URL of the chosen store, when it has loaded its data. Raises UsageError, ClickException, EmbeddedStoreError,
+    DataDirectoryError, ValueError, LogError."""
     if (store is None) == (data is None):
         raise click.UsageError("give either --store URL or --data DIR")
     if data is None:
-        yield url_with_password(store, password_env)
+        yield await loaded(url_with_password(store, password_env))
         return
     if not (data / "store").is_dir():
         raise EmbeddedStoreError(
@@ -35,7 +39,7 @@ async def readable(store: str | None, password_env: str, data: Path | None) -> A
         )
     with tempfile.TemporaryDirectory(prefix="sharegroups-copy-") as folder:
         if not await _copied(data, Path(folder)):
-            yield embedded_url(data)
+            yield await loaded(embedded_url(data))
             return
         embedded = EmbeddedStore(DataDirectory(Path(folder)), "everysec")
         await embedded.start()
@@ -43,6 +47,18 @@ async def readable(store: str | None, password_env: str, data: Path | None) -> A
             yield embedded.url
         finally:
             await embedded.stop()
+
+
+async def loaded(url: str) -> str:
+    """The URL, when its store has loaded its data; a person is told of the wait (CM-182). Raises ValueError,
+    LogError."""
+    await await_loaded(open_store(url), warn)
+    return url
+
+
+def warn(words: str) -> None:
+    """Say something to the person at the terminal; the result goes to standard output."""
+    click.echo(f"Warning: {masked(words)}", err=True)
 
 
 async def _copied(data: Path, folder: Path) -> bool:

@@ -12,6 +12,7 @@ replica may lack the newest entries, so a reader must ask `primary` for them bef
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from binascii import crc_hqx
@@ -24,8 +25,9 @@ from redis.backoff import ExponentialBackoff
 from redis.exceptions import (
     AskError,
     AuthenticationError,
+    BusyLoadingError,
     ClusterDownError,
-    MovedError,
+    MasterDownError,
     RedisError,
     ResponseError,
     TryAgainError,
@@ -33,11 +35,16 @@ from redis.exceptions import (
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
+_log = logging.getLogger(__name__)
+
 Command = Sequence[str | int | bytes]
 
 _SLOTS: Final = 16384
 _ATTEMPTS: Final = 20
 _PAUSE_S: Final = 0.05
+#: A store that loads its data is asked again so often, with this pause, s.
+_LOADING_ATTEMPTS: Final = 600
+_LOADING_PAUSE_S: Final = 1.0
 #: Pipelined commands per round trip, so that the answers of one stay small.
 _PIPELINE: Final = 500
 
@@ -46,8 +53,18 @@ class StoreUnreachableError(Exception):
     """No node of the store answers; nothing was read."""
 
 
+class StoreLoadingError(StoreUnreachableError):
+    """A node of the store loads its data, and answers nothing else until it has."""
+
+
 class StoreReplyError(Exception):
     """The store refused a read."""
+
+
+def _not_now(reply: object) -> bool:
+    """Whether a node said: not here, or not now; nothing was executed (CM-182). MovedError is a kind of AskError."""
+    busy = isinstance(reply, ResponseError) and str(reply).startswith("BUSY ")
+    return busy or isinstance(reply, AskError | TryAgainError | ClusterDownError | MasterDownError)
 
 
 def slot_of(key: str) -> int:
@@ -123,11 +140,23 @@ class Store:
     def pipeline(self, commands: Sequence[tuple[str, Command]]) -> list[Any]:
         """Replies to (key, command) pairs, in order; commands for one node are pipelined.
 
-        If a key has moved to another node, or is moving, that node is asked (PM-14). Raises StoreUnreachableError,
-        StoreReplyError.
+        If a key has moved to another node, or is moving, that node is asked (PM-14). A store that loads its data is
+        waited for (CM-182). Raises StoreUnreachableError, StoreReplyError.
         """
+        for attempt in range(_LOADING_ATTEMPTS):
+            try:
+                return self._pipeline(commands)
+            except StoreLoadingError as error:
+                if not attempt:
+                    bound_s = _LOADING_ATTEMPTS * _LOADING_PAUSE_S
+                    _log.warning("waiting up to %d s: the store loads its data: %s", bound_s, error)
+                self._pause(_LOADING_PAUSE_S)
+        return self._pipeline(commands)
+
+    def _pipeline(self, commands: Sequence[tuple[str, Command]]) -> list[Any]:
         replies: list[Any] = [None] * len(commands)
         open_ = list(range(len(commands)))
+        refusal: object = None
         for attempt in range(_ATTEMPTS):
             if attempt:
                 self._slots.clear()
@@ -145,15 +174,19 @@ class Store:
                 for index, reply in zip(indexes, found, strict=True):
                     if type(reply) is AskError:  # of which MovedError is a kind
                         reply = self._asked(f"{reply.host}:{reply.port}", commands[index][1])  # noqa: PLW2901
-                    if isinstance(reply, MovedError | AskError | TryAgainError | ClusterDownError):
+                    if _not_now(reply):
                         moved.append(index)
+                        refusal = reply
                     elif isinstance(reply, Exception):
                         raise StoreReplyError(f"{commands[index][0]}: {reply}") from reply
                     replies[index] = reply
             if not moved:
                 return replies
             open_ = moved
-        raise StoreUnreachableError(f"{commands[open_[0]][0]}: its slot kept moving through {_ATTEMPTS} attempts")
+        key = commands[open_[0]][0]
+        if isinstance(refusal, AskError | TryAgainError):
+            raise StoreUnreachableError(f"{key}: its slot kept moving through {_ATTEMPTS} attempts")
+        raise StoreUnreachableError(f"{key}: its node did not serve through {_ATTEMPTS} attempts: {refusal}")
 
     def _by_node(self, commands: Sequence[tuple[str, Command]], indexes: Sequence[int]) -> dict[str, list[int]]:
         groups: dict[str, list[int]] = {}
@@ -171,6 +204,9 @@ class Store:
                         pipe.execute_command(*words)  # type: ignore[no-untyped-call] # redis-py has no types here
                     replies += pipe.execute(raise_on_error=False)
             return replies
+        except BusyLoadingError as error:
+            self._slots.clear()
+            raise StoreLoadingError(f"the store at {node or self._parts.path} does not answer yet: {error}") from error
         except (AuthenticationError, ResponseError) as error:  # of the handshake: a password, a user
             raise StoreReplyError(f"{node or self._parts.path}: {error}") from error
         except (RedisError, OSError) as error:
@@ -207,11 +243,13 @@ class Store:
 
     def _slot_map(self) -> list[str]:
         causes: list[str] = []
+        kind = StoreUnreachableError
         for seed in dict.fromkeys([*self._nodes, *self._seeds()]):
             try:
                 reply = self._run(seed, [("CLUSTER", "SLOTS")])[0]
             except StoreUnreachableError as error:
                 causes.append(str(error))
+                kind = StoreLoadingError if isinstance(error, StoreLoadingError) else kind
                 continue
             if isinstance(reply, Exception):
                 raise StoreReplyError(f"{seed}: {reply}; is it a cluster? Else use {self._scheme}://")
@@ -220,7 +258,7 @@ class Store:
                 named = [f"{one[0].decode() if one[0] else seed.rpartition(':')[0]}:{one[1]}" for one in nodes]
                 slots[first : last + 1] = [self._chosen(named)] * (last - first + 1)
             return slots
-        raise StoreUnreachableError(f"no node of the cluster answers: {'; '.join(causes)}")
+        raise kind(f"no node of the cluster answers: {'; '.join(causes)}")
 
     def _seeds(self) -> list[str]:
         named = self._parts.netloc.rpartition("@")[2].split(",")

@@ -36,7 +36,7 @@ from share_node.process_store import CLUSTER_MEMO
 from share_node.serve import StopSignal, run, unless_stopped
 from share_node.state_dump import which_store
 from share_node.store_option import url_with_password
-from share_node.stored_copy import readable
+from share_node.stored_copy import readable, warn
 from sharegroups.cli.interrupts import status_of
 
 _MIB: Final = 1024 * 1024
@@ -163,7 +163,7 @@ async def _take(url: str, writer: SegmentWriter, bytes_per_s: float | None, told
         raise LogError("the store holds no cluster, so there is nothing to save; give the store that the nodes use")
     copies = StreamCopies(open_store(url), _SETTINGS)
     try:
-        work = BackupRun(copies, writer, SystemClock(), bytes_per_s=bytes_per_s, tell=_warn)
+        work = BackupRun(copies, writer, SystemClock(), bytes_per_s=bytes_per_s, tell=warn)
         async with told(work.progress):
             return await work.take(cluster_id, _made_by())
     finally:
@@ -174,7 +174,7 @@ async def _restore(
     url: str, checked: Checked, *, keep_cluster_id: bool, allow: tuple[str, ...], told: _Told
 ) -> dict[str, object]:
     store = open_store(url)
-    await check_store(store, None, 0, allow=allow)
+    await check_store(store, None, 0, allow=allow, tell=warn)
     streams = RestoredStreams(store, _SETTINGS)
     progress = Progress()
     wanted = checked.manifest.cluster_id if keep_cluster_id else secrets.token_urlsafe(16)
@@ -184,9 +184,9 @@ async def _restore(
     finally:
         await streams.close()
     if keep_cluster_id and cluster_id != wanted:
-        _warn(f"the cluster id is {cluster_id}: a restore without --keep-cluster-id began this one")
+        warn(f"the cluster id is {cluster_id}: a restore without --keep-cluster-id began this one")
     if streams.unreplicated:
-        _warn("a replica of the store was late; the restore is complete on the masters")
+        warn("a replica of the store was late; the restore is complete on the masters")
     return {"cluster_id": cluster_id}
 
 
@@ -235,10 +235,6 @@ async def _tell(progress: Progress) -> None:
         await asyncio.sleep(_TOLD_EVERY_S)
         size = f", {progress.bytes / _MIB:.0f} MiB read" if progress.bytes else ""
         click.echo(f"{progress.step}: {progress.done} of {progress.total}{size}", err=True)
-
-
-def _warn(words: str) -> None:
-    click.echo(f"Warning: {words}", err=True)
 
 
 def _made_by() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import urllib.request
 from collections.abc import AsyncIterator
@@ -13,8 +14,9 @@ import pytest_asyncio
 
 from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.rpc.server import READINESS
+from sharegroups import Admin, Producer, ShareConsumer
 from tests.integration.share_node.test_waiting import make_cluster, running
-from tests.support.node import BOUND_S
+from tests.support.node import BOUND_S, StartedProcess, up_words
 from tests.support.ports import free_port
 from tests.support.stores import Server
 
@@ -101,3 +103,55 @@ async def test_a_password_is_changed_by_adding_it_restarting_and_taking_the_old_
             async with running(tmp_path, store, "group_coordinator", STORE_URL=urls["new"], NODE_NAME="b") as fourth:
                 await fourth.until_serving(READINESS)
                 assert third.alive
+
+
+@pytest.mark.rule("CM-182", "CM-19")
+async def test_a_store_that_is_restarted_under_way_and_loads_slowly_costs_no_record(tmp_path: Path) -> None:
+    """It answers LOADING for longer than a lease: what was produced before and meanwhile is there afterwards, once."""
+    store = Server()
+    await store.start()
+    node = StartedProcess(
+        up_words(tmp_path / "data", {}, "--store", f"redis://127.0.0.1:{store.port}", "--init"), tmp_path
+    )
+    restarting: asyncio.Task[None] | None = None
+    try:
+        bootstrap = json.loads(await asyncio.to_thread(node.first_line))["bootstrap"]
+        with Admin(bootstrap_servers=bootstrap) as admin:
+            await asyncio.to_thread(admin.create_topics, ["t"])
+        for start in range(0, 8_000, 1_000):
+            await store.run(*[("SET", f"filler:{number}", "x") for number in range(start, start + 1_000)])
+        stored: list[str] = []
+        refused: list[object] = []
+
+        def noted(error: object, report: object) -> None:
+            (refused.append(error) if error else stored.append(str(report)))
+
+        with Producer(bootstrap_servers=bootstrap, delivery_timeout_ms=300_000) as producer:
+            producer.produce("t", "before", on_delivery=noted)
+            await asyncio.to_thread(producer.flush)
+            store.stop()
+            store._options = ("--key-load-delay", "1500")  # some 12 s; it answers LOADING every 1,024 commands
+            restarting = asyncio.create_task(store.start())
+            producer.produce("t", "meanwhile", on_delivery=noted)
+            await asyncio.to_thread(producer.flush)
+            assert restarting.done(), "it was confirmed before the store had its data"
+        assert (len(stored), refused) == (2, [])
+
+        def consumed() -> list[str]:
+            with ShareConsumer(bootstrap_servers=bootstrap, group_id="g") as consumer:
+                consumer.subscribe(["t"])
+                seen: list[str] = []
+                while len(seen) < 2:
+                    messages = consumer.poll(BOUND_S)
+                    assert messages
+                    seen += [message.value().decode() for message in messages]
+                return seen
+
+        assert await asyncio.to_thread(consumed) == ["before", "meanwhile"]
+    finally:
+        if restarting is not None:
+            restarting.cancel()
+            await asyncio.gather(restarting, return_exceptions=True)
+        await asyncio.to_thread(node.kill)
+        store.stop()
+        shutil.rmtree(store.folder, ignore_errors=True)

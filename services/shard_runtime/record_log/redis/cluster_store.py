@@ -296,7 +296,9 @@ class StoreClusterStore:
             replication = await connection.run([INFO_REPLICATION], self._settings.reply_ms)
             if parse_replication(replication[0]).role != "master":
                 raise ConnectionLostError(f"store node {node} is no master")
-            await connection.run([("SUBSCRIBE", WAKE_CHANNEL)], self._settings.reply_ms)
+            (heard,) = await connection.run([("SUBSCRIBE", WAKE_CHANNEL)], self._settings.reply_ms)
+            if isinstance(heard, ErrorReply):  # taken for a subscription, this process would never hear anything
+                raise ConnectionLostError(f"store node {node} refuses the subscription: {heard}")
             yield "subscribed"
             while True:
                 message = asyncio.ensure_future(connection.message())

@@ -22,6 +22,11 @@ class ConnectionLostError(Exception):
     reads back, or repeats what is safe to repeat."""
 
 
+class StoreLoadingError(ConnectionLostError):
+    """The store answers that it loads its data, and serves nothing else until it has: try again for as long as that
+    takes."""
+
+
 class StoreAccessError(ConnectionLostError):
     """The store refuses the credentials, or requires some: do not try again with the same ones."""
 
@@ -43,8 +48,17 @@ class ErrorReply(NamedTuple):
         return f"{said} {_DISK}" if self.code == "MISCONF" or "No space left on device" in self.message else said
 
 
-REROUTE_CODES: Final = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "NOSCRIPT"})
+NOT_NOW_CODES: Final = frozenset({"LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"})
+"""Codes by which a node serves nothing for a while: it loads its data, a script keeps it busy, its link to a master or
+to the cluster is down, a slot is moving. Nothing was executed: repeat later (CM-182)."""
+REROUTE_CODES: Final = NOT_NOW_CODES | {"MOVED", "ASK", "NOSCRIPT"}
 """Codes that mean: not on this node, or not now. Nothing was executed: `refresh` the key's node and repeat (CM-19)."""
+
+
+def not_now(reply: Reply) -> bool:
+    """Whether a reply says that the node serves nothing for a while (CM-182)."""
+    return isinstance(reply, ErrorReply) and reply.code in NOT_NOW_CODES
+
 
 TOO_SMALL: Final = "equal or smaller"
 """Part of the message of an XADD that the store refused because its id is not above the stream's last one. This is the

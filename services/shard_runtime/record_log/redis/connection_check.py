@@ -20,6 +20,7 @@ from shard_runtime.record_log.redis.connection import (
     Reply,
     Store,
     StoreConnection,
+    not_now,
     parse_replication,
 )
 from shard_runtime.record_log.redis.keys import INCOMPLETE_RESTORE, META_CLUSTER_ID, is_restoring
@@ -70,6 +71,8 @@ def require_cluster(node: str, found: Reply, expected: str) -> None:
     (CM-20)."""
     if is_restoring(found):
         raise NotCheckedError(f"the store node {node}: {INCOMPLETE_RESTORE}")
+    if not_now(found):
+        raise NotCheckedError(f"the store node {node} does not serve at present: {found}")
     if isinstance(found, ErrorReply) or found is None:
         raise NotCheckedError(
             f"the store node {node} has no cluster id ({found}), expected {expected}: it may be wiped"

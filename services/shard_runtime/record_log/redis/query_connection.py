@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -28,7 +28,7 @@ from shard_runtime.record_log.redis.connection import (
     parse_replication,
 )
 from shard_runtime.record_log.redis.connection_check import NotCheckedError, check_connection
-from shard_runtime.record_log.redis.store_calls import seen
+from shard_runtime.record_log.redis.store_calls import AnswerT, seen
 
 _log = structlog.get_logger(__name__)
 
@@ -193,13 +193,21 @@ class QueryConnections:
 
     async def repeat(self, key: str, commands: Sequence[Command], wait: int = 0) -> Answered:
         """As `once`, for commands that may run twice: repeat them until `call_ms` have passed."""
+        return await self.answered(f"about {key}", lambda: self.once(key, commands, wait))
+
+    async def repeat_at(self, node: str, commands: Sequence[Command]) -> Answered:
+        """As `at`, for commands that may run twice: repeat them until `call_ms` have passed."""
+        return await self.answered(f"of {node}", lambda: self.at(node, commands))
+
+    async def answered(self, what: str, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+        """Ask until it raises no StoreUnavailableError, or `call_ms` have passed; then raise the last one (CM-182)."""
         pause_ms = self._settings.backoff_ms
-        last = StoreUnavailableError(f"no answer about {key} within {self._settings.call_ms} ms")
+        last = StoreUnavailableError(f"no answer {what} within {self._settings.call_ms} ms")
         try:
             async with asyncio.timeout(self._settings.call_ms / 1000):
                 while True:
                     try:
-                        return await self.once(key, commands, wait)
+                        return await ask()
                     except StoreUnavailableError as error:
                         last = error
                     if self._closed:

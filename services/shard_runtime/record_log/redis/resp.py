@@ -22,7 +22,14 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError
 
-from shard_runtime.record_log.redis.connection import Command, ConnectionLostError, ErrorReply, Reply, StoreAccessError
+from shard_runtime.record_log.redis.connection import (
+    Command,
+    ConnectionLostError,
+    ErrorReply,
+    Reply,
+    StoreAccessError,
+    StoreLoadingError,
+)
 
 #: redis-py's own packer is written in Python and costs five times as much (P-9); hiredis' hint lacks an ellipsis.
 _pack: Final[Callable[[Command], bytes]] = cast("Callable[[Command], bytes]", hiredis.pack_command)
@@ -123,7 +130,7 @@ class RespConnection(asyncio.Protocol):
     def _take(self, reply: Reply) -> None:
         """Take an error, or what no command has asked for."""
         if reply.__class__ is ErrorReply and reply.code in _UNUSABLE:
-            self._break(str(reply))
+            self._break(str(reply), StoreLoadingError if reply.code == "LOADING" else ConnectionLostError)
         elif self._wanted:
             self._replies.append(reply)
             self._wanted -= 1
@@ -160,10 +167,10 @@ class RespConnection(asyncio.Protocol):
         if self._closed:
             raise ConnectionLostError(f"the connection to {self._address} was closed: {self._closed}")
 
-    def _break(self, why: str) -> None:
-        self._end(f"the connection to {self._address} broke: {why}")
+    def _break(self, why: str, kind: type[ConnectionLostError] = ConnectionLostError) -> None:
+        self._end(f"the connection to {self._address} broke: {why}", kind)
 
-    def _end(self, why: str) -> None:
+    def _end(self, why: str, kind: type[ConnectionLostError] = ConnectionLostError) -> None:
         """Take no more commands, and fail the one that waits with this text. Only the first call counts."""
         if self._closed:
             return
@@ -172,7 +179,7 @@ class RespConnection(asyncio.Protocol):
             self._timer.cancel()
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
-            waiter.set_exception(ConnectionLostError(why))
+            waiter.set_exception(kind(why))
         self._transport.abort()
 
     # One timer for all time-outs, which hardly ever end a wait: it is moved only when one must end before it.
@@ -243,7 +250,8 @@ class StoreAddress:
     async def connect(self) -> RespConnection:
         """Open a connection, handshake included.
 
-        Raises ConnectionLostError that names the address and the cause; StoreAccessError for refused credentials.
+        Raises ConnectionLostError that names the address and the cause; StoreAccessError for refused credentials,
+        StoreLoadingError for a store that loads its data.
         """
         try:
             async with asyncio.timeout(self._connect_ms / 1000):
@@ -252,8 +260,8 @@ class StoreAddress:
             if isinstance(error, AuthenticationError):
                 raise StoreAccessError(self._refusal(error)) from error
             if isinstance(error, BusyLoadingError):
-                cause = "is still loading its data"
-            elif isinstance(error, socket.gaierror):
+                raise StoreLoadingError(f"cannot connect to {self.address}: it is still loading its data") from error
+            if isinstance(error, socket.gaierror):
                 cause = f"its name cannot be looked up: {error.strerror}"
             else:
                 cause = str(error) or "no answer"

@@ -26,6 +26,7 @@ from shard_runtime.record_log.redis.connection import (
     Reply,
     Store,
     StoreSettings,
+    not_now,
 )
 from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, WAKE_CHANNEL
 from shard_runtime.record_log.redis.query_connection import QueryConnections
@@ -72,7 +73,7 @@ class RestoredStreams:
             )
         if not empty:  # nothing is written before this is noted; so whatever is there came from somebody else
             try:
-                await self._require_only_the_mark()
+                await self._queries.answered("of the store", self._require_only_the_mark)
             except StoreNotEmptyError:
                 if made:
                     await self._ask(META_CLUSTER_ID, ("DEL", META_CLUSTER_ID))
@@ -91,7 +92,7 @@ class RestoredStreams:
                 "--data; or empty this one, when nobody needs what it holds"
             )
         if kind != b"hash":
-            await self._require_only_the_mark()
+            await self._queries.answered("of the store", self._require_only_the_mark)
 
     async def require_marked(self, backup_id: str) -> None:
         """Raise LogError when the mark of this restore is gone: whatever the store holds is another's by now."""
@@ -138,6 +139,8 @@ class RestoredStreams:
             cursor: Reply = b"0"
             while True:
                 (reply,) = await connection.run([("SCAN", cursor, "COUNT", _SCAN)], self._settings.reply_ms)
+                if not_now(reply):
+                    raise StoreUnavailableError(f"store node {node}: it answered {reply}")
                 if isinstance(reply, ErrorReply):
                     raise LogError(f"store node {node}: looking whether it is empty: it answered {reply}")
                 cursor, keys = reply

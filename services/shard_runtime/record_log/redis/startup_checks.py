@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from shard_runtime.record_log.protocol import StoreUnavailableError
 from shard_runtime.record_log.redis.connection import (
     Command,
     ConnectionLostError,
@@ -20,6 +21,8 @@ from shard_runtime.record_log.redis.connection import (
     Store,
     StoreAccessError,
     StoreConnection,
+    StoreLoadingError,
+    not_now,
 )
 from shard_runtime.record_log.redis.keys import INCOMPLETE_RESTORE, META_CLUSTER_ID, META_LOG, is_restoring
 
@@ -36,6 +39,8 @@ ALLOWABLE: Final = ("appendfsync", "appendonly", "maxmemory-policy", "replicas",
 
 
 log = structlog.get_logger(__name__)
+
+Tell = Callable[[str], None]
 
 
 class StoreCheckError(Exception):
@@ -86,33 +91,28 @@ async def check_store(
     allow: Collection[str] = (),
     *,
     fsync_always: bool = False,
+    tell: Tell | None = None,
 ) -> list[Finding]:
     """Require a usable store, waiting up to a bound, since replicas connect last when a store starts. Returns the
     findings that were allowed.
 
     Raises StoreCheckError; at once for refused credentials. `replicas`: how many must be connected. `cluster_id` None:
-    it is not checked (`init`, and `up` on a new data directory). `fsync_always`: the settings say so (CM-12).
+    it is not checked (`init`, and `up` on a new data directory). `fsync_always`: the settings say so (CM-12). `tell`:
+    says to a person what it waits for; without it that is logged.
     """
-    loop, needs = asyncio.get_running_loop(), StoreNeeds(replicas, fsync_always)
-    deadline_s = loop.time() + wait_ms / 1000
-    connection, node = await _reach(store, wait_ms)
-    try:
-        await _loaded(connection, node)
-        findings = await node_findings(connection, node, needs)
-        deadline_s = max(deadline_s, loop.time() + wait_ms / 2000)  # replicas come after a long load, too
-        told_s: float | None = loop.time() + _TOLD_AFTER_S
-        while _may_mend_itself(findings, allow) and loop.time() < deadline_s:
-            if told_s is not None and loop.time() >= told_s:
-                told_s = None
-                log.warning("the store's replicas are awaited", node=node, why=findings[0].message)
-            await asyncio.sleep(_PAUSE_MS / 1000)
-            findings = await node_findings(connection, node, needs)
-    except ConnectionLostError as error:
-        raise StoreCheckError([Finding("unreachable", f"store {node}: {error}")]) from error
-    finally:
-        await connection.close()
-    if cluster_id is not None:
-        findings += await _check_cluster(store, cluster_id)
+    wait, needs = _Wait(wait_ms, tell), StoreNeeds(replicas, fsync_always)
+    while True:
+        try:
+            findings = await _checked(store, wait, cluster_id, needs, allow)
+        except StoreLoadingError as error:
+            wait.loads(str(error))
+        except ConnectionLostError as error:  # it was reached: it may have been restarted meanwhile
+            wait.cause = str(error)
+            if wait.is_over:
+                raise StoreCheckError([Finding("unreachable", f"store: {error}")]) from error
+        else:
+            break
+        await asyncio.sleep(_PAUSE_MS / 1000)
     accepted = set(allow) & set(ALLOWABLE)
     refused = [finding for finding in findings if finding.name not in accepted]
     if refused:
@@ -120,35 +120,117 @@ async def check_store(
     return findings
 
 
-async def _loaded(connection: StoreConnection, node: str) -> None:
-    """Wait while the store answers that it is loading its data, and log that from time to time.
+async def await_loaded(store: Store, tell: Tell) -> None:
+    """Wait while the store loads its data, and say so from time to time; commands that check nothing else of a store
+    call this first. What else is wrong with the store, their own calls say. Raises StoreUnavailableError at the end of
+    the wait."""
+    wait = _Wait(0, tell)
+    try:
+        while True:
+            try:
+                await store.refresh()
+                node = store.node_of(META_LOG) or ""
+                connection = await store.connect(node)
+                try:
+                    await _loaded(connection, node, wait)
+                    return
+                finally:
+                    await connection.close()
+            except StoreLoadingError as error:
+                wait.loads(str(error))
+            await asyncio.sleep(_PAUSE_MS / 1000)
+    except ConnectionLostError:
+        return
+    except StoreCheckError as error:
+        raise StoreUnavailableError(str(error)) from error
 
-    Raises StoreCheckError after _LOADING_MAX_S.
-    """
+
+class _Wait:
+    """How long a check goes on: `wait_ms`, and as long as the store loads its data, up to _LOADING_MAX_S. `cause`: why
+    it goes on."""
+
+    def __init__(self, wait_ms: int, tell: Tell | None) -> None:
+        self.wait_ms: Final = wait_ms
+        self._tell = tell
+        self.cause = "it did not answer"
+        self._clock = asyncio.get_running_loop().time
+        self._began_s = self._clock()
+        self._told_s = -_LOADING_TOLD_S
+        self.deadline_s = self._began_s + wait_ms / 1000
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left to reach the store."""
+        return max(self.deadline_s - self._clock(), 0.0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is tried."""
+        return self._clock() >= self.deadline_s
+
+    def loads(self, why: str, done: str = "?", seconds_left: str = "?") -> None:
+        """The store has answered that it loads its data. Raises StoreCheckError after _LOADING_MAX_S."""
+        waited_s = self._clock() - self._began_s
+        if waited_s > _LOADING_MAX_S:
+            message = f"store: it still loads its data after {waited_s:.0f} s, {done} % are done: {why}; try later"
+            raise StoreCheckError([Finding("unreachable", message)])
+        if waited_s - self._told_s >= _LOADING_TOLD_S:
+            self._told_s = waited_s
+            self.say("waiting: the store loads its data", why=why, done_percent=done, seconds_left=seconds_left)
+        self.deadline_s = self._clock() + self.wait_ms / 1000
+
+    def say(self, event: str, **fields: object) -> None:
+        """Log a warning, or tell it a person."""
+        if self._tell is None:
+            log.warning(event, **fields)
+        else:
+            self._tell(f"{event} ({', '.join(f'{name}: {value}' for name, value in fields.items())})")
+
+
+async def _checked(
+    store: Store, wait: _Wait, cluster_id: str | None, needs: StoreNeeds, allow: Collection[str]
+) -> list[Finding]:
+    """What is not as required, when that no longer changes by itself. Raises ConnectionLostError, StoreCheckError."""
+    connection, node = await _reach(store, wait)
     loop = asyncio.get_running_loop()
-    began_s, told_s = loop.time(), -_LOADING_TOLD_S
+    try:
+        await _loaded(connection, node, wait)
+        findings = await node_findings(connection, node, needs)
+        deadline_s = max(wait.deadline_s, loop.time() + wait.wait_ms / 2000)  # replicas come after a long load, too
+        told_s: float | None = loop.time() + _TOLD_AFTER_S
+        while _may_mend_itself(findings, allow) and loop.time() < deadline_s:
+            if told_s is not None and loop.time() >= told_s:
+                told_s = None
+                wait.say("the store's replicas are awaited", node=node, why=findings[0].message)
+            await asyncio.sleep(_PAUSE_MS / 1000)
+            findings = await node_findings(connection, node, needs)
+    finally:
+        await connection.close()
+    return findings if cluster_id is None else findings + await _check_cluster(store, cluster_id)
+
+
+async def _loaded(connection: StoreConnection, node: str, wait: _Wait) -> None:
+    """Wait while the store says that it loads its data. Raises ConnectionLostError; StoreCheckError at the end of the
+    wait."""
     while True:
         (reply,) = await connection.run([("INFO", "persistence")], _ASK_MS)
-        found = {} if isinstance(reply, ErrorReply) else _info(reply)
+        found = {} if isinstance(_served(node, reply), ErrorReply) else _info(reply)
         if found.get("loading", "0") == "0":
             return
-        waited_s, done = loop.time() - began_s, found.get("loading_loaded_perc", "?")
-        if waited_s > _LOADING_MAX_S:
-            message = f"store {node}: it still loads its data after {waited_s:.0f} s, {done} % are done; try later"
-            raise StoreCheckError([Finding("unreachable", message)])
-        if waited_s - told_s >= _LOADING_TOLD_S:
-            told_s = waited_s
-            log.warning(
-                "waiting: the store loads its data",
-                node=node,
-                done_percent=done,
-                seconds_left=found.get("loading_eta_seconds", "?"),
-            )
+        wait.loads(f"store {node}", found.get("loading_loaded_perc", "?"), found.get("loading_eta_seconds", "?"))
         await asyncio.sleep(_PAUSE_MS / 1000)
 
 
+def _served(node: str, reply: Reply) -> Reply:
+    """The reply. Raises ConnectionLostError for one that is of now only, and says nothing of the store (CM-182)."""
+    if not_now(reply):
+        raise ConnectionLostError(f"{node} does not serve at present: {reply}")
+    return reply
+
+
 async def node_findings(connection: StoreConnection, node: str, needs: StoreNeeds) -> list[Finding]:
-    """What is not as required on one node now. Raises ConnectionLostError, and StoreCheckError when it refuses INFO."""
+    """What is not as required on one node now. Raises ConnectionLostError, also when it serves nothing at present, and
+    StoreCheckError when it refuses INFO."""
     facts = await _facts(connection, node)
     return [finding for check in _CHECKS if (finding := check(facts, needs)) is not None]
 
@@ -158,14 +240,13 @@ def _may_mend_itself(findings: list[Finding], allow: Collection[str]) -> bool:
     return {finding.name for finding in findings} - set(allow) == {"replicas"}
 
 
-async def _reach(store: Store, wait_ms: int) -> tuple[StoreConnection, str]:
-    """Connect to the node of the metadata log; keep trying while the store starts."""
-    cause = "it did not answer"
-    loop = asyncio.get_running_loop()
+async def _reach(store: Store, wait: _Wait) -> tuple[StoreConnection, str]:
+    """Connect to the node of the metadata log; keep trying while the store starts. Raises StoreLoadingError."""
+    wait_ms, loop = wait.wait_ms, asyncio.get_running_loop()
     event = "the store cannot be reached yet; trying on"
-    telling = loop.call_later(_TOLD_AFTER_S, lambda: log.warning(event, why=cause, tries_for_s=wait_ms / 1000))
+    telling = loop.call_later(_TOLD_AFTER_S, lambda: wait.say(event, why=wait.cause, tries_for_s=wait_ms / 1000))
     try:
-        async with asyncio.timeout(wait_ms / 1000):
+        async with asyncio.timeout(wait.left_s):
             while True:
                 try:
                     await store.refresh()
@@ -173,15 +254,17 @@ async def _reach(store: Store, wait_ms: int) -> tuple[StoreConnection, str]:
                     return await store.connect(node), node
                 except StoreAccessError as error:
                     raise StoreCheckError([_credentials(error)]) from error
+                except StoreLoadingError:
+                    raise
                 except ConnectionLostError as error:
-                    cause = str(error)
+                    wait.cause = str(error)
                 await asyncio.sleep(_PAUSE_MS / 1000)
     except TimeoutError:
         raise StoreCheckError(
             [
                 Finding(
                     "unreachable",
-                    f"store: no connection within {wait_ms} ms: {cause.rstrip('.')}. "
+                    f"store: no connection within {wait_ms} ms: {wait.cause.rstrip('.')}. "
                     "Expected a Redis 7+ or Valkey server there. "
                     "Start one (`valkey-server --appendonly yes --appendfsync always`), or correct store.url; with "
                     "`sharegroups up` that is --store, and left out it starts a store of its own",
@@ -206,6 +289,8 @@ async def _facts(connection: StoreConnection, node: str) -> _Facts:
     commands: list[Command] = [("INFO", "server"), ("INFO", "replication")]
     commands += [("CONFIG", "GET", name) for name in settings]
     server, replication, *answers = await connection.run(commands, _ASK_MS)
+    for reply in (server, replication, *answers):
+        _served(node, reply)
     for refused in (server, replication):
         if isinstance(refused, ErrorReply):
             message = f"store {node}: INFO is refused: {refused.message}. Give this user of the store all its commands"
@@ -309,14 +394,11 @@ _CHECKS: Final[tuple[Callable[[_Facts, StoreNeeds], Finding | None], ...]] = (
 
 async def _check_cluster(store: Store, expected: str) -> list[Finding]:
     node = store.node_of(META_CLUSTER_ID) or ""
+    connection = await store.connect(node)
     try:
-        connection = await store.connect(node)
-        try:
-            found = (await connection.run([("GET", META_CLUSTER_ID)], _ASK_MS))[0]
-        finally:
-            await connection.close()
-    except ConnectionLostError as error:
-        return [Finding("unreachable", f"store {node}: {error}")]
+        found = _served(node, (await connection.run([("GET", META_CLUSTER_ID)], _ASK_MS))[0])
+    finally:
+        await connection.close()
     if isinstance(found, bytes) and found.decode() == expected:
         return []
     if is_restoring(found):

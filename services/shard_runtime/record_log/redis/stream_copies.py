@@ -69,7 +69,7 @@ class StreamCopies:
 
     async def begin(self) -> None:
         """Note the histories of all masters. Raises StoreUnavailableError."""
-        self._histories |= await self._present()
+        self._histories |= await self._queries.answered("of the store", self._present)
 
     async def _present(self) -> set[str]:
         """The histories of all masters. Raises StoreUnavailableError."""
@@ -82,6 +82,8 @@ class StreamCopies:
                     (info,) = await connection.run([INFO_REPLICATION], self._settings.reply_ms)
                 finally:
                     await connection.close()
+                if isinstance(info, ErrorReply):  # its history would be taken for another one
+                    raise StoreUnavailableError(f"store node {node}: it answered {info}")
                 found.add(parse_replication(info).history)
         except ConnectionLostError as error:
             raise StoreUnavailableError(str(error)) from error
@@ -134,7 +136,7 @@ class StreamCopies:
             for transactional_id, stored in page.records:
                 await take(transactional_id, stored)
             cursor = page.next_cursor
-        if await self._present() - self._histories:
+        if await self._queries.answered("of the store", self._present) - self._histories:
             raise HistoryChangedError("the store failed over while records of transactions were read; begin anew")
 
     async def close(self) -> None:

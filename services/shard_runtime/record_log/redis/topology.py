@@ -24,6 +24,7 @@ from shard_runtime.record_log.redis.connection import (
     Store,
     StoreAccessError,
     StoreConnection,
+    StoreLoadingError,
 )
 from shard_runtime.record_log.redis.keys import slot_of
 from shard_runtime.record_log.redis.resp import RespConnection, StoreAddress
@@ -262,8 +263,12 @@ def _split(node: str) -> tuple[str, int]:
 
 
 def _worse(kind: type[ConnectionLostError], error: ConnectionLostError) -> type[ConnectionLostError]:
-    """Which of several nodes' failures to report: refused credentials come first, since waiting does not help."""
-    return StoreAccessError if isinstance(error, StoreAccessError) else kind
+    """Which of several nodes' failures to report: refused credentials come first, since waiting does not help; then a
+    node that loads its data, since waiting does."""
+    for worse in (StoreAccessError, StoreLoadingError):
+        if issubclass(kind, worse) or isinstance(error, worse):
+            return worse
+    return kind
 
 
 def _is_down(state: Reply) -> bool:

@@ -95,7 +95,7 @@ class StoreTransactionStore:
 
     async def _asked(self, node: str, *commands: Command) -> list[Reply]:
         """Replies of one node. Raises StoreUnavailableError, also for a refusal."""
-        replies = (await self._queries.at(node, commands)).replies
+        replies = (await self._queries.repeat_at(node, commands)).replies
         refused = next((reply for reply in replies if isinstance(reply, ErrorReply)), None)
         if refused is not None:
             raise StoreUnavailableError(f"store node {node}: reading records of transactions: it refused: {refused}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from redis.exceptions import ClusterDownError, TryAgainError
+from redis.exceptions import ClusterDownError, MasterDownError, ResponseError, TryAgainError
 
 from share_metrics.reader import EntryId, Kind, Position, Reader, ReadOptions, StoreUnreachableError
 from share_metrics.reader.offsets import to_offsets
@@ -146,12 +146,20 @@ class Moving(Store):
 
 
 @pytest.mark.rule("PM-14")
-@pytest.mark.parametrize("error", [TryAgainError("TRYAGAIN"), ClusterDownError("CLUSTERDOWN")])
-def test_a_slot_that_is_between_two_nodes_is_looked_up_and_asked_for_again(error: Exception) -> None:
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (TryAgainError("TRYAGAIN"), "its slot kept moving through 20 attempts"),
+        (ClusterDownError("CLUSTERDOWN"), "its node did not serve through 20 attempts: CLUSTERDOWN"),
+        (MasterDownError("MASTERDOWN"), "its node did not serve through 20 attempts: MASTERDOWN"),
+        (ResponseError("BUSY a script runs"), "its node did not serve through 20 attempts: BUSY a script runs"),
+    ],
+)
+def test_a_slot_that_is_between_two_nodes_is_looked_up_and_asked_for_again(error: Exception, why: str) -> None:
     store = Moving(error, 3)
     assert store.call("k", "GET", "k") == b"found"
     assert store.looked_up == 4
-    with pytest.raises(StoreUnreachableError, match="its slot kept moving through 20 attempts"):
+    with pytest.raises(StoreUnreachableError, match=why):
         Moving(error, 100).call("k", "GET", "k")
 
 

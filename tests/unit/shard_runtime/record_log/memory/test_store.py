@@ -218,8 +218,8 @@ async def test_a_claim_is_granted_by_no_store_that_is_not_a_master(store: Memory
     await log.close()
 
 
-@pytest.mark.rule("CM-19")
-@pytest.mark.parametrize("code", ["LOADING", "CLUSTERDOWN", "MOVED"])
+@pytest.mark.rule("CM-19", "CM-182")
+@pytest.mark.parametrize("code", ["LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED"])
 async def test_what_a_store_refuses_only_now_or_here_waits_and_is_written_once(store: MemoryStore, code: str) -> None:
     log = memory_log(store, "a", StoreSettings(backoff_ms=1, backoff_max_ms=2))
     epoch = (await claim(log, 1)).epoch

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
 
-from shard_runtime.record_log.redis.connection import ConnectionLostError, ErrorReply
+from shard_runtime.record_log.redis.connection import ConnectionLostError, ErrorReply, StoreLoadingError
 from shard_runtime.record_log.redis.resp import PUSHED_MAX, RespConnection, StoreAddress, error_reply
 from tests.support.ports import free_port
 from tests.support.virtual_time import virtual
@@ -152,8 +152,9 @@ async def test_a_connection_whose_replies_cannot_be_used_is_closed(heard: bytes,
     run = await running(connection, ("PING",), ("PING",))
     connection.data_received(heard)
     assert socket.said == ["abort"]
-    with pytest.raises(ConnectionLostError, match=f"the connection to a:1 broke: .*{why}"):
+    with pytest.raises(ConnectionLostError, match=f"the connection to a:1 broke: .*{why}") as broken:
         await run
+    assert isinstance(broken.value, StoreLoadingError) == ("LOADING" in why)
     with pytest.raises(ConnectionLostError, match=f"was closed: .*{why}"):
         await connection.run([("PING",)], 1_000)
 
