@@ -91,6 +91,11 @@ _MEMBER_SESSIONS: Final = member_sessions_service_pb2.DESCRIPTOR.services_by_nam
 _LEADER: Final = partition_leader_service_pb2.DESCRIPTOR.services_by_name["PartitionLeaderService"]
 _STATE: Final = share_coordinator_service_pb2.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 
+#: So many entries for each live key may be in a log before it is compacted (CM-18). Groups are many and change seldom:
+#: a start gains more by a short log than it costs to copy. Share state changes with every acknowledgement.
+_GROUP_ENTRIES: Final = 2
+_STATE_ENTRIES: Final = 4
+
 
 class Roles:
     """The roles in `node.roles`. Build it after the node joined, then call `serve`, `start`; at the end `drain`,
@@ -212,7 +217,7 @@ class Roles:
             lambda index: peer_address_of(shard_owner(self._node, ShardKind.SHARE_STATE, index)),
             registry=self._registry,
             host_meter=self._runtime.meter("share_coordinator"),
-            host_options=self._host_options(self._settings[kafka_configs.STATE_WRITE_TIMEOUT_MS]),
+            host_options=self._host_options(self._settings[kafka_configs.STATE_WRITE_TIMEOUT_MS], _STATE_ENTRIES),
         )
 
     def _persister_client(self) -> PersisterClient:
@@ -257,7 +262,7 @@ class Roles:
                 enabled=lambda: node.configs.broker(kafka_configs.SHARE_VERSION) >= 1,
                 meter=self._runtime.meter("group_coordinator"),
                 client_id_of=_client_id,
-                host_options=self._host_options(self._settings[kafka_configs.COMMIT_TIMEOUT_MS]),
+                host_options=self._host_options(self._settings[kafka_configs.COMMIT_TIMEOUT_MS], _GROUP_ENTRIES),
                 leaders=self._leader_addresses,
                 queue_of=lambda group_id: node.configs.group(group_id, kafka_configs.GROUP_DLQ_TOPIC),
             ),
@@ -304,12 +309,13 @@ class Roles:
             local=self._state.local if self._state is not None else None,
         )
 
-    def _host_options(self, write_timeout_ms: int) -> HostOptions:
+    def _host_options(self, write_timeout_ms: int, entries_per_key: int) -> HostOptions:
         return HostOptions(
             write_timeout_ms=write_timeout_ms,
             waiting_max=self._settings[SHARD_QUEUE_MAX],
             compaction=CompactionLimits(
                 entries_min=self._settings[COMPACTION_ENTRIES_MIN],
+                entries_per_key=entries_per_key,
                 history_ms=self._settings[HISTORY_MS],
                 readers_max_lag_ms=self._settings[READERS_MAX_LAG_MS],
             ),

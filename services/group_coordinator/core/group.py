@@ -7,9 +7,9 @@ replay (GC-64…GC-69a); it does not decide what to write.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any, Final
 
 from group_coordinator.core import records
@@ -35,9 +35,11 @@ class Subscription:
         """The counts after one member's subscription changed from `old` to `new`."""
         if old == new:
             return self
-        names = Counter(self.names)
-        names.update(new)
-        names.subtract(old)
+        names = dict(self.names)
+        for name in new:
+            names[name] = names.get(name, 0) + 1
+        for name in old:
+            names[name] = names.get(name, 0) - 1
         return Subscription({name: count for name, count in names.items() if count > 0})
 
     def homogeneous(self, members: int) -> bool:
@@ -100,13 +102,22 @@ class Group:
         """The group with a member added or replaced."""
         old = self.members.get(member.member_id)
         subscription = self.subscription.changed(old.subscribed if old else (), member.subscribed)
-        return replace(self, members={**self.members, member.member_id: member}, subscription=subscription)
+        return _changed(self, members={**self.members, member.member_id: member}, subscription=subscription)
 
     def without_member(self, member_id: str) -> Group:
         """The group without a member."""
         members = dict(self.members)
         member = members.pop(member_id)
-        return replace(self, members=members, subscription=self.subscription.changed(member.subscribed, ()))
+        return _changed(self, members=members, subscription=self.subscription.changed(member.subscribed, ()))
+
+
+_FIELDS: Final = tuple(each.name for each in fields(Group))
+_values: Final = attrgetter(*_FIELDS)
+
+
+def _changed(group: Group, **changes: Any) -> Group:
+    """As `dataclasses.replace`, in half its time: a load makes one value for each stored record."""
+    return Group(**{**dict(zip(_FIELDS, _values(group), strict=True)), **changes})
 
 
 def replayed(group: Group | None, record: Record) -> Group | None:
@@ -128,11 +139,11 @@ def _member(group: Group, record: records.MemberMetadata) -> Group:
 
 
 def _metadata(group: Group, record: records.GroupMetadata) -> Group:
-    return replace(group, epoch=record.epoch, metadata_hash=record.metadata_hash, used_ms=record.used_ms)
+    return _changed(group, epoch=record.epoch, metadata_hash=record.metadata_hash, used_ms=record.used_ms)
 
 
 def _target_metadata(group: Group, record: records.TargetMetadata) -> Group:
-    return replace(
+    return _changed(
         group,
         assignment_epoch=record.epoch,
         assignment_ms=record.timestamp_ms,
@@ -142,7 +153,7 @@ def _target_metadata(group: Group, record: records.TargetMetadata) -> Group:
 
 
 def _target(group: Group, record: records.TargetMember) -> Group:
-    return replace(group, targets={**group.targets, record.member_id: record.assignment})
+    return _changed(group, targets={**group.targets, record.member_id: record.assignment})
 
 
 def _current(group: Group, record: records.CurrentAssignment) -> Group:
@@ -151,7 +162,7 @@ def _current(group: Group, record: records.CurrentAssignment) -> Group:
 
 
 def _state(group: Group, record: records.StateMetadata) -> Group:
-    return replace(group, lifecycle=record.lifecycle)
+    return _changed(group, lifecycle=record.lifecycle)
 
 
 def _bury_member(group: Group, member_id: str) -> Group:
@@ -181,13 +192,13 @@ def _bury_target_metadata(group: Group, _: str) -> Group:
             f"group {group.group_id}: the log removes its target epoch, found {len(group.targets)} targets; "
             "expected none (GC-67)"
         )
-    return replace(group, assignment_epoch=NO_EPOCH, assignment_ms=0, basis=None, computed_by="")
+    return _changed(group, assignment_epoch=NO_EPOCH, assignment_ms=0, basis=None, computed_by="")
 
 
 def _bury_target(group: Group, member_id: str) -> Group:
     if member_id not in group.targets:
         return group
-    return replace(group, targets={key: target for key, target in group.targets.items() if key != member_id})
+    return _changed(group, targets={key: target for key, target in group.targets.items() if key != member_id})
 
 
 def _bury_current(group: Group, member_id: str) -> Group:
@@ -196,7 +207,7 @@ def _bury_current(group: Group, member_id: str) -> Group:
 
 
 def _bury_state(group: Group, _: str) -> Group:
-    return replace(group, lifecycle=None)
+    return _changed(group, lifecycle=None)
 
 
 _APPLIED: Final[dict[type[Any], Callable[[Group, Any], Group]]] = {

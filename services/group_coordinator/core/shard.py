@@ -95,16 +95,17 @@ class GroupShard:
     def replay(self, record: Record) -> UndoToken:
         """Apply one record (GC-64…GC-69a), but none of a hurt group (GC-158). Raises InconsistentLogError for a record
         that no coordinator writes here."""
-        value = _value(record)
-        group_id = value.group_id
-        if isinstance(value, records.ServedTime):
+        value = record.record if type(record) is ColdCopy else cast(records.Value | Tombstone, record)
+        group_id, kind = value.group_id, type(value)
+        if kind is records.ServedTime:
+            assert isinstance(value, records.ServedTime)
             token = UndoToken(group_id, None, served_ms=self._served.kept_ms)
             self._served.keep(value.served_ms)
             return token
         if self._quarantine.hurts(group_id):
             return UndoToken(group_id, None)
         before, deleted = self._groups.get(group_id), self._administration.deleted.get(group_id)
-        if isinstance(value, DeletedGroup) or (isinstance(value, Tombstone) and value.kind == records.DELETED):
+        if kind is DeletedGroup or (isinstance(value, Tombstone) and value.kind == records.DELETED):
             self._administration.deleted.put(group_id, value if isinstance(value, DeletedGroup) else None)
             return UndoToken(group_id, before, deleted)
         after = replayed(before, record)

@@ -98,6 +98,13 @@ def _options(found: Any) -> list[HostOptions]:
     return [host._options for host in (*found._groups.hosts, *found._state.hosts)]
 
 
+@pytest.mark.rule("CM-18")
+def test_a_log_of_groups_is_compacted_at_half_as_many_entries_as_one_of_share_state() -> None:
+    found = parts()
+    assert {host._options.compaction.entries_per_key for host in found._groups.hosts} == {2}
+    assert {host._options.compaction.entries_per_key for host in found._state.hosts} == {4}
+
+
 def test_each_setting_arrives_at_its_own_part() -> None:
     values = {name: str(70_001 + number) for number, name in enumerate(_ARRIVES)}
     values["group.share.max.share.sessions"] = "1701"
