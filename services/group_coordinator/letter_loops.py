@@ -1,65 +1,127 @@
-"""Warns of groups that read their own dead-letter topic (PL-903, PL-917).
+"""Finds groups whose dead letters come back to them: directly, or by way of other groups' dead-letter topics (PL-903).
 
-A node that sets a config knows the subscriptions only of the groups that it coordinates, and members may subscribe
-later. So the coordinator looks at its groups at each sweep: soon after topics or configs changed, and every 30 s.
+A node knows the subscriptions only of the groups that it coordinates, and members may subscribe at any time. So a
+circle is refused when the config that closes it is set at a node that knows it, and else found at each sweep: soon
+after topics or configs changed, and every 30 s. What nobody found is ended by PL-917 and PL-923.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 import structlog
 
+from group_coordinator.core.letter_circles import Reached, Step, reached, way_back
 from group_coordinator.ports import Shards
 from shard_runtime.config.kafka_configs import GROUP_DLQ_TOPIC
 from shard_runtime.rpc.bounds import Turns
 
 log = structlog.get_logger(__name__)
 
-#: How many groups are looked at in one turn of the event loop.
+#: How many groups are inspected in one turn of the event loop.
 SLICE: Final = 200
-#: How many groups are told of by name while they loop; one line says that there are more.
+#: How many circles are logged by name while they last; one line says that there are more.
 TOLD_MAX: Final = 100
 
 
 class LetterLoops:
-    """Looks, and tells of each group once for as long as it reads that topic. `queue_of`: a group's dead-letter topic,
-    "" for none."""
+    """Logs each circle once for as long as it lasts. `queue_of`: a group's dead-letter topic, "" for none."""
 
     def __init__(self, shards: Shards, queue_of: Callable[[str], str]) -> None:
         self._shards = shards
         self._queue_of = queue_of
-        self._told: dict[str, str] = {}
+        self._told: frozenset[tuple[str, ...]] = frozenset()
         self._told_of_more = False
 
+    def closed_by(self, group_id: str, queue: str) -> str:
+        """Why letters of the group would come back to it if `queue` were its dead-letter topic, as the end of a
+        sentence; "" when they would not, as far as is known here."""
+        names = next((names for group, names in self._reads() if group == group_id), ())
+        back = way_back(names, reached(queue, self._steps_from)) if names else None
+        if back is None:
+            return ""
+        _, steps = back
+        if not steps:
+            return f"group {group_id!r} reads that topic, so that a rejected record would come to it again and again"
+        way = ", ".join(f"group {step.group!r} reads {step.topic!r} and has {step.queue!r}" for step in steps)
+        return (
+            f"dead-letter topics would lead in a circle: {way}, which group {group_id!r} reads; a record that each of "
+            "them rejects would come to them again and again"
+        )
+
     async def look(self) -> None:
-        """Look at every group that has members here."""
+        """Inspect every group that has members here."""
         turns = Turns(SLICE)
-        looping: dict[str, str] = {}
+        edges: dict[str, dict[str, Step]] = {}
+        readers: list[tuple[str, str, frozenset[str]]] = []
+        for group_id, names in self._reads():
+            await turns.step()
+            queue = self._queue_of(group_id)
+            if queue:
+                readers.append((group_id, queue, frozenset(names)))
+        queues = {queue for _, queue, _ in readers}
+        for group_id, queue, names in readers:
+            await turns.step()
+            for topic in sorted(names & queues):
+                edges.setdefault(topic, {}).setdefault(queue, Step(topic, group_id, queue))
+
+        def steps_from(topics: Collection[str]) -> Iterator[Step]:
+            return (step for topic in topics for step in edges.get(topic, {}).values())
+
+        found: dict[str, Reached] = {}
+        circles: dict[tuple[str, ...], tuple[Step, ...]] = {}
         more = 0
+        for group_id, queue, names in readers:
+            await turns.step()
+            if queue not in found:
+                found[queue] = reached(queue, steps_from)
+            back = way_back(names, found[queue])
+            if back is None:
+                continue
+            circle = (Step(back[0], group_id, queue), *back[1])
+            # Each group of a circle finds it; that of a group's own queue is each group's own.
+            key = (group_id, queue) if len(circle) == 1 else tuple(sorted({step.topic for step in circle}))
+            if key in circles or len(circles) < TOLD_MAX:
+                circles.setdefault(key, circle)
+            else:
+                more += 1
+        for key, circle in circles.items():
+            if key not in self._told:
+                _tell(circle)
+        if more and not self._told_of_more:
+            log.warning("more groups read their own dead-letter topics, or are in circles of them", groups=more)
+        self._told, self._told_of_more = frozenset(circles), bool(more)
+
+    def _reads(self) -> Iterator[tuple[str, Collection[str]]]:
+        """The groups that have members here, with the topics that these subscribe to."""
         for _, shard in self._shards.serving():
             for group_id, group in list(shard.groups.items()):
-                await turns.step()
-                topic = self._queue_of(group_id) if group.subscription.names else ""
-                if topic and topic in group.subscription.names:
-                    if len(looping) < TOLD_MAX:
-                        looping[group_id] = topic
-                    else:
-                        more += 1
-        for group_id, topic in looping.items():
-            if self._told.get(group_id) != topic:
-                self._tell(group_id, topic)
-        if more and not self._told_of_more:
-            log.warning("more groups read their own dead-letter topics", groups=more)
-        self._told, self._told_of_more = looping, bool(more)
+                if group.subscription.names:
+                    yield group_id, group.subscription.names
 
-    def _tell(self, group_id: str, topic: str) -> None:
+    def _steps_from(self, topics: Collection[str]) -> Iterator[Step]:
+        for group_id, names in self._reads():
+            topic = next((topic for topic in topics if topic in names), None)
+            if topic is not None and (queue := self._queue_of(group_id)):
+                yield Step(topic, group_id, queue)
+
+
+def _tell(circle: tuple[Step, ...]) -> None:
+    if len(circle) == 1:
         log.warning(
             "a group reads its own dead-letter topic",
-            group=group_id,
-            dead_letter_topic=topic,
+            group=circle[0].group,
+            dead_letter_topic=circle[0].queue,
             meaning="a letter that it rejects or releases too often is archived there without another letter",
             what_to_do=f"set {GROUP_DLQ_TOPIC.name} of the group to a topic that it does not read, or have its members "
             "not subscribe to this one",
         )
+        return
+    log.warning(
+        "dead-letter topics lead in a circle",
+        circle=[f"{step.group} reads {step.topic}, its letters go to {step.queue}" for step in circle],
+        meaning="a record that each of these groups rejects comes back to the first one as a letter; after some "
+        "letters in a row it is archived without another",
+        what_to_do=f"set {GROUP_DLQ_TOPIC.name} of one of them to a topic that none of them reads",
+    )

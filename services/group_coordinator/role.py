@@ -30,7 +30,7 @@ from group_coordinator.service_deletions import Deletions
 from group_coordinator.service_offsets import ShareGroupOffsets
 from group_coordinator.state_calls import StateCalls
 from group_coordinator.sweeper import Sweeper
-from kip932.ids import TopicIdPartition, shard_index
+from kip932.ids import TopicIdPartition
 from kip932.rpc.transport import Transport
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.owners import OwnerAddress
@@ -105,6 +105,7 @@ class GroupCoordinatorRole:
         self.shards = GroupShards(config.shards)
         self.metrics = GroupCoordinatorMetrics(node.registry, self.shards)
         loops = LetterLoops(self.shards, node.queue_of)
+        self.circle_closed_by = loops.closed_by
         self._sweeper = Sweeper(
             self.shards, node.complete_since_ms, config.sweep_interval_ms, self.metrics.expired, loops.look
         )
@@ -129,14 +130,6 @@ class GroupCoordinatorRole:
     def hosts(self) -> Sequence[ShardHost[Any, Any]]:
         """One host per shard, `{gc:0}`…, for ownership."""
         return self.shards.hosts
-
-    def subscribed(self, group_id: str) -> Collection[str]:
-        """The topics that the group's members subscribe to; none of a group that is coordinated elsewhere."""
-        if not self.hosts:
-            return ()
-        shard = self.shards.hosts[shard_index(group_id, self.shards.count)].shard
-        group = shard.groups.get(group_id) if isinstance(shard, GroupShard) else None
-        return () if group is None else group.subscription.names
 
     def topics_changed(self) -> None:
         """The metadata image has a new version: sweep soon."""

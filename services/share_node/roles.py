@@ -126,9 +126,9 @@ class Roles:
         """Register services with the servers for clients and for nodes (CM-80), and shard owners with the node. Call it
         before any of them starts."""
         node = self._node
-        reads = self._groups.subscribed if self._groups is not None else lambda group_id: ()
+        circle = self._groups.circle_closed_by if self._groups is not None else lambda group_id, topic: ""
         told = TransactionSurroundings(lambda: node.registry.record.node_id, LeaderFacts(node).name)
-        cluster = node.service(TransactionService(self._transactions, told), reads)
+        cluster = node.service(TransactionService(self._transactions, told), circle)
         check_whole(_CLUSTER, cluster)
         server.add(_CLUSTER, cluster)
         internal.add(_CLUSTER, node.lookups_for_nodes())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 from kip932.api.v1.describe_configs_pb2 import DescribeConfigsRequest, DescribeConfigsResponse
@@ -60,19 +60,20 @@ class Found(NamedTuple):
 
 
 class ConfigAdmin:
-    """The two RPCs; `node_id` is this node's. `reads`: the topics a group reads, none where that is not known here."""
+    """The two RPCs; `node_id` is this node's. `circle`: why letters of a group would come back to it from this
+    dead-letter topic, "" where they would not, or it is not known here (PL-903)."""
 
     def __init__(
         self,
         metadata: MetadataLog,
         configs: EffectiveConfigs,
         node_id: Callable[[], int],
-        reads: Callable[[str], Collection[str]] = lambda group_id: (),
+        circle: Callable[[str, str], str] = lambda group_id, topic: "",
     ) -> None:
         self._metadata = metadata
         self._configs = configs
         self._node_id = node_id
-        self._reads = reads
+        self._circle = circle
 
     # ---- describe
 
@@ -230,10 +231,10 @@ class ConfigAdmin:
                 f"Invalid value {topic!r} for {config}: the topic is not enabled as a dead-letter topic; set "
                 f"{TOPIC_DLQ_ENABLE.name}=true on it first"
             )
-        if topic in self._reads(group_id):
+        circle = self._circle(group_id, topic)
+        if circle:
             raise InvalidConfigError(
-                f"Invalid value {topic!r} for {config}: group {group_id!r} reads that topic, so that a rejected record "
-                "would come to it again and again; choose a topic that the group is not subscribed to"
+                f"Invalid value {topic!r} for {config}: {circle}; choose a topic that none of them is subscribed to"
             )
 
     def _require(self, image: MetadataImage, kind: int, name: str) -> None:

@@ -86,9 +86,9 @@ class ClusterNode:
     def service(
         self,
         transactions: Transactional | None = None,
-        reads: Callable[[str], Collection[str]] = lambda group_id: (),
+        circle: Callable[[str, str], str] = lambda group_id, topic: "",
     ) -> ClusterService:
-        """The ClusterService of this node. `reads`: the topics that a group reads, none where it is not known here."""
+        """The ClusterService of this node. `circle`: see `ConfigAdmin`."""
         return ClusterService(
             self.metadata,
             self.registry,
@@ -97,7 +97,7 @@ class ClusterNode:
             clock=self._clock,
             transactions=transactions,
             history=lambda: self._log.history,
-            reads=reads,
+            circle=circle,
         )
 
     def lookups_for_nodes(self) -> NodeLookups:

@@ -5,7 +5,7 @@ It only wires the parts that do the work. The ACL RPCs are not served: UNIMPLEME
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.config_admin import ConfigAdmin
@@ -43,12 +43,12 @@ class ClusterService:
         clock: Clock,
         transactions: Transactional | None = None,
         history: Callable[[], str] = lambda: "",
-        reads: Callable[[str], Collection[str]] = lambda group_id: (),
+        circle: Callable[[str, str], str] = lambda group_id, topic: "",
     ) -> None:
         settings = configs.settings
         lookups = Lookups(metadata, registry, owners, settings[GROUP_SHARDS], settings[STATE_SHARDS])
         topics = TopicAdmin(metadata, configs, clock, transactions, history)
-        admin = ConfigAdmin(metadata, configs, lambda: registry.record.node_id, reads)
+        admin = ConfigAdmin(metadata, configs, lambda: registry.record.node_id, circle)
         self.find_coordinator = lookups.find_coordinator
         self.metadata = lookups.metadata
         self.describe_cluster = lookups.describe_cluster

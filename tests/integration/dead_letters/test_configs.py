@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -79,6 +80,32 @@ def test_a_group_that_subscribes_to_its_queue_is_warned_of_and_what_it_rejects_t
         until_logged(queues, "a group reads its own dead-letter topic", queues.group, queues.dlq)
         until_logged(queues, "records archived without a dead letter", queues.group, "loop")
     assert len(queues.letters()) == 1
+
+
+@pytest.mark.rule("PL-903", "PL-923")
+def test_a_longer_circle_is_refused_when_it_is_set_and_warned_of_when_a_subscription_closes_it(queues: Queues) -> None:
+    """Three groups, each of which reads the dead-letter topic of the one before."""
+    others = [Queues(queues.cluster), Queues(queues.cluster)]
+    circle = [queues, *others]
+    try:
+        with ExitStack() as consumers:
+            for number, each in enumerate(circle):
+                each.topic = circle[number - 1].dlq
+                each.configure(**{"share.heartbeat.interval.ms": "200"})
+                consumers.enter_context(each.consumer()).poll(timeout=0.5)
+            last = others[1]
+            # The configs were set before anyone read, so only the log could say it.
+            until_logged(queues, "dead-letter topics lead in a circle", *(each.group for each in circle))
+            last.configure(**{TOPIC_CONFIG: ""})
+            refused = last.refusal(**{TOPIC_CONFIG: last.dlq})
+            assert "lead in a circle" in refused
+            assert all(each.group in refused for each in circle)
+            free = unique("dlq.free")
+            last.create(free, 1, **{ENABLE_CONFIG: "true"})
+            last.configure(**{TOPIC_CONFIG: free})
+    finally:
+        for each in others:
+            each.close()
 
 
 def until_logged(queues: Queues, *words: str) -> None:

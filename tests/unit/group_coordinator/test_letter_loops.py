@@ -33,6 +33,12 @@ class Groups:
         assert all(line["log_level"] == "warning" for line in lines)
         return [(line["group"], line["dead_letter_topic"]) for line in lines if "group" in line]
 
+    async def circles(self) -> list[list[str]]:
+        """The longer circles that the next look tells of."""
+        with capture_logs() as lines:
+            await self.loops.look()
+        return [line["circle"] for line in lines if line["event"] == "dead-letter topics lead in a circle"]
+
 
 @pytest.mark.rule("PL-903")
 @virtual
@@ -63,5 +69,43 @@ async def test_many_loops_are_told_up_to_a_bound_and_then_by_their_number() -> N
         await groups.loops.look()
     assert len(lines) == TOLD_MAX + 1
     assert lines[-1] == {
-        "event": "more groups read their own dead-letter topics", "groups": 3, "log_level": "warning",
+        "event": "more groups read their own dead-letter topics, or are in circles of them", "groups": 3,
+        "log_level": "warning",
     }  # fmt: skip
+
+
+@pytest.mark.rule("PL-903")
+@virtual
+async def test_a_longer_circle_is_told_once_with_all_its_groups_and_what_only_leads_to_it_is_not() -> None:
+    groups = Groups()
+    groups.reads = {"a": {"dlq.c", "t"}, "b": {"dlq.a"}, "c": {"dlq.b"}, "into": {"t"}, "out": {"dlq.c"}}
+    groups.queues = {"a": "dlq.a", "b": "dlq.b", "into": "dlq.a", "out": "dlq.out"}
+    assert await groups.circles() == [], "c has no queue yet"
+    groups.queues["c"] = "dlq.c"
+    way = [
+        "a reads dlq.c, its letters go to dlq.a",
+        "b reads dlq.a, its letters go to dlq.b",
+        "c reads dlq.b, its letters go to dlq.c",
+    ]
+    assert await groups.circles() == [way]
+    assert await groups.circles() == []
+    groups.reads["b"] = {"t"}
+    assert await groups.circles() == []
+    groups.reads["b"] = {"dlq.a"}
+    assert await groups.circles() == [way], "it is closed again"
+
+
+@pytest.mark.rule("PL-903")
+def test_a_queue_that_would_close_a_circle_is_told_with_the_way_round() -> None:
+    groups = Groups()
+    groups.reads = {"a": {"dlq.c", "t"}, "b": {"dlq.a"}, "c": {"dlq.b"}}
+    groups.queues = {"a": "dlq.a", "b": "dlq.b"}
+    closed_by = groups.loops.closed_by
+    assert closed_by("c", "dlq.c") == (
+        "dead-letter topics would lead in a circle: group 'a' reads 'dlq.c' and has 'dlq.a', group 'b' reads 'dlq.a' "
+        "and has 'dlq.b', which group 'c' reads; a record that each of them rejects would come to them again and again"
+    )
+    assert closed_by("c", "dlq.b").startswith("group 'c' reads that topic")
+    assert closed_by("c", "dlq.d") == ""
+    assert closed_by("b", "dlq.t") == ""
+    assert closed_by("unknown", "dlq.a") == ""
