@@ -37,6 +37,7 @@ class GroupBacklog(NamedTuple):
     dead_letters: int | None = None
     dead_letter_age_ms: int | None = None
     delayed: int | None = None
+    empty: int | None = None
 
 
 UNKNOWN: Final = GroupBacklog()

@@ -198,7 +198,8 @@ def _result(
         delayed = _known(summary.delayed)
         # Delayed records may be among the deleted ones, which the lag leaves out: work must not be hidden.
         there = 0 if delayed is None or end is None else max(0, delayed - end.holes)
-        waiting = max(0, lag - (backlog.dead_letters or 0) - there)
+        undone = lag if end is None or backlog.empty is None else _unfinished(summary, end.offset, backlog.empty)
+        waiting = max(0, undone - (backlog.dead_letters or 0) - there)
     return Response.PartitionResult(
         partition_index=key.partition,
         start_offset=summary.start_offset,
@@ -223,8 +224,11 @@ def _lag(summary: StateSummary, end: LogEnd) -> int:
     The lag may therefore be too large, by at most the finished offsets, which the lock limit bounds. When the log end
     fell back below what is finished (CM-47), the lag is 0.
     """
-    finished = max(summary.delivery_complete_count, end.holes)
-    return max(0, end.offset - summary.start_offset - finished)
+    return _unfinished(summary, end.offset, end.holes)
+
+
+def _unfinished(summary: StateSummary, end_offset: int, empty: int) -> int:
+    return max(0, end_offset - summary.start_offset - max(summary.delivery_complete_count, empty))
 
 
 def _known(count: int) -> int | None:

@@ -107,4 +107,4 @@ class TopicLog:
             if self.fates.get(one.base_offset) == "abort"
             for at in range(one.base_offset, one.last_offset + 1)
         )
-        return Found(found, tuple(AbortedTransaction(*one) for one in aborted), hidden)
+        return Found(found, tuple(AbortedTransaction(*one[:3]) for one in aborted), hidden)

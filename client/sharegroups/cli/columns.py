@@ -19,7 +19,9 @@ GROUP_OFFSETS: Final[Columns] = {
     "IN-FLIGHT": "With --verbose: records that members hold, those included whose acknowledgement is being written; - "
     "when not known.",
     "WAITING": "With --verbose: records that can be delivered, up to the end of the log; - when not known. While no "
-    "member has the partition it is the lag without DELAYED and the dead letters that its leader knows of.",
+    "member has the partition it is the lag without DELAYED, the dead letters that its leader knows of, and what has "
+    "nothing for the group: markers of transactions, and with share.isolation.level=read_committed what was aborted or "
+    "is not committed yet.",
     "DELAYED": "With --verbose: records that wait until their delay ends, after a release or by the group's back-off; "
     "`groups explain` says for how much longer. - when not known.",
     "DEAD-LETTERS": "With --verbose: records that wait until their dead letter is written; `groups explain` and the "

@@ -341,7 +341,7 @@ class ShareFetchOperation:
                 batches=batches,
                 last_read_offset=batches[-1].last_offset,
                 read_committed=reading.committed,
-                aborted=tuple([ev.AbortedTransaction(*one) for one in read.aborted]) if read.aborted else (),
+                aborted=tuple([ev.AbortedTransaction(*one[:3]) for one in read.aborted]) if read.aborted else (),
                 settings=settings,
                 beside=self._has_records,
             )

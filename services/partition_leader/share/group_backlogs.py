@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from kip932.ids import SharePartitionKey, TopicIdPartition
@@ -34,14 +35,17 @@ class GroupBacklogs:
         """What a group holds, what waits, and since when. Where nothing is loaded nobody holds anything, and how much
         waits follows from what is stored, which the asker has. Raises KafkaError when the log cannot be read."""
         host = self._partitions.peek(SharePartitionKey(group_id, *partition))
-        found = None if host is None else host.core.backlog(topic_log.high_watermark, topic_log.holes_from)
+        empty_from = partial(topic_log.empty_from, committed=self._partitions.group(group_id).read_committed)
+        holes_from = topic_log.holes_from
+        found = None if host is None else host.core.backlog(topic_log.high_watermark, holes_from, empty_from)
+        empty = None if stored_start <= _UNSET else empty_from(stored_start)
         start = stored_start if found is None else found.start_offset
         held, waiting, delayed = (0, None, None) if found is None else (found.held, found.waiting, found.delayed)
         letters = self._letters.waiting(SharePartitionKey(group_id, *partition))
         count = letters.letters if letters is not None else None if found is None else 0
         age_ms = None if letters is None else letters.oldest_ms
         oldest_ms = await self._age_ms(topic_log, start, allowance)
-        return GroupBacklog(held, waiting, oldest_ms, count, age_ms, delayed)
+        return GroupBacklog(held, waiting, oldest_ms, count, age_ms, delayed, empty)
 
     async def _age_ms(self, topic_log: TopicLog, start: int, allowance: ReadAllowance) -> int | None:
         """The age of the first record from `start` on; None when there is none, or reading it is not allowed any

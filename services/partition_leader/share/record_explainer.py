@@ -137,7 +137,7 @@ class RecordExplainer:
 
     def _parts(self, topic_log: TopicLog, batches: Sequence[LogBatch], low: int, high: int) -> list[TransactionPart]:
         """What the log's transactions have to do with these batches."""
-        aborted = [AbortedTransaction(*one) for one in topic_log.transactions.aborted_in(low, high)]
+        aborted = [AbortedTransaction(*one[:3]) for one in topic_log.transactions.aborted_in(low, high)]
         wall_ms = self._clock.wall_ms()
         opened = {
             one.producer_id: (

@@ -150,10 +150,14 @@ def _add_transactions(snapshot: pb.ProducersSnapshot, transactions: LogTransacti
             transactional_id=opened.transactional_id,
             last_append_time_ms=opened.last_append_ms,
             first_append_time_ms=opened.first_append_ms,
+            records=opened.records,
         )
     for aborted in transactions.aborted:
         snapshot.aborted_transactions.add(
-            producer_id=aborted.producer_id, first_offset=aborted.first_offset, last_offset=aborted.last_offset
+            producer_id=aborted.producer_id,
+            first_offset=aborted.first_offset,
+            last_offset=aborted.last_offset,
+            records=aborted.records,
         )
 
 
@@ -187,11 +191,12 @@ def read_producers(entry: Entry) -> ProducersSnapshot | None:
                 one.transactional_id,
                 one.last_append_time_ms,
                 one.first_append_time_ms,
+                one.records,
             )
             for one in record.producers.open_transactions
         ),
         tuple(
-            AbortedTransaction(one.producer_id, one.first_offset, one.last_offset)
+            AbortedTransaction(one.producer_id, one.first_offset, one.last_offset, one.records)
             for one in record.producers.aborted_transactions
         ),
     )

@@ -231,6 +231,19 @@ class TopicLog:
         start = min(max(offset, state.log_start), state.high_watermark)
         return max(0, start - offset) + state.holes.count(start, state.high_watermark)
 
+    def empty_from(self, offset: int, *, committed: bool) -> int:
+        """How many offsets from `offset` to the high watermark have nothing for a group at present: as `holes_from`,
+        markers, and with `committed` what was aborted and what is beyond LAST_STABLE (PL-827).
+
+        Never too many: where holes and the others may be the same offsets, the larger number counts.
+        """
+        state = self._state
+        high = state.high_watermark
+        start = min(max(offset, state.log_start), high)
+        stable = max(start, state.last_stable) if committed else high
+        empty = high - stable + state.transactions.empty_in(start, stable - 1, committed=committed)
+        return max(0, start - offset) + max(state.holes.count(start, high), empty)
+
     async def offset_for(self, timestamp_ms: int, committed: bool = False) -> FoundOffset | None:
         """The first offset at or after a time; or −1: latest, −2: earliest, −3: largest timestamp. None: no such
         record.

@@ -129,6 +129,8 @@ class OffsetsService:
             into.group_dead_letter_age_ms = found.dead_letter_age_ms
         if found.delayed is not None:
             into.group_delayed = found.delayed
+        if found.empty is not None:
+            into.group_empty = found.empty
 
     async def fetch(self, request: fetch_pb2.FetchRequest, context: object = None) -> fetch_pb2.FetchResponse:
         """Read; wait up to `max_wait_ms` for `min_bytes`. Raises InvalidRequestError as `list_offsets`."""

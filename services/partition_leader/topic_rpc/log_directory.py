@@ -48,7 +48,8 @@ class LogDirectory(Protocol):
 class GroupBacklog(NamedTuple):
     """What a share group has still to do in a partition (PL-827). `waiting` None: its share-partition is not loaded.
     `oldest_age_ms` None: everything is finished, or it was not looked up. `dead_letters`: not written yet (PL-920);
-    None: not loaded. `delayed`: wait for the end of a delay (PL-938); None: not loaded."""
+    None: not loaded. `delayed`: wait for the end of a delay (PL-938); None: not loaded. `empty`: offsets from the
+    stored start to the high watermark that have nothing for the group at present; None: without a start."""
 
     in_flight: int
     waiting: int | None
@@ -56,6 +57,7 @@ class GroupBacklog(NamedTuple):
     dead_letters: int | None = None
     dead_letter_age_ms: int | None = None
     delayed: int | None = None
+    empty: int | None = None
 
 
 class ReadAllowance:

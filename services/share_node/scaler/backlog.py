@@ -1,7 +1,8 @@
 """Reads how much work a share group has now: from its coordinator, with ages from the partitions' leaders.
 
 Work is what members hold and what can be delivered. A record that waits for the end of a delay is none until then, nor
-is one that waits for its dead letter: a worker could only wait, too. Where the leader does not say, the lag counts.
+is one that waits for its dead letter: a worker could only wait, too. Markers are none, nor, for a group that reads
+committed records, is what was aborted or is not decided. Where the leader does not say, the lag counts.
 
 Reading does not affect the group: no record is acquired and no offset moves (CM-45).
 """
@@ -9,13 +10,14 @@ Reading does not affect the group: no record is acquired and no offset moves (CM
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
 from kip932.errors import GroupIdNotFoundError, KafkaError
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kip932.rpc.transport import Transport, TransportError
-from share_node.scaler.backlog_codec import FETCH, LIST_OFFSETS, end_request, fetch_request, holes, oldest_ms
+from share_node.scaler.backlog_codec import FETCH, LIST_OFFSETS, empty, end_request, fetch_request, oldest_ms
 from share_node.scaler.demand import PartitionBacklog, Trigger
 from sharegroups.admin_values import ShareGroupOffset
 from sharegroups.aio.admin import Admin
@@ -49,7 +51,7 @@ class BacklogReader:
             for key, value in offsets.items()
             if value and value.lag is not None
         }
-        found.update(await self._not_begun(trigger.topics, {key for key, value in offsets.items() if value}))
+        found.update(await self._not_begun(trigger, {key for key, value in offsets.items() if value}))
         waiting = {key: start for key, (start, lag) in found.items() if lag > 0}
         oldest = await self._of_leaders(waiting, self._timestamp) if ages else {}
         return [PartitionBacklog(lag, oldest.get(key)) for key, (_, lag) in found.items()]
@@ -62,10 +64,8 @@ class BacklogReader:
             raise answer
         return answer
 
-    async def _not_begun(
-        self, topics: Iterable[str], begun: set[TopicPartition]
-    ) -> dict[TopicPartition, tuple[int, int]]:
-        described = await self._admin.list_topics(topics) if topics else {}
+    async def _not_begun(self, trigger: Trigger, begun: set[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        described = await self._admin.list_topics(trigger.topics) if trigger.topics else {}
         names = [
             TopicPartition(topic.name, part.partition)
             for topic in described.values()
@@ -81,8 +81,9 @@ class BacklogReader:
             for name in names
             if isinstance(start := starts[name], int) and isinstance(end := ends[name], int)
         }
-        empty = await self._of_leaders({name: start for name, (start, lag) in found.items() if lag > 0}, self._holes)
-        return {name: (start, max(0, lag - empty.get(name, 0))) for name, (start, lag) in found.items()}
+        asked = {name: start for name, (start, lag) in found.items() if lag > 0}
+        nothing = await self._of_leaders(asked, partial(self._empty, trigger.group))
+        return {name: (start, max(0, lag - nothing.get(name, 0))) for name, (start, lag) in found.items()}
 
     async def _of_leaders(self, starts: Mapping[TopicPartition, int], ask: _Ask) -> dict[TopicPartition, int]:
         """Each partition's leader's answer for its offset; leaders that do not answer are left out."""
@@ -111,15 +112,15 @@ class BacklogReader:
             return None  # the lag is known; the age follows at the next request
         return oldest_ms(answer)
 
-    async def _holes(self, address: str, topic_id: bytes, partition: int, start: int) -> int | None:
-        """How many offsets from `start` on have no record."""
+    async def _empty(self, group: str, address: str, topic_id: bytes, partition: int, start: int) -> int | None:
+        """How many offsets from `start` on have nothing for the group."""
         try:
             answer = await self._transport.call(
-                address, LIST_OFFSETS, end_request(topic_id, partition, start), LOOKUP_WAIT_S
+                address, LIST_OFFSETS, end_request(topic_id, partition, start, group), LOOKUP_WAIT_S
             )
         except TransportError:
             return None  # a lag that is too large starts one worker too many, one that is too small starts none
-        return holes(answer)
+        return empty(answer)
 
 
 def _work(offset: ShareGroupOffset, lag: int) -> int:

@@ -19,18 +19,27 @@ LIST_OFFSETS: Final = Method(
 )
 
 
-def end_request(topic_id: bytes, partition: int, start: int) -> ListOffsetsRequest:
-    """Request the log's end, and the number of offsets without a record from `start` to there."""
+def end_request(topic_id: bytes, partition: int, start: int, group: str) -> ListOffsetsRequest:
+    """Request the log's end, and the number of offsets from `start` to there that have nothing for the group."""
     request = ListOffsetsRequest()
     request.topics.add(topic_id=topic_id).partitions.add(
-        partition_index=partition, current_leader_epoch=-1, timestamp=OFFSET_LATEST, holes_from=start
+        partition_index=partition,
+        current_leader_epoch=-1,
+        timestamp=OFFSET_LATEST,
+        holes_from=start,
+        share_group_id=group,
     )
     return request
 
 
-def holes(response: ListOffsetsResponse) -> int:
-    """The number of offsets without a record; 0 from a leader that does not answer it."""
-    return sum(part.holes for topic in response.topics for part in topic.partitions)
+def empty(response: ListOffsetsResponse) -> int:
+    """The number of offsets that have nothing for the group; those without a record, or 0, from a leader that knows no
+    more."""
+    return sum(
+        part.group_empty if part.HasField("group_empty") else part.holes
+        for topic in response.topics
+        for part in topic.partitions
+    )
 
 
 def fetch_request(topic_id: bytes, partition: int, offset: int) -> FetchRequest:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from kip932.ids import RESOURCE_GROUP
 from kip932.keda import external_scaler_pb2 as keda
-from sharegroups import AcknowledgeType, Admin, Producer, ShareConsumer, TopicPartition
+from sharegroups import (
+    AcknowledgeType,
+    Admin,
+    AlterConfig,
+    ConfigResource,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
 from tests.support.node import TERMINATED, Cluster, StartedProcess, unique
 from tests.support.ports import free_port
 
@@ -152,6 +162,53 @@ def test_deleted_records_need_no_worker_and_hide_none(cluster: Cluster, asked: A
     with Producer(settings) as producer:
         producer.produce(topic, "d")
     assert asked.value("lag", **trigger) == 1
+
+
+class AbortedError(Exception):
+    """Ends a transaction."""
+
+
+@pytest.mark.rule("PL-827", "GC-109")
+def test_an_aborted_tail_needs_no_worker_and_hides_none(cluster: Cluster, asked: Asked) -> None:
+    """Before, it counted until a member came; so did records of a transaction that no member gets yet."""
+    topic, group = topic_with(cluster, ["a"]), unique("workers")
+    trigger = {"group": group, "topics": topic, "lagTarget": "5"}
+    settings = {"bootstrap.servers": cluster.bootstrap}
+    with Admin(settings) as admin:
+        resource = ConfigResource(RESOURCE_GROUP, group)
+        level = {resource: [AlterConfig("share.isolation.level", "read_committed")]}
+        assert admin.incremental_alter_configs(level) == {resource: None}
+        consume(cluster, topic, group, 1)
+        place = TopicPartition(topic, 0)
+        with Producer({**settings, "transactional.id": unique("tx")}) as producer:
+            for loaded in (True, False):
+                with suppress(AbortedError), producer.transaction():
+                    for number in range(20):
+                        producer.produce(topic, str(number))
+                    producer.flush()
+                    assert asked.value("lag", **trigger) == 0, "no member gets it before it is committed"
+                    raise AbortedError
+                until_value(asked, 0, trigger)
+                assert not asked.active(**trigger)
+                until = time.monotonic() + 60
+                while loaded and admin.explain_record(group, place, 0).loaded:
+                    assert time.monotonic() < until, "the share-partition of a group without members is let go"
+                    time.sleep(0.1)
+            with producer.transaction():
+                producer.produce(topic, "b")
+        until_value(asked, 1, trigger)
+        consume(cluster, topic, group, 1)
+        assert asked.value("lag", **trigger) == 0
+        fresh = {**trigger, "group": unique("workers")}
+        assert asked.value("lag", **fresh) > 2, "by default a group reads what was aborted, too"
+
+
+def until_value(asked: Asked, lag: int, trigger: dict[str, str]) -> None:
+    """Until the marker is there, which may be some moments after the transaction was decided."""
+    until = time.monotonic() + 60
+    while asked.value("lag", **trigger) != lag:
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 def test_a_group_that_never_was_has_no_work_unless_topics_are_named(asked: Asked) -> None:

@@ -160,6 +160,9 @@ def test_the_backlog_is_asked_for_with_the_log_end_and_unknown_is_never_0(
         ({"in_flight": 3, "waiting": 20}, 7, (20, None)),  # a leader of an older build: unknown, and never 0
         ({"in_flight": 0}, 7, (17, 7)),  # nothing is loaded: what is stored counts, and does not wait for a member
         ({"in_flight": 0, "dead_letters": 20}, 7, (0, 7)),
+        ({"in_flight": 0, "empty": 4}, 7, (17, 7)),  # of the finished ones and the empty ones the larger number
+        ({"in_flight": 0, "empty": 10}, 7, (13, 7)),
+        ({"in_flight": 0, "empty": 99}, 7, (0, 7)),
         ({"in_flight": 0}, 0, (24, 0)),
         ({"in_flight": 0}, -1, (24, None)),  # a share coordinator of an older build
         ({}, 7, (None, None)),

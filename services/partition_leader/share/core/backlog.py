@@ -24,12 +24,15 @@ class Backlog(NamedTuple):
     delayed: int
 
 
-def backlog(window: Window, high_watermark: int, holes_from: Callable[[int], int]) -> Backlog:
-    """Count. `holes_from`: how many offsets from one to the high watermark are known to have no record (CM-105)."""
+def backlog(
+    window: Window, high_watermark: int, holes_from: Callable[[int], int], empty_from: Callable[[int], int]
+) -> Backlog:
+    """Count. `holes_from`: how many offsets from one to the high watermark are known to have no record (CM-105);
+    `empty_from`: how many have nothing for the group at present, these included."""
     waiting = _counted(window, _AVAILABLE) + _unsaid(window, holes_from)
     beyond = window.next_offset
     if beyond < high_watermark:
-        waiting += max(0, high_watermark - beyond - holes_from(beyond))
+        waiting += max(0, high_watermark - beyond - empty_from(beyond))
     return Backlog(held_records(window), waiting, window.start_offset, window.delayed)
 
 

@@ -145,11 +145,13 @@ class SharePartition:
             return None
         return explain_loaded(self._state, asked, self.next_fetch_offset())
 
-    def backlog(self, high_watermark: int, holes_from: Callable[[int], int]) -> Backlog | None:
+    def backlog(
+        self, high_watermark: int, holes_from: Callable[[int], int], empty_from: Callable[[int], int]
+    ) -> Backlog | None:
         """What is held, and what waits (PL-827); None while it is not ACTIVE."""
         if self._state.status is not Status.ACTIVE:
             return None
-        return backlog(self._state.window, high_watermark, holes_from)
+        return backlog(self._state.window, high_watermark, holes_from, empty_from)
 
     @property
     def status(self) -> Status:

@@ -18,6 +18,9 @@ from partition_leader.topic_log.core.batch import LogBatch
 #: Beyond either, no further transaction begins in the partition; markers are always taken.
 OPEN_MAX: Final = 10_000
 ABORTED_MAX: Final = 100_000
+#: How many aborted transactions and how many other markers are considered when offsets without work are counted; the
+#: newest ones.
+COUNTED_MAX: Final = 1_000
 #: A transaction that is open for this long is told to operators, in ms.
 LATE_MS: Final = 30_000
 _last_offset = attrgetter("last_offset")
@@ -33,6 +36,8 @@ class OpenTransaction(NamedTuple):
     transactional_id: str
     last_append_ms: int
     first_append_ms: int = 0
+    records: int = 0
+    """How many offsets its batches have; too few where a snapshot from before this field leaves some out."""
 
     def open_ms(self, wall_ms: int) -> int:
         """For how long it is open here, at least."""
@@ -40,31 +45,35 @@ class OpenTransaction(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction: its producer, its first offset, and the offset of its ABORT marker."""
+    """An aborted transaction: its producer, its first offset, the offset of its ABORT marker, and how many offsets its
+    batches have, as in `OpenTransaction`."""
 
     producer_id: int
     first_offset: int
     last_offset: int
+    records: int = 0
 
 
 @dataclass(slots=True)
 class LogTransactions:
     """The transactions of one log. `open` is by producer id, in the order of their first offsets: a producer has at
-    most one, and appends are in offset order. `aborted` is in the order of the markers."""
+    most one, and appends are in offset order. `aborted` is in the order of the markers. `markers`: the offsets of other
+    markers, at least the newest COUNTED_MAX that this leader has seen."""
 
     open: dict[int, OpenTransaction]
     aborted: list[AbortedTransaction]
     longest: int
     """No aborted transaction spans more offsets than this."""
+    markers: list[int]
 
     @classmethod
     def none(cls) -> LogTransactions:
         """Of a log without transactions."""
-        return cls({}, [], 0)
+        return cls({}, [], 0, [])
 
     def copy(self) -> LogTransactions:
         """An independent copy."""
-        return LogTransactions(dict(self.open), list(self.aborted), self.longest)
+        return LogTransactions(dict(self.open), list(self.aborted), self.longest, list(self.markers))
 
     @property
     def any(self) -> bool:
@@ -90,10 +99,13 @@ class LogTransactions:
                     batch.transactional_id,
                     batch.append_time_ms,
                     batch.append_time_ms,
+                    batch.record_count,
                 )
             else:  # an earlier epoch only when its marker was lost: then the marker of the later one ends both
                 self.open[batch.producer_id] = known._replace(
-                    producer_epoch=batch.producer_epoch, last_append_ms=batch.append_time_ms
+                    producer_epoch=batch.producer_epoch,
+                    last_append_ms=batch.append_time_ms,
+                    records=known.records + batch.record_count,
                 )
 
     @property
@@ -117,6 +129,17 @@ class LogTransactions:
         end = bisect_left(aborted, last + self.longest + 1, lo=begin, key=_last_offset)
         return tuple(one for one in aborted[begin:end] if one.first_offset <= last)
 
+    def empty_in(self, first: int, last: int, *, committed: bool) -> int:
+        """How many offsets in `first`…`last` are known to be markers, or with `committed` records of aborted
+        transactions. Too few where a transaction begins before `first`, and of what COUNTED_MAX leaves out."""
+        begin = bisect_left(self.aborted, first, key=_last_offset)
+        end = bisect_left(self.aborted, last + 1, lo=begin, key=_last_offset)
+        found = end - begin + bisect_left(self.markers, last + 1) - bisect_left(self.markers, first)
+        if committed:
+            newest = self.aborted[max(begin, end - COUNTED_MAX) : end]
+            found += sum(one.records for one in newest if one.first_offset >= first)
+        return found
+
     def trim(self, log_start: int) -> None:
         """Forget the aborted transactions that end below the log's start."""
         if self.aborted and self.aborted[0].last_offset < log_start:
@@ -132,8 +155,18 @@ class LogTransactions:
     def _ended(self, marker: LogBatch) -> None:
         ended = self.open.get(marker.producer_id)
         if ended is None or ended.producer_epoch > marker.producer_epoch:
-            return  # it has no batch here; or comes late, long after its own transaction was forgotten
+            self._note_marker(marker.base_offset)  # it has no batch here; or comes late, long after its own transaction
+            return  # was forgotten
         del self.open[marker.producer_id]
         if marker.is_abort:
-            self.aborted.append(AbortedTransaction(marker.producer_id, ended.first_offset, marker.base_offset))
+            self.aborted.append(
+                AbortedTransaction(marker.producer_id, ended.first_offset, marker.base_offset, ended.records)
+            )
             self.longest = max(self.longest, marker.base_offset - ended.first_offset)
+        else:
+            self._note_marker(marker.base_offset)
+
+    def _note_marker(self, offset: int) -> None:
+        self.markers.append(offset)
+        if len(self.markers) >= 2 * COUNTED_MAX:
+            del self.markers[:-COUNTED_MAX]

@@ -12,6 +12,7 @@ from kip932.ids import ACK_RELEASE, OFFSET_LATEST
 from partition_leader.share.core.events import AckBatch
 from partition_leader.topic_rpc import fetch_and_offsets
 from shard_runtime.rpc.binding import CallContext
+from tests.unit.partition_leader.topic_log.harness import batch
 
 from .worlds import GROUP, TOPIC, World, run
 
@@ -92,6 +93,38 @@ def test_delayed_records_of_what_is_loaded_are_told_and_wait_for_nobody() -> Non
         await asyncio.sleep(31)
         held, waiting, delayed = await told()
         assert (held + (waiting or 0), delayed) == (6, 0)
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-827")
+@pytest.mark.parametrize(("read_committed", "waiting"), [(True, 1), (False, 7)])
+def test_an_aborted_tail_waits_for_nobody_in_a_group_that_reads_committed_records(
+    read_committed: bool, waiting: int
+) -> None:
+    async def empty(world: World, start: int, group: str) -> int | None:
+        request = pb.ListOffsetsRequest()
+        asked = request.topics.add(topic_id=TOPIC).partitions
+        asked.add(partition_index=0, timestamp=OFFSET_LATEST, holes_from=start, share_group_id=group)
+        one = (await world.leader.service.list_offsets(request, CONTEXT)).topics[0].partitions[0]
+        return one.group_empty if one.HasField("group_empty") else None
+
+    async def scenario(world: World) -> None:
+        world.configure(read_committed=read_committed)
+        await world.produce(2)
+        member = world.member()
+        assert await member.fetch(0, max_wait_ms=100).ranges() == [(0, 1, 1)]
+        assert await member.accept(0, 1).ack_error() is None
+        log = world.log()
+        log.transactions.join(71, 0)
+        inside = batch(6, producer=71, epoch=0, sequence=0)
+        await log.append([inside._replace(is_transactional=True, transactional_id="t")], 1_000)
+        await log.transactions.end(71, 0, commit=False)
+        await world.produce(1)
+        assert [found[:2] for found in await backlogs(world, 2)] == [(0, waiting)], "loaded"
+        assert [found[:2] for found in await backlogs(world, 2, group="other")] == [(0, None)]
+        assert await empty(world, 2, "other") == 8 - waiting
+        assert await empty(world, -1, "other") is None
 
     run(scenario)
 

@@ -149,6 +149,33 @@ async def test_transactions_survive_a_takeover(snapshot_batches: int) -> None:
         assert not new.transactions.needs_join(B, 0)
         await new.transactions.end(B, 0, commit=True)
         assert await committed(new) == [(0, True), (1, False), (3, False)]
+        assert [one.records for one in new.transactions.aborted_in(0, 9)] == [1]
+
+
+@pytest.mark.rule("PL-827")
+async def test_offsets_with_nothing_for_a_group_are_counted_by_what_it_reads() -> None:
+    async with Cluster() as cluster:
+        one, two = cluster.node(), cluster.node()
+        log = await one.lead()
+        await written(log, part(A, records=5))
+        await written(log, part(B, records=2))
+        assert log.empty_from(0, committed=True) == 7, "nothing is decided"
+        assert log.empty_from(0, committed=False) == 0
+        await log.transactions.end(A, 0, commit=False)
+        assert log.empty_from(0, committed=True) == 3, "the marker is beyond LAST_STABLE, too"
+        await log.transactions.end(B, 0, commit=True)
+        for leader in (log, await two.lead()):
+            assert leader.empty_from(0, committed=True) == 5 + 1 + 1
+            assert leader.empty_from(7, committed=True) == leader.empty_from(7, committed=False) == 2
+            assert leader.empty_from(2, committed=True) == 2, (
+                "how many of the first transaction's are before is not known"
+            )
+            assert leader.empty_from(9, committed=True) == 0
+        await leader.move_log_start(3)
+        assert leader.empty_from(0, committed=True) == 3 + 2
+        await leader.raise_log_end(20)
+        assert leader.holes_from(9) == 11
+        assert leader.empty_from(0, committed=True) == 3 + 11, "holes might be the same offsets"
 
 
 @pytest.mark.rule("CM-150", "CM-45")

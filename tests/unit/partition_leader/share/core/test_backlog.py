@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from kip932.ids import STATE_ACKNOWLEDGED, STATE_ARCHIVED, STATE_AVAILABLE
@@ -13,8 +15,13 @@ from tests.unit.partition_leader.share.core.bench import LOCK_MS, Bench
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 
 
-def backlog(bench: Bench, end: int, holes: frozenset[int] = frozenset()) -> Backlog:
-    found = bench.core.backlog(end, lambda first: sum(first <= hole < end for hole in holes))
+def backlog(
+    bench: Bench, end: int, holes: frozenset[int] = frozenset(), empty: frozenset[int] = frozenset()
+) -> Backlog:
+    def among(offsets: frozenset[int]) -> Callable[[int], int]:
+        return lambda first: sum(first <= offset < end for offset in offsets)
+
+    found = bench.core.backlog(end, among(holes), among(holes | empty))
     assert found is not None
     return found
 
@@ -83,4 +90,12 @@ def test_what_the_store_said_nothing_about_waits_unless_the_log_has_it_not() -> 
 
 def test_one_that_is_not_active_counts_nothing() -> None:
     bench = Bench(-1, resolved=True)
-    assert bench.core.backlog(10, lambda first: 0) is None
+    assert bench.core.backlog(10, lambda first: 0, lambda first: 0) is None
+
+
+@pytest.mark.rule("PL-827")
+def test_what_has_nothing_for_the_group_beyond_its_window_does_not_wait() -> None:
+    stored = (StateBatch(4, 4, STATE_AVAILABLE, 3),)
+    bench = Bench(0, batches=stored, log=[(0, 9)])
+    found = backlog(bench, 10, frozenset({1}), frozenset({2, 3, 6, 7}))
+    assert found.waiting == (5 - 1) + (5 - 2), "below what is stored only holes are left out: others may end beyond"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from partition_leader.topic_log.core.batch import CONTROL_ABORT, CONTROL_COMMIT, LogBatch, marker_batch
-from partition_leader.topic_log.core.transactions import ABORTED_MAX, AbortedTransaction, LogTransactions
+from partition_leader.topic_log.core.transactions import ABORTED_MAX, COUNTED_MAX, AbortedTransaction, LogTransactions
 
 A, B = 71, 72
 
@@ -34,7 +34,7 @@ def test_last_stable_is_the_first_offset_of_the_earliest_open_transaction() -> N
     assert known.last_stable(8, 11) == 8
     known.note(marker(11, B, CONTROL_ABORT))
     assert known.last_stable(0, 12) == 12
-    assert known.aborted == [AbortedTransaction(B, 6, 11)]
+    assert known.aborted == [AbortedTransaction(B, 6, 11, 2)]
 
 
 @pytest.mark.rule("PL-006")
@@ -43,7 +43,8 @@ def test_aborted_transactions_are_found_by_the_offsets_that_they_span() -> None:
         written(0, A), written(2, B), marker(4, B, CONTROL_ABORT), marker(5, A, CONTROL_ABORT),
         written(10, A), marker(12, A, CONTROL_ABORT), written(20, B), marker(22, B, CONTROL_COMMIT),
     )  # fmt: skip
-    first, second, third = AbortedTransaction(B, 2, 4), AbortedTransaction(A, 0, 5), AbortedTransaction(A, 10, 12)
+    first, second = AbortedTransaction(B, 2, 4, 2), AbortedTransaction(A, 0, 5, 2)
+    third = AbortedTransaction(A, 10, 12, 2)
     assert known.aborted_in(0, 100) == (first, second, third)
     assert known.aborted_in(0, 1) == (second,)
     assert known.aborted_in(5, 9) == (second,)
@@ -68,8 +69,37 @@ def test_a_snapshots_transactions_go_on_and_what_lies_beyond_the_logs_end_is_lef
     copy = LogTransactions.none()
     copy.restore(reversed(known.open.values()), known.aborted, 12)
     assert list(copy.open) == [B]
-    assert copy.aborted_in(0, 5) == (AbortedTransaction(A, 4, 6),)
+    assert copy.aborted_in(0, 5) == (AbortedTransaction(A, 4, 6, 2),)
     assert copy.last_stable(0, 12) == 8
+
+
+@pytest.mark.rule("PL-827")
+def test_offsets_with_nothing_for_a_group_are_counted_and_never_too_many() -> None:
+    known = after(
+        written(0, A), written(2, B, records=3), written(5, A), marker(7, A, CONTROL_ABORT),
+        written(8, 0), marker(10, B, CONTROL_COMMIT), written(11, A, epoch=1), marker(13, A, CONTROL_ABORT, 1),
+        written(14, B, epoch=1),
+    )  # fmt: skip
+    assert known.empty_in(0, 15, committed=True) == 4 + 1 + 1 + 2 + 1
+    assert known.empty_in(0, 15, committed=False) == 3
+    assert known.empty_in(1, 12, committed=True) == 2, "the first transaction may have records before"
+    assert known.empty_in(8, 13, committed=True) == 1 + 2 + 1
+    assert known.empty_in(14, 15, committed=True) == 0
+    assert known.empty_in(5, 4, committed=True) == 0
+
+
+@pytest.mark.rule("PL-827")
+def test_the_newest_markers_and_aborted_transactions_are_considered() -> None:
+    known = LogTransactions.none()
+    for number in range(3 * COUNTED_MAX):
+        known.note(written(6 * number, A, epoch=number))
+        known.note(marker(6 * number + 2, A, CONTROL_ABORT, number))
+        known.note(written(6 * number + 3, B, epoch=number))
+        known.note(marker(6 * number + 5, B, CONTROL_COMMIT, number))
+    assert COUNTED_MAX <= len(known.markers) < 2 * COUNTED_MAX
+    end = 18 * COUNTED_MAX
+    assert known.empty_in(end - 6 * COUNTED_MAX, end, committed=True) == 4 * COUNTED_MAX
+    assert known.empty_in(0, end, committed=True) < 9 * COUNTED_MAX
 
 
 @pytest.mark.rule("CM-150", "CM-62")
