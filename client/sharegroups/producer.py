@@ -1,4 +1,5 @@
-"""The blocking producer: produce() fills the buffer on the calling thread, the loop thread sends the batches.
+"""The blocking producer: produce() fills the buffer on the calling thread, the loop thread sends the batches; send()
+waits for one record.
 
 Delivery callbacks run on the thread that calls poll, flush or close, as in confluent-kafka. Any number of threads may
 produce at the same time.
@@ -6,6 +7,7 @@ produce at the same time.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
@@ -98,6 +100,39 @@ class Producer(OfOneProcess):
             wake = self._append_when_room(topic, partition, record, done)
         if wake:
             self._thread.post(inner.sender.pump)
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        *,
+        headers: Headers = None,
+        timestamp: int | None = None,
+        timeout: float | None = None,
+    ) -> DeliveryReport:
+        """Produce one record and return where it is stored. Raises what `produce` raises, or the delivery's error.
+
+        TimeoutError: it was not confirmed within `timeout` seconds (None: max.block.ms and delivery.timeout.ms are the
+        bounds). Then, and when the call is interrupted, the record is taken back: it is not sent any more. Only what a
+        request carries at that moment, or has carried without an answer, may be stored nevertheless; the error says
+        which.
+        """
+        arguments.seconds("send", timeout)
+        self._check_open()
+
+        async def sent() -> DeliveryReport:
+            async with asyncio.timeout(timeout):
+                return await self._inner.send(topic, value, key, partition, headers=headers, timestamp=timestamp)
+
+        try:
+            return self._thread.call(sent())
+        except TimeoutError as error:
+            if timeout is None or not isinstance(error.__cause__, asyncio.CancelledError):
+                raise  # a serializer's own
+            notes = " ".join(getattr(error.__cause__, "__notes__", ()))
+            raise TimeoutError(f"no confirmation of a record for {topic!r} within {timeout:g} s. {notes}") from None
 
     def poll(self, timeout: float = 0.0) -> int:
         """Run delivery callbacks; wait up to `timeout` seconds for one. Returns how many ran."""

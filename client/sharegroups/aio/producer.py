@@ -43,6 +43,9 @@ log = logging.getLogger(__name__)
 #: Timestamps are at least the first and below the second: those of one batch are told by differences of 64 bits.
 _TIMES: Final = (-(2**62), 2**62)
 
+TAKEN_BACK: Final = "The record is not sent any more, and not stored."
+MAY_BE_STORED: Final = "The record may be stored: a request carries it, or has carried it without an answer."
+
 #: After so many records `produce` lets the loop's other tasks run, the sender's among them: a loop of calls would have
 #: filled the buffer before the first record is sent.
 _RECORDS_A_TURN: Final = 256
@@ -104,7 +107,8 @@ class Producer(OfOneProcess):
         """Produce one record and return where it is stored. Raises what `produce` raises, or the delivery's error.
 
         A call that is cancelled, as by `asyncio.timeout`, takes its record back: it is not sent any more. Only what a
-        request carries at that moment, or has carried without an answer, may be stored nevertheless.
+        request carries at that moment, or has carried without an answer, may be stored nevertheless. A note of the
+        exception says which.
         """
         delivered: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()
 
@@ -120,10 +124,16 @@ class Producer(OfOneProcess):
         try:
             await self.produce(topic, value, key, partition, done, headers=headers, timestamp=timestamp)
             return await delivered
-        except asyncio.CancelledError:
-            if not delivered.done() or delivered.cancelled():
-                self.sender.take_back(topic, done)
+        except asyncio.CancelledError as cancelled:
+            cancelled.add_note(self._taken_back(topic, delivered, done))
             raise
+
+    def _taken_back(self, topic: str, delivered: asyncio.Future[DeliveryReport], done: OnDelivery) -> str:
+        """Take the record of a cancelled `send` back; what became of it, in words."""
+        if delivered.done() and not delivered.cancelled():
+            failed = delivered.exception()
+            return "The record is stored." if failed is None else f"The delivery has failed: {failed}"
+        return TAKEN_BACK if self.sender.take_back(topic, done) else MAY_BE_STORED
 
     async def produce(
         self,

@@ -152,9 +152,10 @@ class Sender:
             self.buffer.forget_sequences()
         return identity
 
-    def take_back(self, topic: str, watcher: OnDelivery) -> None:
+    def take_back(self, topic: str, watcher: OnDelivery) -> bool:
         """The caller of a record has gone: do not send it, unless a request carries or has carried it and it may be
-        stored. `watcher`: its on_delivery; it is not called when the record is taken back."""
+        stored; returns whether it certainly is not. `watcher`: its on_delivery; it is not called when the record is
+        taken back."""
         with self.lock:
             found = self.buffer.take_back(topic, watcher, size_of, renumbers=self.transaction is None)
         if found is False:
@@ -163,11 +164,14 @@ class Sender:
             watchers = (one for group in groups for batch in group.batches for _, one in batch.watchers)
             if any(one is watcher for one in watchers):
                 self._unwanted.add(watcher)  # if its request fails without having stored it, it is not sent again
-            return
+                return False
+            with self.lock:
+                return not self.buffer.waits(topic, watcher)
         self._unwanted.discard(watcher)
         if found is not True and found == self.identity:
             self.identity = None
         self._changed()
+        return True
 
     def ended(self, watcher: OnDelivery) -> None:
         """The outcome of a record is known."""

@@ -329,6 +329,16 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
                 return True
         return False
 
+    def waits(self, topic: str, watcher: WatcherT) -> bool:
+        """Whether the record of a watcher is to be sent, or sent again."""
+        return any(
+            each is watcher
+            for key, lane in self._lanes.items()
+            if key[0] == topic
+            for batch in lane.waiting
+            for _, each in batch.watchers
+        )
+
     def outlived(self, meaning_of: Callable[[str], Meaning | None]) -> tuple[list[Group[RecordT, WatcherT]], bool]:
         """Remove and return the batches that are unconfirmed under a topic id that exists no more.
 

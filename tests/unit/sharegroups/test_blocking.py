@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
@@ -149,6 +150,33 @@ def test_the_producer_delivers_and_calls_back_on_the_flushing_thread(fake: FakeC
     with pytest.raises(IllegalStateError):
         p.produce("t", b"late")
     assert len(fake.produces) < 200
+
+
+@pytest.mark.rule("CL-142")
+def test_a_blocking_send_that_times_out_takes_its_record_back_and_says_what_became_of_it(fake: FakeCluster) -> None:
+    with Producer({"bootstrap.servers": fake.bootstrap}, transport=fake.transport()) as p:
+        assert p.send("t", b"a", timeout=30).offset() == 0
+        fake.errors["produce"].extend([19] * 10_000)  # NOT_ENOUGH_REPLICAS: nothing was written
+        with pytest.raises(
+            TimeoutError, match=r"'t' within 0\.3 s\. The record is not sent any more, and not stored\."
+        ):
+            p.send("t", b"gone", timeout=0.3)
+        assert len(p) == 0
+        fake.errors["produce"].clear()
+        assert p.send("t", b"b").offset() == 1
+        hold = p._thread.run(asyncio.Event)
+        fake.hold_produce = hold
+        with pytest.raises(TimeoutError, match="The record may be stored: a request carries it"):
+            p.send("t", b"carried", timeout=0.3)
+        p._thread.post(hold.set)
+        assert p.flush(30) == 0
+        with pytest.raises(TimeoutError, match="The record is not sent any more, and not stored"):
+            p.send("missing", b"x", timeout=0.1)
+        with pytest.raises(ValueError, match="timeout"):
+            p.send("t", b"x", timeout="1")  # type: ignore[arg-type]
+    assert fake.log("t").end == 3
+    with pytest.raises(IllegalStateError):
+        p.send("t", b"late")
 
 
 @pytest.mark.rule("CL-20", "CL-45")

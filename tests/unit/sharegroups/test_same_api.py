@@ -12,7 +12,7 @@ from sharegroups import aio
 #: What stands in one of them only, and why.
 DIFFERENT = {
     "Producer": {
-        "send",  # awaits a delivery; blocking callers have on_delivery
+        "send",  # the blocking one takes a time-out; in an event loop there is asyncio.timeout
         "poll",  # runs callbacks on the caller's thread; in an event loop they run by themselves
         # what the blocking producer uses of the asyncio one
         "abort_transaction", "append", "begin_transaction", "block_s", "buffer_full", "delivery_timeout_s",
@@ -43,6 +43,7 @@ def test_both_are_called_alike(name: str) -> None:
 
 def test_a_record_is_given_to_every_producer_in_the_same_way() -> None:
     given = _methods(aio.Producer)["send"]
+    assert given == [one for one in _methods(sharegroups.Producer)["send"] if one[0] != "timeout"]
     assert given == [one for one in _methods(sharegroups.Producer)["produce"] if one[0] != "on_delivery"]
 
 

@@ -12,6 +12,7 @@ from kip932.compression.kinds import Compression, frames_of
 from kip932.errors import InvalidRequestError, KafkaError, MessageTooLargeError, UnknownTopicOrPartitionError
 from sharegroups import wire
 from sharegroups.aio import Producer
+from sharegroups.aio.producer import MAY_BE_STORED, TAKEN_BACK
 from sharegroups.errors import BufferFullError, RequestTimedOutError
 from sharegroups.reports import DeliveryReport
 from tests.support.fake_cluster.cluster import FakeCluster
@@ -256,6 +257,14 @@ async def test_a_serializer_gets_each_value_and_key_also_those_that_are_bytes_al
     assert [(report.value(), report.key()) for report in reports] == [(b"<v>", b"\4"), (b"<w>", None), (None, b"\5")]
 
 
+async def note_of(cancelled: asyncio.Future[Any]) -> str:
+    """What a cancelled `send` says of its record."""
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await cancelled
+    (note,) = raised.value.__notes__
+    return note
+
+
 @pytest.mark.rule("CL-142")
 @on_fake_cluster()
 async def test_a_send_that_is_cancelled_takes_its_record_back_unless_a_request_carries_it(fake: FakeCluster) -> None:
@@ -269,6 +278,8 @@ async def test_a_send_that_is_cancelled_takes_its_record_back_unless_a_request_c
         for gone in (later[1], later[3], sends[0]):
             gone.cancel()
         await asyncio.sleep(0)
+        notes = [await note_of(gone) for gone in (later[1], later[3], sends[0])]
+        assert notes == [TAKEN_BACK, TAKEN_BACK, MAY_BE_STORED]
         assert p.sender.buffer.records == 7
         assert p.sender.buffer.used_bytes < used
         fake.hold_produce.set()
@@ -277,6 +288,24 @@ async def test_a_send_that_is_cancelled_takes_its_record_back_unless_a_request_c
         assert fake.log("t").end == 7, "what a request carried is stored, what waited is not"
         assert (p.sender.buffer.records, p.sender.buffer.used_bytes) == (0, 0)
         assert (await p.send("t", b"more", key=b"k")).offset() == 7
+
+
+@pytest.mark.rule("CL-152")
+@on_fake_cluster()
+async def test_a_topic_that_does_not_exist_is_waited_for_and_named(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with producer(fake, **{"max.block.ms": 20_000}) as p:
+        waiting = asyncio.ensure_future(p.send("young", b"v"))
+        await asyncio.sleep(10)
+        (line,) = [one.message for one in caplog.records if "young" in one.message]
+        assert "It waits for max.block.ms, 20000 ms." in line
+        fake.add_topic("young")
+        assert (await waiting).offset() == 0
+        with pytest.raises(
+            UnknownTopicOrPartitionError, match=r"20000 ms; create it first.*sharegroups topics create no"
+        ):
+            await p.send("no", b"v")
 
 
 @pytest.mark.rule("CL-142")
