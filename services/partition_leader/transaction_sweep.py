@@ -38,8 +38,9 @@ _PARTITIONS_TOLD: Final = 5
 class OpenOnes(Protocol):
     """The records of transactional ids, for those who look after open transactions."""
 
-    async def look_after(self, transactional_id: str, identity: Identity) -> tuple[Fate, int]:
-        """What becomes of it, and for how many ms it may still be open. Raises KafkaError."""
+    async def look_after(self, transactional_id: str, identity: Identity, open_ms: int) -> tuple[Fate, int]:
+        """What becomes of it, and for how many ms it may still be open. `open_ms`: for how long it was seen open here,
+        by the deadline clock. Raises KafkaError."""
         ...
 
 
@@ -50,10 +51,12 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Watched:
-    """One transaction in the logs led here. `ask_ms`: when its record is asked next. `open_ms`: for how long it is open
-    in one of them; `tell_ms`: how long it must be open to be told, which doubles each time it was."""
+    """One transaction in the logs led here. `ask_ms`: when its record is asked next; `seen_ms`: when it was seen open
+    first. `open_ms`: for how long it is open in one of them; `tell_ms`: how long it must be open to be told, which
+    doubles each time it was."""
 
     ask_ms: int
+    seen_ms: int
     tell_ms: int = LATE_MS
     open_ms: int = 0
     partitions: list[TopicIdPartition] = field(default_factory=list)
@@ -98,7 +101,11 @@ class TransactionSweep:
                 watched = self._watched.get(key)
                 if watched is None:
                     known = former.get(key)
-                    watched = _Watched(now_ms + 1) if known is None else _Watched(known.ask_ms, known.tell_ms)
+                    watched = (
+                        _Watched(now_ms + 1, now_ms)
+                        if known is None
+                        else _Watched(known.ask_ms, known.seen_ms, known.tell_ms)
+                    )
                     self._watched[key] = watched
                 watched.partitions.append(partition)
                 watched.open_ms = max(watched.open_ms, one.open_ms(wall_ms))
@@ -129,7 +136,7 @@ class TransactionSweep:
     async def _ask(self, key: _Key) -> None:
         watched = self._watched[key]
         try:
-            fate, left_ms = await self._records.look_after(*key)
+            fate, left_ms = await self._records.look_after(*key, self._clock.now_ms() - watched.seen_ms)
         except KafkaError as error:
             watched.ask_ms = self._clock.now_ms() + ASK_AGAIN_MS
             log.info("open transaction not looked after for now", transactional_id=key[0], reason=error.message)

@@ -100,5 +100,12 @@ class StoreTime:
             return f"the clocks of this host and of the store were set within the last {STEADY_MS // 60_000} minutes"
         return ""
 
+    def judged(self, store_ms: int) -> tuple[int, bool]:
+        """What time it is, given the store's answer of this moment, and whether ages by it may end something early: not
+        while a clock may be wrong (CM-156)."""
+        wall_ms = self.wall_ms()
+        near = self._near(store_ms, wall_ms)
+        return (store_ms if near else wall_ms), near and not self.doubt()
+
     def _near(self, one: int, other: int) -> bool:
         return abs(one - other) <= self._bound_ms

@@ -241,6 +241,7 @@ class Roles:
             self._rng,
             new_id=new_producer_id,
             max_timeout_ms=settings[kafka_configs.TRANSACTION_MAX_TIMEOUT_MS],
+            judged=(lambda store_ms: (store_ms, True)) if self._store.watch is None else self._store.watch.time.judged,
         )
 
     def _group_coordinator(self) -> GroupCoordinatorRole:

@@ -49,7 +49,8 @@ _PAUSE_MAX_S: Final = 1.0
 
 
 class TransactionCoordinator:
-    """`new_id` gives producer ids (CM-43a); `max_timeout_ms`: `transaction.max.timeout.ms`. Call `stop` at the end."""
+    """`new_id` gives producer ids (CM-43a); `max_timeout_ms`: `transaction.max.timeout.ms`; `judged`: from the store's
+    clock, what time it is and whether ages by it are to be believed. Call `stop` at the end."""
 
     def __init__(
         self,
@@ -59,12 +60,14 @@ class TransactionCoordinator:
         *,
         new_id: Callable[[], int],
         max_timeout_ms: int,
+        judged: Callable[[int], tuple[int, bool]] = lambda store_ms: (store_ms, True),
     ) -> None:
         self._records = records
         self._markers = markers
         self._rng = rng
         self._new_id = new_id
         self._max_timeout_ms = max_timeout_ms
+        self._judged = judged
         self._finishing: dict[tuple[str, Identity], asyncio.Task[Transaction | None]] = {}
 
     async def begin(self, transactional_id: str, asked: Identity | None, timeout_ms: int) -> Identity:
@@ -98,7 +101,10 @@ class TransactionCoordinator:
     async def join(self, transactional_id: str, identity: Identity, partitions: Collection[TopicIdPartition]) -> None:
         """Have the partitions in the record, before the first batch of the transaction is appended there (CM-153).
         Raises as the core's `joined`, and as `TransactionRecords.change`."""
-        await self._records.change(transactional_id, lambda known, now_ms: joined(known, identity, partitions, now_ms))
+        await self._records.change(
+            transactional_id,
+            lambda known, store_ms: joined(known, identity, partitions, self._now_ms(known, store_ms, 0)),
+        )
 
     async def end(
         self,
@@ -132,16 +138,23 @@ class TransactionCoordinator:
         """Some of the records. Raises as `TransactionRecords.page`."""
         return await self._records.page(cursor)
 
-    async def look_after(self, transactional_id: str, identity: Identity) -> tuple[Fate, int]:
+    async def look_after(self, transactional_id: str, identity: Identity, open_ms: int = 0) -> tuple[Fate, int]:
         """What becomes of a transaction that is open in a log, and for how many ms it may still be open (CM-155).
 
-        One past its time-out is aborted, and what is decided is finished in the background. Raises as
+        One past its time-out is aborted, and what is decided is finished in the background. `open_ms`: for how long the
+        caller has seen it open, by a clock that is never set; this counts while other clocks may be wrong. Raises as
         `TransactionRecords.change`.
         """
+
+        def late_aborted(known: Transaction | None, store_ms: int) -> Transaction | None:
+            ours = known is not None and known.identity == identity
+            return expired(known, self._now_ms(known, store_ms, open_ms)) if ours else known
+
         looked = await self._records.look(transactional_id)
         found = looked.transaction
-        if found is not None and found.identity == identity and timed_out(found, looked.now_ms):
-            looked = await self._records.change(transactional_id, expired)
+        now_ms = self._now_ms(found, looked.now_ms, open_ms)
+        if found is not None and found.identity == identity and timed_out(found, now_ms):
+            looked = await self._records.change(transactional_id, late_aborted)
             found = looked.transaction
             if found is not None and found.decided and found.cause is Cause.TIMEOUT:
                 self._tell("transaction aborted at its time-out", transactional_id, found)
@@ -149,7 +162,7 @@ class TransactionCoordinator:
             self._finish(transactional_id, found)
         left_ms = 0
         if found is not None and found.state is State.ONGOING:
-            left_ms = max(found.started_ms + found.timeout_ms - looked.now_ms, 0)
+            left_ms = max(found.started_ms + found.timeout_ms - self._now_ms(found, looked.now_ms, open_ms), 0)
         return fate(found, identity), left_ms
 
     async def stop(self) -> None:
@@ -158,6 +171,14 @@ class TransactionCoordinator:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _now_ms(self, known: Transaction | None, store_ms: int, open_ms: int) -> int:
+        """The time by which the age of `known` is told: when clocks may be wrong, or it began in the future, it is
+        `open_ms` old."""
+        now_ms, believed = self._judged(store_ms)
+        if known is not None and known.state is State.ONGOING and (not believed or now_ms < known.started_ms):
+            return known.started_ms + open_ms
+        return now_ms
 
     # ---- finishing
 

@@ -41,8 +41,8 @@ TRANSACTIONS: Final = (
         (
             Edit(
                 "transaction_coordinator.coordinator",
-                "found.identity == identity and timed_out(found, looked.now_ms)",
-                "found.identity != identity and timed_out(found, looked.now_ms)",
+                "found.identity == identity and timed_out(found, now_ms)",
+                "found.identity != identity and timed_out(found, now_ms)",
             ),
         ),
     ),

@@ -26,6 +26,7 @@ class Leader:
         self.clock = HandClock()
         self.written: list[tuple[TopicIdPartition, int, bool]] = []
         self.asked: list[tuple[str, Identity]] = []
+        self.seen_ms: list[int] = []
         self.fate: tuple[Fate, int] | CoordinatorNotAvailableError = Fate.WAITS, 60_000
         self.logs = {partition: _Log(self, partition) for partition in partitions}
         self.sweeper = TransactionSweep(self, self, self.clock)  # type: ignore[arg-type]
@@ -36,8 +37,9 @@ class Leader:
     def log(self, partition: TopicIdPartition) -> Any:
         return self.logs[partition]
 
-    async def look_after(self, transactional_id: str, identity: Identity) -> tuple[Fate, int]:
+    async def look_after(self, transactional_id: str, identity: Identity, open_ms: int) -> tuple[Fate, int]:
         self.asked.append((transactional_id, identity))
+        self.seen_ms.append(open_ms)
         if isinstance(self.fate, CoordinatorNotAvailableError):
             raise self.fate
         return self.fate
@@ -78,6 +80,7 @@ async def test_what_is_open_twice_is_asked_for_and_then_seldom() -> None:
     assert await leader.sweep(ASK_AGAIN_MS) == 1
     assert [await leader.sweep(), await leader.sweep()] == [0, 1], "its time-out comes first"
     assert leader.written == []
+    assert leader.seen_ms == [1_000, 6_000, 11_000, 13_000], "for how long it is seen here, by a clock that is not set"
 
 
 @pytest.mark.rule("CM-155", "CM-156")

@@ -130,3 +130,14 @@ def test_a_comparison_counts_for_a_minute_and_one_that_took_too_long_not_at_all(
     assert time.doubt() == ""
     host.pass_ms(1)
     assert "not compared" in time.doubt()
+
+
+@pytest.mark.rule("CM-156")
+def test_an_answer_of_the_store_is_the_time_unless_its_clock_was_set_since() -> None:
+    host = Host()
+    time = compared(host, 2_000)
+    assert time.judged(host.wall + 2_300) == (host.wall + 2_300, True)
+    assert time.judged(host.wall + _DAY_MS) == (host.wall + 2_000, False), "before the next comparison"
+    time.compare(host.wall + _DAY_MS, host.boot)
+    assert time.judged(host.wall + _DAY_MS) == (host.wall, False), "the host agrees with the time until now"
+    assert StoreTime(host, 10_000).judged(host.wall) == (host.wall, False), "never compared"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -77,12 +78,16 @@ class World:
         self._stores: list[StoreClusterStore] = []
         self._nodes: list[TransactionCoordinator] = []
 
-    def node(self, name: str = "a") -> TransactionCoordinator:
+    def node(
+        self, name: str = "a", judged: Callable[[int], tuple[int, bool]] = lambda store_ms: (store_ms, True)
+    ) -> TransactionCoordinator:
         made = memory_cluster_store(self.store, name, StoreSettings(call_ms=500))
         self._stores.append(made)
         markers = MarkerCalls(self.leaders, self.leaders)  # type: ignore[arg-type]
         records = TransactionRecords(made.transactions, Random(5), WEEK_MS)
-        node = TransactionCoordinator(records, markers, Random(6), new_id=lambda: 77, max_timeout_ms=60_000)
+        node = TransactionCoordinator(
+            records, markers, Random(6), new_id=lambda: 77, max_timeout_ms=60_000, judged=judged
+        )
         self._nodes.append(node)
         return node
 
@@ -207,6 +212,31 @@ async def test_what_is_open_past_its_time_out_is_aborted_when_a_leader_asks() ->
         with pytest.raises(InvalidProducerEpochError, match="begin a new transaction"):
             await node.join(ID, identity, [P])
         assert await node.begin(ID, identity, 3_000) == Identity(77, 1)
+
+
+@pytest.mark.rule("CM-156")
+@virtual
+async def test_while_clocks_may_be_wrong_a_transaction_is_as_old_as_its_leader_has_seen_it() -> None:
+    """A store whose clock was set a week ahead aborted all open transactions at once."""
+    async with World() as world:
+        node, ahead = world.node(), world.node("b", lambda store_ms: (store_ms, False))
+        identity = await opened(node, P, timeout_ms=3_000)
+        await asyncio.sleep(WEEK_MS / 1_000)
+        await ahead.join(ID, identity, [Q])
+        assert await ahead.look_after(ID, identity) == (Fate.WAITS, 3_000), "nobody has seen it for long"
+        assert await ahead.look_after(ID, identity, 2_999) == (Fate.WAITS, 1)
+        assert await ahead.look_after(ID, identity, 3_000) == (Fate.ABORTED, 0)
+
+
+@pytest.mark.rule("CM-156")
+@virtual
+async def test_a_transaction_begins_by_the_time_that_is_believed() -> None:
+    async with World() as world:
+        behind, node = world.node("a", lambda store_ms: (store_ms + WEEK_MS, False)), world.node("b")
+        identity = await opened(behind, timeout_ms=3_000)
+        await asyncio.sleep(10)
+        assert await node.look_after(ID, identity, 2_000) == (Fate.WAITS, 1_000), "it began in the future"
+        assert await node.look_after(ID, identity, 3_000) == (Fate.ABORTED, 0)
 
 
 @pytest.mark.rule("CM-156")

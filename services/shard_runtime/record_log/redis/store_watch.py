@@ -144,7 +144,12 @@ class StoreWatch:
         doubt = self.time.doubt()
         if bool(doubt) != bool(self._doubt):
             if doubt:
-                log.warning("no records are deleted by age for now", why=doubt, setting="clock.skew.max.ms")
+                log.warning(
+                    "no records are deleted by age for now",
+                    why=doubt,
+                    transactions="time out by how long the leaders here have seen them open",
+                    setting="clock.skew.max.ms",
+                )
             else:
                 log.info("records are deleted by age again: the clocks of this host and of the store agree")
         self._doubt = doubt
