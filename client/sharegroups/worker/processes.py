@@ -24,6 +24,7 @@ from typing import Any, Final
 from sharegroups.worker import child
 from sharegroups.worker.core.policy import Kind, Verdict, described
 from sharegroups.worker.job import RUN_AT_IMPORT_STATUS, Job, JobSpec
+from sharegroups.worker.pipe import Pipe
 from sharegroups.worker.pools import Finished, Report, WorkerError
 
 log = logging.getLogger("sharegroups.worker")
@@ -142,7 +143,7 @@ class ProcessPool:
     # One process.
 
     def _add(self) -> None:
-        slot = _Slot(self._packed)
+        slot = _Slot(self._packed, self._loop)
         self._slots.append(slot)
         self._loop.add_reader(slot.work.fileno(), self._heard, slot)
         if slot.watch is not None:
@@ -165,12 +166,10 @@ class ProcessPool:
 
     def _heard(self, slot: _Slot) -> None:
         """The process has sent something, or it has ended."""
-        try:
-            heard = slot.work.recv()
-        except (EOFError, OSError):
+        for heard in slot.work.read():
+            self._hear(slot, heard)
+        if slot.work.has_ended:
             self._closed(slot)
-            return
-        self._hear(slot, heard)
 
     def _hear(self, slot: _Slot, heard: Any) -> None:
         if isinstance(heard, child.Unable):
@@ -201,14 +200,16 @@ class ProcessPool:
     def _ended(self, slot: _Slot) -> None:
         """The process is gone: its job has failed, and another process takes its place."""
         slot.is_over = True
-        with suppress(EOFError, OSError):
-            while slot.work.poll():  # what it sent just before its end
-                self._hear(slot, slot.work.recv())
+        for heard in slot.work.read():  # what it sent just before its end
+            self._hear(slot, heard)
+        unbegun = slot.job is not None and slot.work.is_sending and not slot.is_late
         slot.close(self._loop)
         self._slots.remove(slot)
         slot.bury()
         how, job, seconds = _how(slot.process.exitcode), slot.done(), self._loop.time() - slot.began
-        if job is not None:
+        if job is not None and unbegun:  # the process was never given the whole of it
+            self._ready.appendleft(job)
+        elif job is not None:
             why = f"its process {how}"
             if slot.is_late:
                 why = f"it did not return within its timeout of {job.spec.timeout:g} s, and its process was ended"
@@ -228,6 +229,8 @@ class ProcessPool:
         elif job is None:
             log.error("an idle process for handlers %s; another one takes its place", how)
         self._add()
+        for other in self._slots if unbegun else ():
+            self._next(other)
 
     def _unable(self, heard: child.Unable) -> None:
         """Another process would fail in the same way."""
@@ -251,9 +254,10 @@ class ProcessPool:
 class _Slot:
     """One process and what it works on."""
 
-    def __init__(self, packed: bytes) -> None:
+    def __init__(self, packed: bytes, loop: asyncio.AbstractEventLoop) -> None:
         context = multiprocessing.get_context("spawn")
-        self.work, theirs = context.Pipe()
+        ours, theirs = context.Pipe()
+        self.work = Pipe(ours, loop)
         self.alive: Connection[Any, Any]
         their_alive, self.alive = context.Pipe(duplex=False)
         self.process: SpawnProcess = context.Process(
@@ -313,9 +317,7 @@ class _Slot:
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let it know that no job comes any more. `alive` stays open: closed, it ends the process at once."""
-        if not self.work.closed:
-            loop.remove_reader(self.work.fileno())
-            self.work.close()
+        self.work.close()
         if self.watch is not None:
             loop.remove_reader(self.watch)
         if self.killer is not None:

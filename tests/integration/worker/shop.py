@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import ctypes
+import gc
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import time
+from multiprocessing.connection import Connection
 from typing import Any
 
 from sharegroups import Producer
@@ -64,6 +67,14 @@ def _fork(seconds: float) -> None:
     say(helper=helper.pid)
 
 
+def _torn(seconds: float) -> None:
+    """Die amid an answer, while something that was forked keeps the pipe open."""
+    _fork(seconds)
+    (work,) = (one for one in gc.get_objects() if isinstance(one, Connection) and one.readable and one.writable)
+    os.write(work.fileno(), (1_000_000).to_bytes(4, "big") + b"half of it")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _command(seconds: float) -> None:
     say(helper=subprocess.Popen(["sleep", str(seconds)]).pid)
 
@@ -88,6 +99,7 @@ def _produce(count: int) -> None:
 
 DEEDS: dict[str, Any] = {
     "fork": lambda seconds: _fork(seconds) if current_job().delivery_count == 1 else None,
+    "torn": lambda seconds: _torn(seconds) if current_job().delivery_count == 1 else None,
     "command": lambda seconds: _command(seconds) if current_job().delivery_count == 1 else None,
     "pool": _pool,
     "produce": _produce,

@@ -57,6 +57,18 @@ def test_what_a_handler_began_ends_with_its_process_and_keeps_no_job_waiting(
     assert end(process) == 143
 
 
+@pytest.mark.rule("CL-122")
+def test_a_process_that_dies_amid_an_answer_fails_its_job_and_holds_up_nothing(shop: Shop) -> None:
+    """The worker read on for the rest, in its event loop: no heartbeat, no renewal, no end after a SIGTERM."""
+    shop.put("process", {"n": 0, "torn": 3_000}, {"n": 1}, {"n": 2})
+    process = shop.work("--concurrency", "1")
+    shop.until_done("process", 3)
+    (helper,) = helpers(shop)
+    shop.until(lambda: not is_alive(helper), "the end of what the handler began")
+    assert "SIGKILL" in shop.log()
+    assert end(process) == 143
+
+
 @pytest.mark.rule("CL-127")
 @pytest.mark.parametrize("began", ["fork", "command"])
 def test_what_a_handler_began_ends_with_its_worker_too(shop: Shop, began: str) -> None:

@@ -1,0 +1,112 @@
+"""The worker's end of the pipe to a process for handlers: the messages of `multiprocessing`, sent and read without
+waiting for the other end.
+
+A process that dies amid a message leaves half of it. What a handler forked may keep the other end open, so that a read
+of the rest, or a send of more than the pipe takes, would wait for ever, and the worker's event loop with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import socket
+import struct
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+_CHUNK: Final = 1 << 16
+#: How many chunks are read in one turn of the loop.
+_CHUNKS_MAX: Final = 1_024
+#: A size that does not fit into the first four bytes follows them in eight.
+_LONG: Final = -1
+_LONG_FROM: Final = 0x7FFFFFFF
+
+
+class Pipe:
+    """Takes over `connection`, one of a duplex pipe. `has_ended`: the other end is closed, and all was read."""
+
+    def __init__(self, connection: Connection[Any, Any], loop: asyncio.AbstractEventLoop) -> None:
+        self._socket = socket.socket(fileno=os.dup(connection.fileno()))
+        self._socket.setblocking(False)
+        connection.close()
+        self._loop = loop
+        self._unread = bytearray()
+        self._unsent = b""
+        self.has_ended = False
+
+    def fileno(self) -> int:
+        """The descriptor, for `add_reader`; −1 once it is closed."""
+        return self._socket.fileno()
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether a part of what was sent waits for room in the pipe."""
+        return bool(self._unsent)
+
+    def send(self, message: Any) -> None:
+        """Send a message; what finds no room is sent later. Raises OSError when the other end is closed."""
+        packed = pickle.dumps(message)
+        size = len(packed)
+        head = struct.pack("!i", size) if size <= _LONG_FROM else struct.pack("!iQ", _LONG, size)
+        self._unsent += head + packed
+        self._send_on()
+        if self._unsent:
+            self._loop.add_writer(self.fileno(), self._send_later)
+
+    def read(self) -> list[Any]:
+        """The messages that are there as a whole."""
+        for _ in range(_CHUNKS_MAX):
+            try:
+                chunk = self._socket.recv(_CHUNK)
+            except BlockingIOError:
+                break
+            except OSError:
+                chunk = b""
+            if not chunk:
+                self.has_ended = True
+                break
+            self._unread += chunk
+        found: list[Any] = []
+        while (place := self._next()) is not None:
+            begin, end = place
+            found.append(pickle.loads(self._unread[begin:end]))
+            del self._unread[:end]
+        return found
+
+    def close(self) -> None:
+        """Close it; the other end reads what was sent, then its end."""
+        if self.fileno() >= 0:
+            self._loop.remove_reader(self.fileno())
+            self._loop.remove_writer(self.fileno())
+            self._socket.close()
+
+    def _next(self) -> tuple[int, int] | None:
+        """Where the next message begins and ends in what was read; None: some of it has not come."""
+        begin = 4
+        if len(self._unread) < begin:
+            return None
+        (size,) = struct.unpack_from("!i", self._unread)
+        if size == _LONG:
+            begin = 12
+            if len(self._unread) < begin:
+                return None
+            (size,) = struct.unpack_from("!Q", self._unread, 4)
+        return None if len(self._unread) < begin + size else (begin, begin + size)
+
+    def _send_on(self) -> None:
+        while self._unsent:
+            try:
+                sent = self._socket.send(self._unsent)
+            except BlockingIOError:
+                return
+            self._unsent = self._unsent[sent:]
+
+    def _send_later(self) -> None:
+        try:
+            self._send_on()
+        except OSError:  # the other end is closed; its process is seen to end
+            self._loop.remove_writer(self.fileno())
+            return
+        if not self._unsent:
+            self._loop.remove_writer(self.fileno())
