@@ -107,13 +107,25 @@ class _Delivery(Collector):
             "Offsets whose lock has run out since the share-partition was opened here.",
             labels=_SHARE_PARTITION,
         )
+        taken_back = CounterMetricFamily(
+            "share_partition_deliveries_taken_back",
+            "Records given back unseen, so that the delivery did not count, since the share-partition was opened here.",
+            labels=_SHARE_PARTITION,
+        )
+        counted = CounterMetricFamily(
+            "share_partition_deliveries_not_taken_back",
+            "Records given back unseen ten times in a row before, so that this delivery counted (PL-941).",
+            labels=_SHARE_PARTITION,
+        )
         for host in self._partitions.hosts():
             names = [host.key.group_id, topic_id_text(host.key.topic_id), str(host.key.partition)]
             numbers = host.core.numbers()
             messages.add_metric(names, numbers.in_flight)
             batches.add_metric(names, numbers.batch_count)
             expired.add_metric(names, numbers.locks_expired)
-        return messages, batches, expired
+            taken_back.add_metric(names, numbers.taken_back)
+            counted.add_metric(names, numbers.not_taken_back)
+        return messages, batches, expired, taken_back, counted
 
 
 class _Delays(Collector):

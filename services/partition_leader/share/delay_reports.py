@@ -1,4 +1,5 @@
-"""What people and metrics are told of records that wait for the end of a delay (PL-935, PL-938).
+"""What people and metrics are told of records that wait for the end of a delay (PL-935, PL-938), and of records that
+are given back unseen again and again (PL-941).
 
 Tells once when a share-partition reaches its bound and once when it has left it, and adds up all records that ever
 waited. Nothing is done for a record: it looks at a share-partition after an event, and at its counts when asked.
@@ -16,6 +17,7 @@ from kip932.ids import SHARE_PARTITION_BATCHES_MAX, SharePartitionKey, topic_id_
 from partition_leader.share.core.events import GroupSettings
 from partition_leader.share.core.room import bound_left
 from partition_leader.share.core.status import DelayCause, Delays
+from partition_leader.share.core.undelivered import IN_A_ROW_MAX
 from partition_leader.share.group_view import GroupView
 from shard_runtime.rate_limited_log import RateLimitedLog
 
@@ -37,6 +39,11 @@ class Delaying(Protocol):
         """Whether delayed records keep new ones from being acquired."""
         ...
 
+    @property
+    def not_taken_back(self) -> int:
+        """How many releases that were to take their delivery back counted as one."""
+        ...
+
 
 class DelayReports:
     """Reports for all share-partitions of a process. `topic_name` returns "" for an unknown topic."""
@@ -45,6 +52,7 @@ class DelayReports:
         self._topic_name = topic_name
         self._lines = RateLimitedLog(log)
         self._full: set[Delaying] = set()
+        self._not_taken_back: dict[Delaying, int] = {}
         self._counted: dict[Delaying, dict[DelayCause, int]] = {}
         self._ever: Counter[tuple[str, DelayCause]] = Counter()
 
@@ -54,7 +62,10 @@ class DelayReports:
         return self._ever
 
     def look(self, key: SharePartitionKey, core: Delaying, group: GroupView) -> None:
-        """After an event: tell whether the share-partition has reached its bound, or has left it."""
+        """After an event: tell whether the share-partition has reached its bound, or has left it, and which deliveries
+        count though they were to be taken back."""
+        if core.not_taken_back:
+            self._tell_not_taken_back(key, core)
         delays, was_full = core.delays(), core in self._full
         if not delays.counts and not was_full:
             return
@@ -84,10 +95,27 @@ class DelayReports:
         self.count(key, core)
         del self._counted[core]
         self._full.discard(core)
+        self._not_taken_back.pop(core, None)
 
     def close(self) -> None:
         """Log the lines that are still held back."""
         self._lines.close()
+
+    def _tell_not_taken_back(self, key: SharePartitionKey, core: Delaying) -> None:
+        more = core.not_taken_back - self._not_taken_back.get(core, 0)
+        if not more:
+            return
+        self._not_taken_back[core] = core.not_taken_back
+        self._lines.warning(
+            "records are given back unseen again and again: these deliveries count",
+            key=(key, "not taken back"),
+            sums={"records": more},
+            **self._names(key),
+            bound=f"{IN_A_ROW_MAX} times in a row",
+            meaning="one in so many counts, so that they come to share.delivery.count.limit though no handler began",
+            what_to_do="see why members take records that they do not begin: workers that are restarted in a row, or "
+            "jobs that take much longer than before; `sharegroups groups explain` says how often for each record",
+        )
 
     def _tell_reached(self, key: SharePartitionKey, delays: Delays, settings: GroupSettings) -> None:
         most = settings.delayed_max

@@ -147,21 +147,27 @@ def test_a_share_partition_shows_what_is_in_flight_and_how_many_locks_ran_out() 
         names = {"group": GROUP, "topic_id": topic_id_text(TOPIC), "partition": "0"}
 
         def shown() -> Numbers:
-            metrics = ("in_flight_message_count", "in_flight_batch_count", "acquisition_lock_timeout_total")
+            metrics = (
+                "in_flight_message_count",
+                "in_flight_batch_count",
+                "acquisition_lock_timeout_total",
+                "deliveries_taken_back_total",
+                "deliveries_not_taken_back_total",
+            )
             found = [world.registry.get_sample_value(f"share_partition_{name}", names) for name in metrics]
             return Numbers(*[-1 if number is None else int(number) for number in found])
 
-        assert shown() == (-1, -1, -1)
+        assert shown() == (-1,) * 5
         await world.produce(3)
         await world.produce(2)
         member = world.member()
         assert await member.fetch(0, batch_size=1).ranges() == [(0, 2, 1), (3, 4, 1)]
-        assert shown() == (5, 2, 0)
+        assert shown() == (5, 2, 0, 0, 0)
         assert await member.accept(0, 1).ack_error() is None
         await asyncio.sleep(31)
-        assert shown() == (3, 2, 3)
+        assert shown() == (3, 2, 3, 0, 0)
         world.lose()
-        assert shown() == (-1, -1, -1)
+        assert shown() == (-1,) * 5
 
     run(scenario)
 

@@ -186,7 +186,15 @@ class SharePartition:
     def numbers(self) -> Numbers:
         """What its metrics show now."""
         window = self._state.window
-        return Numbers(window.in_flight, window.batch_count, self._state.locks_expired)
+        undelivered = window.undelivered
+        return Numbers(
+            window.in_flight, window.batch_count, self._state.locks_expired, undelivered.granted, undelivered.refused
+        )
+
+    @property
+    def not_taken_back(self) -> int:
+        """How many records were given back unseen that often that the release counted as a delivery (PL-941)."""
+        return self._state.window.undelivered.refused
 
     @property
     def dead_letters_waiting(self) -> int:

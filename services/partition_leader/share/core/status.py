@@ -40,11 +40,14 @@ class DelayCause(StrEnum):
 
 class Numbers(NamedTuple):
     """What a share-partition's metrics show: offsets in flight, finished records and gaps between them included
-    (PL-130); cached batches; offsets whose lock has run out since the object was made (PL-303)."""
+    (PL-130); cached batches; offsets whose lock has run out since the object was made (PL-303); records whose delivery
+    was taken back since then, and those of which it was not any more (PL-941)."""
 
     in_flight: int
     batch_count: int
     locks_expired: int
+    taken_back: int
+    not_taken_back: int
 
 
 class Delays(NamedTuple):

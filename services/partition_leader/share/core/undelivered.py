@@ -18,13 +18,17 @@ RECORDS_MAX: Final = 20_000
 
 
 class Undelivered:
-    """By offset: the delivery count to which the record was last taken back, and how often in a row."""
+    """By offset: the delivery count to which the record was last taken back, and how often in a row. `granted` and
+    `refused` count, as long as the object lives, the records of releases that took their delivery back, and of those
+    that counted as one since the bound was reached; a write that fails is not subtracted."""
 
-    __slots__ = ("_back", "in_a_row_max", "records_max")
+    __slots__ = ("_back", "granted", "in_a_row_max", "records_max", "refused")
 
     def __init__(self, in_a_row_max: int = IN_A_ROW_MAX, records_max: int = RECORDS_MAX) -> None:
         self.in_a_row_max = in_a_row_max
         self.records_max = records_max
+        self.granted = 0
+        self.refused = 0
         self._back: dict[int, tuple[int, int]] = {}
 
     def take_back(self, first: int, last: int, count: int, start_offset: int) -> list[Span]:
@@ -43,6 +47,9 @@ class Undelivered:
                 granted[-1] = granted[-1][0], offset
             else:
                 granted.append((offset, offset))
+        taken = sum(end - begin + 1 for begin, end in granted)
+        self.granted += taken
+        self.refused += last - first + 1 - taken
         return granted
 
     def undo(self, first: int, last: int) -> None:

@@ -12,16 +12,17 @@ from typing import Any, Final
 import pytest
 import structlog.testing
 
-from kip932.ids import ACK_RELEASE
+from kip932.ids import ACK_RELEASE, topic_id_text
 from partition_leader.share.core.backoff import Backoff
 from partition_leader.share.core.events import AckBatch, GroupSettings
 from partition_leader.share.core.room import bound_left
 from partition_leader.share.core.status import DelayCause, Delays
+from partition_leader.share.core.undelivered import IN_A_ROW_MAX
 from partition_leader.share.delay_reports import DelayReports
 from tests.support.virtual_time import run as run_virtual
 
 from .test_long_poll import started
-from .worlds import Member, World, key, run, settle
+from .worlds import TOPIC, Member, World, key, run, settle
 
 REACHED: Final = "delayed records hold a share-partition up: no new records are delivered until fewer wait"
 LEFT: Final = "delayed records hold nothing up any more: new records are delivered again"
@@ -33,6 +34,7 @@ class Core:
 
     def __init__(self) -> None:
         self.records, self.pieces, self.full = 0, 1, False
+        self.not_taken_back = 0
 
     def delays(self) -> Delays:
         return Delays(self.records > 0, self.records, self.pieces, {})
@@ -198,5 +200,33 @@ def test_all_that_ever_waited_are_counted_by_why_across_the_objects_of_a_share_p
         again = world.member("n")
         assert await again.fetch(0, max_wait_ms=10_000).ranges() != []
         assert ever(world) == {"released": 2, "lock_expired": 3}, "what is loaded was counted by its former leader"
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-941")
+def test_records_that_are_given_back_unseen_beyond_the_bound_are_told_and_counted() -> None:
+    async def scenario(world: World) -> None:
+        await world.produce(3)
+        member = world.member()
+        names = {"group": "g", "topic_id": topic_id_text(TOPIC), "partition": "0"}
+
+        def counted(name: str) -> float | None:
+            return world.registry.get_sample_value(f"share_partition_deliveries_{name}_total", names)
+
+        with structlog.testing.capture_logs() as lines:
+            for turn in range(IN_A_ROW_MAX + 2):
+                assert lines == [] or turn > IN_A_ROW_MAX
+                await member.fetch(0, max_wait_ms=100, max_records=3).ranges()
+                back = AckBatch(0, 2, (ACK_RELEASE,), (), (True,))
+                assert await member.acknowledge({0: [back]}).ack_error() is None
+            await asyncio.sleep(11)
+        told = [line for line in lines if line["event"].startswith("records are given back unseen again and again")]
+        assert [(line["log_level"], line["group"], line["topic"], line["partition"]) for line in told] == [
+            ("warning", "g", "t", 0)
+        ]
+        assert told[0]["records"] == 3
+        assert counted("taken_back") == 3 * IN_A_ROW_MAX + 3, "the delivery that counted begins a new row"
+        assert counted("not_taken_back") == 3
 
     run(scenario)
