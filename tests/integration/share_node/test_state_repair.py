@@ -110,6 +110,8 @@ def test_it_settles_only_what_somebody_agreed_to_and_notes_who(store: Store) -> 
         refused = store.repair("--choose", "drop", *words)
         assert (refused.exit_code, said in refused.stderr) == (1, True), refused.output
         assert not store.notes(STATE)
+    other = store.repair("--choose", "drop", "--execute", "--kind", "gc")
+    assert (other.exit_code, other.stdout, store.notes(STATE)) == (0, "", {}), "none of that kind waits"
     done = store.repair("--choose", "drop", "--execute", "--by", "kim", "--why", "ticket 7")
     assert done.exit_code == 0, done.output
     assert "by kim. Nodes that run go by it within 5 s" in done.stderr

@@ -198,6 +198,7 @@ async def test_what_lies_for_a_second_without_a_poll_is_others(
         polled = await ahead(c)
         await asyncio.sleep(LYING_S / 2)
         polled = await c.poll(5)
+        assert LYING_S == 1
         await asyncio.sleep(LYING_S - 0.01)
         states = fake.states("t")
         assert {states[offset] for offset in range(1_500, 2_500)} == {"acquired"}

@@ -111,3 +111,35 @@ def test_a_group_has_five_batches_at_most() -> None:
     buffer.delivered(group)
     (rest,) = buffer.take([T0], ME, 10_000, IDS)
     assert [batch.base_sequence for batch in rest.batches] == [5, 6]
+
+
+@pytest.mark.rule("CL-142")
+def test_what_is_taken_back_and_what_stays() -> None:
+    buffer: ProduceBuffer[int, object] = ProduceBuffer(10_000, 100, 3)
+    watchers = {name: object() for name in "abcde"}
+
+    def taken_back(name: str, renumbers: bool = True) -> object:
+        return buffer.take_back("t", watchers[name], lambda _: 10, renumbers=renumbers)
+
+    for number, name in enumerate("abc"):
+        buffer.append(T0, number, 10, 0, watchers[name])
+    assert taken_back("b", renumbers=False) is True, "no request has carried it"
+    assert (buffer.records, buffer.used_bytes) == (2, 20)
+    (group,) = buffer.take([T0], ME, 1000, IDS)
+    assert taken_back("a") is False, "it is in flight"
+    buffer.retry(group, 0, None)
+    assert taken_back("a") is False, "it has a sequence, and is not alone in its batch"
+    (again,) = buffer.take([T0], ME, 1000, IDS)
+    assert [(batch.base_sequence, batch.records, batch.watchers) for batch in again.batches] == [
+        (0, [0, 2], [(0, watchers["a"]), (1, watchers["c"])])
+    ]
+    buffer.delivered(again)
+    buffer.append(T0, 3, 10, 0, watchers["d"])
+    buffer.retry(buffer.take([T0], ME, 1000, IDS)[0], 0, None)
+    assert taken_back("d", renumbers=False) is False, "in a transaction"
+    assert taken_back("d") == ME, "whose sequences have a gap now"
+    assert (buffer.records, buffer.used_bytes) == (0, 0)
+    buffer.append(T0, 4, 10, 0, watchers["e"])
+    buffer.retry(buffer.take([T0], NEXT, 1000, IDS)[0], 0, IDS["t"])
+    assert taken_back("e") is False, "it may be stored"
+    assert buffer.records == 1
