@@ -118,7 +118,7 @@ def test_a_topic_unknown_to_metadata_is_refused_last(rpc: str) -> None:
     assert _code(driver, RPCS[rpc](KEY)) == errors.UnknownTopicOrPartitionError.code
 
 
-@pytest.mark.rule("SC-25")
+@pytest.mark.rule("SC-25", "SC-82")
 @pytest.mark.parametrize("rpc", ["initialize", "delete", "summary"])
 def test_a_partition_past_the_topics_count_is_unknown(rpc: str) -> None:
     assert _code(Driver(), RPCS[rpc](KEY._replace(partition=10))) == errors.UnknownTopicOrPartitionError.code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -306,6 +307,30 @@ async def test_a_topic_that_does_not_exist_is_waited_for_and_named(
             UnknownTopicOrPartitionError, match=r"20000 ms; create it first.*sharegroups topics create no"
         ):
             await p.send("no", b"v")
+
+
+@pytest.mark.rule("CL-142")
+@pytest.mark.parametrize("transactional", [False, True])
+@on_fake_cluster()
+async def test_a_send_that_is_cancelled_in_flight_is_not_sent_again_if_it_was_not_stored(
+    fake: FakeCluster, transactional: bool
+) -> None:
+    """In a transaction it is: what has a sequence there stays."""
+    async with producer(fake, **({"transactional.id": "x"} if transactional else {})) as p:
+        async with p.transaction() if transactional else nullcontext():
+            await p.send("t", b"a")
+            fake.hold_produce = asyncio.Event()
+            fake.errors["produce"].append(19)  # NOT_ENOUGH_REPLICAS: nothing was written
+            gone = asyncio.ensure_future(p.send("t", b"gone"))
+            await asyncio.sleep(0.05)
+            gone.cancel()
+            await asyncio.sleep(0)
+            assert p.sender.buffer.records == 1, "a request carries it"
+            fake.hold_produce.set()
+            await asyncio.sleep(1)
+            assert p.sender.buffer.records == 0
+            assert fake.log("t").end == (2 if transactional else 1)
+            assert (await p.send("t", b"b")).offset() == (2 if transactional else 1)
 
 
 @pytest.mark.rule("CL-142")
