@@ -229,6 +229,20 @@ async def test_records_that_were_delivered_before_lie_on_for_a_release_might_be_
 
 @pytest.mark.rule("CL-137")
 @on_fake_cluster()
+async def test_of_what_lies_only_the_polls_with_records_that_were_delivered_before_stay(fake: FakeCluster) -> None:
+    backlog(fake, 2_500)
+    consumed(fake, "t", 0, 0)
+    fake.logs[fake.partition("t", 0)].states["g"] |= dict.fromkeys(range(1_600, 1_650), ("available", "", 1))
+    async with consumer(fake) as c:
+        await ahead(c)
+        await asyncio.sleep(3 * LYING_S)
+        states = fake.states("t")
+        assert {states[offset] for offset in range(1_500, 2_000)} == {"acquired"}, "one poll's worth"
+        assert {states[offset] for offset in (*range(1_000, 1_500), *range(2_000, 2_500))} == {"available"}
+
+
+@pytest.mark.rule("CL-137")
+@on_fake_cluster()
 async def test_what_a_parked_fetch_brings_when_nobody_polls_any_more_is_others_after_a_second_too(
     fake: FakeCluster,
 ) -> None:

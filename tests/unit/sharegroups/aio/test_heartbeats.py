@@ -54,7 +54,7 @@ async def test_topics_without_a_name_are_asked_for_by_their_ids(fake: FakeCluste
         assert hidden in ids
 
 
-@pytest.mark.rule("CL-3", "CL-4", "CL-33")
+@pytest.mark.rule("CL-3", "CL-4", "CL-33", "CL-37")
 @on_fake_cluster()
 async def test_a_taken_assignment_is_given_up_at_once_and_what_is_in_hand_can_still_be_acknowledged(
     fake: FakeCluster,

@@ -316,21 +316,21 @@ async def test_a_send_that_is_cancelled_in_flight_is_not_sent_again_if_it_was_no
     fake: FakeCluster, transactional: bool
 ) -> None:
     """In a transaction it is: what has a sequence there stays."""
-    async with producer(fake, **({"transactional.id": "x"} if transactional else {})) as p:
-        async with p.transaction() if transactional else nullcontext():
-            await p.send("t", b"a")
-            fake.hold_produce = asyncio.Event()
-            fake.errors["produce"].append(19)  # NOT_ENOUGH_REPLICAS: nothing was written
-            gone = asyncio.ensure_future(p.send("t", b"gone"))
-            await asyncio.sleep(0.05)
-            gone.cancel()
-            await asyncio.sleep(0)
-            assert p.sender.buffer.records == 1, "a request carries it"
-            fake.hold_produce.set()
-            await asyncio.sleep(1)
-            assert p.sender.buffer.records == 0
-            assert fake.log("t").end == (2 if transactional else 1)
-            assert (await p.send("t", b"b")).offset() == (2 if transactional else 1)
+    settings = {"transactional.id": "x"} if transactional else {}
+    async with producer(fake, **settings) as p, p.transaction() if transactional else nullcontext():
+        await p.send("t", b"a")
+        fake.hold_produce = asyncio.Event()
+        fake.errors["produce"].append(19)  # NOT_ENOUGH_REPLICAS: nothing was written
+        gone = asyncio.ensure_future(p.send("t", b"gone"))
+        await asyncio.sleep(0.05)
+        gone.cancel()
+        await asyncio.sleep(0)
+        assert p.sender.buffer.records == 1, "a request carries it"
+        fake.hold_produce.set()
+        await asyncio.sleep(1)
+        assert p.sender.buffer.records == 0
+        assert fake.log("t").end == (2 if transactional else 1)
+        assert (await p.send("t", b"b")).offset() == (2 if transactional else 1)
 
 
 @pytest.mark.rule("CL-142")

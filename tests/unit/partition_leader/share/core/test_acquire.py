@@ -177,6 +177,19 @@ def test_a_pass_ends_before_a_record_whose_next_delivery_is_its_last() -> None:
     assert bench.fetch(max_records=2, mode=1) == [(0, 1, 2)], "the limit ends a pass of record-limit mode"
 
 
+@pytest.mark.rule("PL-240", "PL-242")
+def test_a_record_at_its_last_delivery_comes_alone_though_those_behind_it_have_failed_less() -> None:
+    bench = Bench(log=[(0, 9)])
+    assert bench.fetch() == [(0, 9, 1)]
+    bench.acked("M", (5, 9, RELEASE))
+    for count in (1, 2, 3, 4):
+        bench.acked("M", (0, 0, RELEASE))
+        if count < 4:
+            assert bench.fetch(max_records=1, mode=1) == [(0, 0, count + 1)]
+    assert bench.fetch() == [(0, 0, 5)]
+    assert bench.fetch() == [(5, 9, 2)]
+
+
 @pytest.mark.rule("PL-241", "PL-242")
 @pytest.mark.parametrize(
     ("limit", "taken"),

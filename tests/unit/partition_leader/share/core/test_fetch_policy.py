@@ -164,7 +164,7 @@ def test_the_answer_keeps_to_its_room_but_for_the_first_share_partition_in_it() 
     assert one.records_from(400, 999) == 0, "the connection's room counts too"
 
 
-@pytest.mark.rule("PL-630", "PL-252")
+@pytest.mark.rule("PL-630", "PL-252", "PL-610")
 @pytest.mark.parametrize(
     ("error", "lease_valid", "event_type"),
     [

@@ -86,6 +86,17 @@ def test_reopening_releases_what_the_old_session_held() -> None:
     assert (lost.partitions, lost.group_is_empty, cache.evictions) == ((P1,), True, 1)
 
 
+@pytest.mark.rule("PL-522")
+def test_the_end_of_a_connection_ends_no_session_that_was_closed_before() -> None:
+    cache = SessionCache(10)
+    for member in ("M", "N"):
+        cache.fetch(request(0, P0, key=SessionKey("G", member)), 11, 0)
+    cache.fetch(request(-1), 0, 0)
+    (lost,) = cache.connection_lost(1)
+    assert (lost.key.member_id, cache.evictions, len(cache)) == ("N", 1, 0)
+    assert cache.connection_lost(1) == ()
+
+
 @pytest.mark.rule("PL-505", "CL-30")
 def test_an_acknowledgement_may_overtake_a_parked_fetch() -> None:
     cache = opened(P0)
