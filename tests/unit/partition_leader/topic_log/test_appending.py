@@ -347,7 +347,7 @@ async def test_a_full_queue_refuses_and_takes_again_when_it_is_written() -> None
         assert (await log.append([batch(1)], 1000)).base_offsets == (2,)
 
 
-@pytest.mark.rule("CM-15")
+@pytest.mark.rule("CM-15", "CM-42")
 async def test_new_work_is_refused_while_the_store_is_away() -> None:
     async with Cluster() as cluster:
         log = await cluster.node().lead()
