@@ -18,13 +18,17 @@ from typing import Final
 
 from kip932.api.v1.produce_pb2 import ProduceResponse
 from kip932.errors import (
+    CorruptMessageError,
+    InvalidRecordError,
     KafkaError,
+    MessageTooLargeError,
     NetworkError,
     NotLeaderOrFollowerError,
     RequestTimedOutError,
     RetriableError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
+    UnsupportedCompressionTypeError,
     error_for,
 )
 from kip932.ids import PRODUCED_BATCHES_MAX, TopicIdPartition, TopicPartition
@@ -50,6 +54,13 @@ _REQUEST_BYTES: Final = 4 * 1024 * 1024
 _REQUEST_PARTITIONS: Final = PRODUCED_BATCHES_MAX // BATCHES_IN_FLIGHT
 #: A further request costs the leader about half a millisecond, whatever it holds: less than this is not worth one.
 _FOLLOW_BYTES: Final = 128 * 1024
+#: A leader refuses all batches of a partition in one request when it refuses one of them so, and appends none (CM-43).
+_OF_ONE_BATCH: Final = (
+    CorruptMessageError,
+    InvalidRecordError,
+    MessageTooLargeError,
+    UnsupportedCompressionTypeError,
+)
 _OUTDATED: Final = (NotLeaderOrFollowerError, UnknownTopicOrPartitionError, UnknownTopicIdError)
 
 _Group = Group[ProducedRecord, OnDelivery]
@@ -349,7 +360,12 @@ class Sender:
 
         `unconfirmed`: see `ProduceBuffer.retry`.
         """
-        if not self.open.was_abandoned(group) and delay_ms is not None:
+        was_abandoned = self.open.was_abandoned(group)
+        if isinstance(error, _OF_ONE_BATCH) and len(group.batches) > 1 and not was_abandoned:
+            with self.lock:
+                self.buffer.separate(group)
+            return
+        if not was_abandoned and delay_ms is not None:
             timeout_ms, not_before_ms = self._config["delivery.timeout.ms"], self._now_ms() + delay_ms
             # Of batches that went together each has its own time: `_expire` gives older ones up when theirs is over.
             if not_before_ms - group.batches[-1].created_ms < timeout_ms:

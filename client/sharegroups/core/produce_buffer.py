@@ -217,6 +217,8 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
                 break
             if (head.identity or identity or NO_IDENTITY) != owner:
                 break  # what follows belongs to a newer identity
+            if found and (head.alone or found[0].alone):
+                break
             if leaves_room and len(found) >= _BATCHES_OF_FIRST and size >= _FIRST_TIMES * (self.follow_bytes or 0):
                 break
             found.append(lane.waiting.popleft())
@@ -267,6 +269,12 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         lane.proven = None
         lane.not_before_ms = max(lane.not_before_ms, not_before_ms)
         lane.put_back(group.batches)
+
+    def separate(self, group: Group[RecordT, WatcherT]) -> None:
+        """Put the batches of a group back, sequences unchanged, each to be sent without the others."""
+        for batch in group.batches:
+            batch.alone = True
+        self.retry(group, 0, None)
 
     def hurry(self) -> None:
         """The cluster can be reached again: groups that wait for a back-off may be sent now."""

@@ -17,8 +17,27 @@ _SHARE_TESTS: Final = "tests/unit/partition_leader/share/core"
 _GROUP: Final = "group_coordinator.core"
 _GROUP_TESTS: Final = "tests/unit/group_coordinator/core"
 _CLIENT_TESTS: Final = "tests/unit/sharegroups/core"
+_PRODUCER_TESTS: Final = ("tests/unit/sharegroups/aio/test_producer.py",)
 
 _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, ...]], ...]] = (
+    (
+        "refused-with-others",
+        "batches that were refused together fail together, though one of them is the cause",
+        ("CL-153",),
+        "sharegroups.aio.sender",
+        "if isinstance(error, _OF_ONE_BATCH) and",
+        "if False and",
+        _PRODUCER_TESTS,
+    ),
+    (
+        "alone-once",
+        "a batch that was refused with others goes with others again",
+        ("CL-153",),
+        "sharegroups.core.produce_buffer",
+        "if found and (head.alone or found[0].alone):",
+        "if False:",
+        _PRODUCER_TESTS,
+    ),
     (
         "state-time-out-as-commit",
         "the share coordinator waits for the store as long as the group coordinator's setting says",

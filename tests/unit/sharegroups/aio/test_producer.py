@@ -17,7 +17,8 @@ from sharegroups.aio.producer import MAY_BE_STORED, TAKEN_BACK
 from sharegroups.errors import BufferFullError, RequestTimedOutError
 from sharegroups.reports import DeliveryReport
 from tests.support.fake_cluster.cluster import FakeCluster
-from tests.support.fake_cluster.stories import on_fake_cluster
+from tests.support.fake_cluster.leader import Leader
+from tests.support.fake_cluster.stories import on_fake_cluster, play
 
 
 def producer(fake: FakeCluster, **settings: Any) -> Producer:
@@ -346,3 +347,74 @@ async def test_a_send_that_times_out_while_the_leader_is_away_is_not_stored_late
         assert (await p.send("t", b"b")).offset() == 1
         assert await p.flush() == 0
         assert fake.log("t").end == 2
+
+
+class _Strict(Leader):
+    """Refuses all batches of a partition for the sake of one, as leaders do (CM-43)."""
+
+    refusal = MessageTooLargeError.code
+
+    def _store(self, partition: Any, part: Any, outcome: Any, transactional_id: str) -> int:
+        if any(b"poison" in batch.record_batch for batch in part.batches):
+            return self.refusal
+        return super()._store(partition, part, outcome, transactional_id)
+
+
+class _StrictCluster(FakeCluster):
+    def services(self, node: int) -> list[tuple[Any, object]]:
+        return [
+            (name, _Strict(self, node) if type(service) is Leader else service)
+            for name, service in super().services(node)
+        ]
+
+
+@pytest.mark.rule("CL-153")
+@pytest.mark.parametrize("refusal", [2, 10, 76, 87])
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_batch_that_is_refused_costs_no_other_batch_that_was_sent_with_it(
+    refusal: int, idempotent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Strict, "refusal", refusal)
+    outcomes: dict[bytes, KafkaError | None] = {}
+
+    def done(error: KafkaError | None, report: DeliveryReport) -> None:
+        outcomes[bytes(report.value() or b"")] = error
+
+    async def story(fake: FakeCluster) -> None:
+        settings = {"batch.num.records": 1, "enable.idempotence": idempotent}
+        fake.hold_produce = asyncio.Event()
+        async with producer(fake, **settings) as p:
+            for value in (b"first", b"a", b"b", b"poison 1", b"c", b"poison 2", b"d", b"e"):
+                await p.produce("t", value, on_delivery=done)
+                await asyncio.sleep(0.01)
+            fake.hold_produce.set()
+            assert await p.flush(60) == 0
+        good = [b"first", b"a", b"b", b"c", b"d", b"e"]
+        assert {value: error and error.code for value, error in outcomes.items()} == (
+            dict.fromkeys(good) | dict.fromkeys([b"poison 1", b"poison 2"], refusal)
+        )
+        assert fake.log("t").end == len(good), "none is stored twice"
+        stored = b"".join(batch.batch for batch in fake.log("t").read(0, 1 << 20))
+        assert sorted(good, key=stored.find) == good, "in their order"
+        refused = [len(r.topic_data[0].partition_data[0].batches) for r in fake.produces]
+        assert len(refused) < 12
+
+    play(story, kind=_StrictCluster)
+
+
+@pytest.mark.rule("CL-153")
+def test_a_batch_that_was_refused_alone_is_never_again_in_a_request_with_others_of_its_partition() -> None:
+    async def story(fake: FakeCluster) -> None:
+        fake.hold_produce = asyncio.Event()
+        async with producer(fake, **{"batch.num.records": 1}) as p:
+            for number in range(5):
+                await p.produce("t", str(number))
+                await asyncio.sleep(0.01)
+            fake.errors["produce"].extend([0, 10, 19, 19])
+            fake.hold_produce.set()
+            assert await p.flush(60) == 0
+        counts = [len(r.topic_data[0].partition_data[0].batches) for r in fake.produces]
+        assert counts == [1, 4, 1, 1, 1, 1, 1, 1], "the retries for want of replicas are of one batch too"
+        assert fake.log("t").end == 5
+
+    play(story)
