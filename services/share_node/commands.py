@@ -28,6 +28,7 @@ from share_node.store_option import password_option, url_with_password
 from share_node.up import LEADERS_MAX, Ready, UpOptions
 from share_node.up import up as run_up
 from sharegroups.cli.group import ToolGroup
+from sharegroups.cli.output import tell
 
 DEFAULT_PORT = 7932
 
@@ -121,10 +122,10 @@ def _run_up(options: UpOptions, output: str, with_parent: bool) -> int:
         try:
             reason = await run_up(options, announce, stop.received)
         except (*START_ERRORS, EmbeddedStoreError) as error:
-            click.echo(f"Error: {masked(str(error))}", err=True)
+            tell(f"Error: {masked(str(error))}", keep="\n")
             return
         if reason:
-            click.echo(f"Error: {masked(reason)}", err=True)
+            tell(f"Error: {masked(reason)}", keep="\n")
         elif output == "text":
             place = "the store" if options.store is not None else options.data.absolute()
             click.echo(f"Stopped; data kept in {place}.")

@@ -26,6 +26,7 @@ from share_node.serve import run
 from share_node.state_dump import KINDS, describe, named_shard, which_store
 from share_node.state_dump_kafka import as_kafka_has_it
 from share_node.stored_copy import readable
+from sharegroups.cli.output import tell
 
 _PAGE: Final = 500
 _KAFKA: Final = "kafka"
@@ -51,7 +52,7 @@ class _Printer:
             document = as_kafka_has_it(entry)
         except ValueError as error:
             self.left_out += 1
-            click.echo(f"Error: {stream} {entry.id} is left out: {error}. `--formatter entries` shows it.", err=True)
+            tell(f"Error: {stream} {entry.id} is left out: {error}. `--formatter entries` shows it.", keep="\n")
             return
         if document is not None:
             click.echo(json.dumps(document, separators=(",", ":")))
@@ -122,6 +123,6 @@ def dump(
         place = " or ".join(which.streams) if which else f"the shards of {kind}"
         click.echo(f"Nothing lies in {place}.", err=True)
     if failed:
-        click.echo(f"Error: {masked(failed[0])}", err=True)
+        tell(f"Error: {masked(failed[0])}", keep="\n")
     if failed or printer.left_out:
         sys.exit(1)

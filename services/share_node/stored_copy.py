@@ -22,6 +22,7 @@ from share_node.data_directory import DataDirectory, DataDirectoryError
 from share_node.embedded_store import EmbeddedStore, EmbeddedStoreError
 from share_node.state_dump import embedded_url
 from share_node.store_option import url_with_password
+from sharegroups.cli.output import tell
 
 
 @contextlib.asynccontextmanager
@@ -58,7 +59,7 @@ async def loaded(url: str) -> str:
 
 def warn(words: str) -> None:
     """Say something to the person at the terminal; the result goes to standard output."""
-    click.echo(f"Warning: {masked(words)}", err=True)
+    tell(f"Warning: {masked(words)}")
 
 
 async def _copied(data: Path, folder: Path) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 from click.exceptions import Exit, NoArgsIsHelpError
 
+from kip932.printable import printable
 from sharegroups.cli.interrupts import status_of, terminable
 from sharegroups.cli.output import UsageFailure
 
@@ -38,6 +39,10 @@ class ToolGroup(click.Group):
                 return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             ctx.exit(status_of(interrupt))
+        except click.ClickException as error:
+            text = printable(error.message, keep="\n\t")  # parts of it may be others' data (CT-82)
+            error.message = text  # type: ignore[misc] # click declares it final, and reads it when it shows the error
+            raise
 
 
 @contextmanager

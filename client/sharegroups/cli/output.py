@@ -132,9 +132,10 @@ def print_names(names: Iterable[str]) -> None:
         click.echo(printable(name))
 
 
-def tell(text: str) -> None:
-    """Print one line on standard error. Control characters in it are escaped: parts may be others' data (CT-82)."""
-    click.echo(printable(text), err=True)
+def tell(text: str, keep: str = "") -> None:
+    """Print one line on standard error. Control characters in it but those of `keep` are escaped: parts may be others'
+    data (CT-82)."""
+    click.echo(printable(text, keep), err=True)
 
 
 def print_errors(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, Final, TextIO, cast
 
-from sharegroups.worker.logs import FORMAT
+from sharegroups.worker.logs import FORMAT, PrintableFormatter
 
 _EVERY_S: Final = 1.0
 _CLEAR: Final = "\r\x1b[2K"
@@ -106,7 +106,7 @@ def logging_with_progress(line: Callable[[], str], quiet: bool) -> Iterator[None
         return
     shows = sys.stderr.isatty() and not quiet
     handler = _Handler(line, shows)
-    handler.setFormatter(logging.Formatter(FORMAT))
+    handler.setFormatter(PrintableFormatter(FORMAT))
     root.addHandler(handler)
     ours = logging.getLogger("sharegroups")
     level = ours.level

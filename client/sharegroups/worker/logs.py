@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from kip932.printable import printable
 from sharegroups.core.stall_diagnosis import UNKNOWN, Trouble
 
 #: How each line begins, in `sharegroups worker` too.
@@ -14,6 +15,14 @@ FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 #: The consumer looks for its topics 2 s after its start, and asks for 2 s at most.
 _FIRST_LOOK_S: Final = 10.0
 _WATCH: Final = logging.getLogger("sharegroups.aio.stall_watch")
+
+
+class PrintableFormatter(logging.Formatter):
+    """Escapes control characters in whole lines: messages and tracebacks hold others' data (CT-82)."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """As the base class's."""
+        return printable(super().format(record), keep="\n\t")
 
 
 @contextmanager
@@ -25,7 +34,7 @@ def logging_to_stderr() -> Iterator[None]:
         return
     root, level = logging.getLogger(), ours.level
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter(FORMAT))
+    handler.setFormatter(PrintableFormatter(FORMAT))
     root.addHandler(handler)
     if level == logging.NOTSET:
         ours.setLevel(logging.INFO)

@@ -38,6 +38,7 @@ from share_node.state_dump import which_store
 from share_node.store_option import url_with_password
 from share_node.stored_copy import readable, warn
 from sharegroups.cli.interrupts import status_of
+from sharegroups.cli.output import tell
 
 _MIB: Final = 1024 * 1024
 _TOLD_EVERY_S: Final = 5.0
@@ -291,11 +292,11 @@ def _end(
         try:
             found = await unless_stopped(stop.received, body())
         except _ERRORS as error:
-            click.echo(f"Error: {masked(str(error))}", err=True)
+            tell(f"Error: {masked(str(error))}", keep="\n")
         else:
             status = 0 if found is not None else 128 + stop.number
             if found is None:
-                click.echo(f"Interrupted: {interrupted()}", err=True)
+                tell(f"Interrupted: {interrupted()}")
         ended = True
 
     try:
@@ -303,7 +304,7 @@ def _end(
     except KeyboardInterrupt as interrupt:  # before the loop listened for signals, or when it had ended
         if not ended:
             status = status_of(interrupt)
-            click.echo(f"Interrupted: {interrupted()}", err=True)
+            tell(f"Interrupted: {interrupted()}")
     if found is not None:
         click.echo(json.dumps(found) if output == "json" else words(found))
     sys.exit(status)

@@ -1,0 +1,101 @@
+"""No command lets others' names reach a terminal as they are: each is run once on names full of control characters."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import click
+import pytest
+from click.testing import CliRunner
+from structlog.testing import capture_logs
+
+from kip932.printable import printable
+from sharegroups.cli.group import ToolGroup
+from sharegroups.worker.logs import FORMAT, PrintableFormatter
+from tests.support.fake_cluster.cluster import FakeCluster
+
+from .conftest import sharegroups
+
+EVIL = "e\x1b[2J\x07\x9b31m\u202ev"
+SHOWN = printable(EVIL)
+
+
+@pytest.mark.rule("CT-82")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "topics list",
+        "topics describe",
+        "topics describe EVIL",
+        "topics describe EVIL-not",
+        "topics create EVIL",
+        "topics alter EVIL --partitions 1",
+        "topics delete-records EVIL:0:7",
+        "groups list",
+        "groups list --state",
+        "groups describe --group EVIL",
+        "groups describe --group EVIL --members --verbose",
+        "groups describe --group EVIL --state",
+        "groups describe --all-groups --offsets",
+        "groups describe --group EVIL-not",
+        "groups explain --group EVIL --topic EVIL:9 --offset 0",
+        "groups delete --group EVIL",
+        "groups delete-offsets --group EVIL --topic EVIL",
+        "groups reset-offsets --group EVIL --topic EVIL --to-earliest --dry-run",
+        "configs describe --group EVIL",
+        "configs describe --topic EVIL --all",
+        "configs alter --topic EVIL --add-config EVIL=1",
+        "configs alter --topic EVIL --delete-config EVIL",
+        "dlq list --topic EVIL",
+        "dlq list --group EVIL",
+        "dlq show --topic EVIL:0 --offset 0",
+        "dlq redrive --topic EVIL --all --dry-run",
+        "dlq purge --topic EVIL --all --dry-run",
+        "transactions describe --transactional-id EVIL",
+        "transactions abort --transactional-id EVIL",
+        "consume --topic EVIL-not --group EVIL --timeout-ms 1",
+        "produce EVIL-not",
+        "EVIL",
+        "topics EVIL",
+        "topics list --EVIL",
+    ],
+)
+def test_a_command_shows_names_escaped(fake: FakeCluster, words: str) -> None:
+    fake.add_topic(EVIL, 1)
+    fake.add_member("m" + EVIL, EVIL)
+    with capture_logs():  # of the fake cluster's services, which run in this process
+        result = sharegroups(*(word.replace("EVIL", EVIL) for word in words.split()), stdin="a\n")
+    said = result.stdout + result.stderr
+    assert printable(said, keep="\n") == said
+    assert SHOWN in said or json.dumps(EVIL)[1:-1] in said, "it would be no proof"
+
+
+@click.group(cls=ToolGroup)
+def tools() -> None: ...
+
+
+@tools.command()
+@click.option("--kind", type=click.Choice(["plain", "usage"]))
+def refuse(kind: str) -> None:
+    raise (click.UsageError if kind == "usage" else click.ClickException)(f"no entry of {EVIL}\nsecond line")
+
+
+@pytest.mark.rule("CT-82")
+@pytest.mark.parametrize("kind", ["plain", "usage"])
+def test_an_error_that_click_prints_is_escaped_and_keeps_its_lines(kind: str) -> None:
+    result = CliRunner().invoke(tools, ["refuse", "--kind", kind])
+    assert f"Error: no entry of {SHOWN}\nsecond line\n" in result.stderr
+    assert printable(result.stderr, keep="\n") == result.stderr
+
+
+@pytest.mark.rule("CT-82")
+def test_a_line_of_a_worker_s_log_is_escaped_with_its_traceback() -> None:
+    try:
+        raise ValueError(EVIL)
+    except ValueError as error:
+        record = logging.LogRecord("w", logging.ERROR, __file__, 1, "job %s", (EVIL,), (ValueError, error, None))
+    line = PrintableFormatter(FORMAT).format(record)
+    assert f"job {SHOWN}\n" in line
+    assert f"ValueError: {SHOWN}" in line
+    assert printable(line, keep="\n") == line
