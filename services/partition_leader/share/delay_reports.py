@@ -93,7 +93,9 @@ class DelayReports:
     def forget(self, key: SharePartitionKey, core: Delaying) -> None:
         """The share-partition's object is let go; its successor tells and counts by itself."""
         self.count(key, core)
-        del self._counted[core]
+        for cause in self._counted.pop(core):
+            if not self._ever[key.group_id, cause]:  # a group that never had delayed records leaves no series
+                del self._ever[key.group_id, cause]
         self._full.discard(core)
         self._not_taken_back.pop(core, None)
 

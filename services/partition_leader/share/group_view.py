@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from partition_leader.share.core.backoff import NO_BACKOFF, Backoff
 from partition_leader.share.core.events import GroupSettings
-
-#: How many groups' settings are kept between metadata changes. With one more, all are forgotten and computed again.
-_KEPT: Final = 10_000
 
 
 class EffectiveGroup(NamedTuple):
@@ -41,6 +39,7 @@ class GroupView:
         self._version = version
         self._seen = -1
         self._settings = GroupSettings()
+        self._auto_offset_reset = ""
         self._read_committed = False
 
     @property
@@ -53,7 +52,9 @@ class GroupView:
     @property
     def auto_offset_reset(self) -> str:
         """`share.auto.offset.reset`: latest, earliest or by_duration:<ISO-8601>."""
-        return self._views.current(self._group_id)[1]
+        if self._seen != self._version():
+            self._look()
+        return self._auto_offset_reset
 
     @property
     def read_committed(self) -> bool:
@@ -64,43 +65,28 @@ class GroupView:
 
     def _look(self) -> None:
         """The metadata has changed: keep what is asked for several times with each record."""
-        self._settings, _, self._read_committed = self._views.current(self._group_id)
+        self._settings, self._auto_offset_reset, self._read_committed = self._views.current(self._group_id)
         self._seen = self._version()
 
 
 class GroupViews:
-    """Effective group configurations, computed once per group and metadata version."""
+    """Effective group configurations, computed once per group and metadata version. Kept are those in use: a view goes
+    with the last share-partition of its group."""
 
     def __init__(self, effective: Effective, version: Callable[[], int]) -> None:
         self._effective = effective
         self._version = version
-        self._seen = -1
-        self._cache: dict[str, tuple[GroupSettings, str, bool]] = {}
-        self._views: dict[str, GroupView] = {}
+        self._views: WeakValueDictionary[str, GroupView] = WeakValueDictionary()
 
     def view(self, group_id: str) -> GroupView:
         """The view of one group."""
         found = self._views.get(group_id)
         if found is None:
-            if len(self._views) >= _KEPT:
-                self._views.clear()
             found = self._views[group_id] = GroupView(group_id, self, self._version)
         return found
 
     def current(self, group_id: str) -> tuple[GroupSettings, str, bool]:
         """(settings, auto offset reset, read_committed) under the present metadata."""
-        version = self._version()
-        if version != self._seen:
-            self._cache.clear()
-            self._seen = version
-        found = self._cache.get(group_id)
-        if found is None:
-            if len(self._cache) >= _KEPT:
-                self._cache.clear()
-            found = self._cache[group_id] = self._compute(group_id)
-        return found
-
-    def _compute(self, group_id: str) -> tuple[GroupSettings, str, bool]:
         values = self._effective(group_id)
         settings = GroupSettings(
             lock_ms=values.lock_duration_ms,

@@ -111,8 +111,9 @@ class StoreRecordLog:
         return "" if writer is None else writer.history
 
     def history_of(self, shard: ShardId) -> str:
-        """The history of the node that holds a shard."""
-        writer = self._writer_of(shard.owner_key)
+        """The history of the node that holds a shard. It is asked for every held shard several times within a lease, so
+        where there is one node no key is made."""
+        writer = self._writer_of(shard.owner_key if self._store.clustered else META_CLUSTER_ID)
         return "" if writer is None else writer.history
 
     def tail_checked(self, shard: ShardId) -> str:

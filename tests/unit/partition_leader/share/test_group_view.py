@@ -29,6 +29,15 @@ def test_group_settings_are_computed_once_for_each_version_of_the_metadata() -> 
     assert views.view("g") is view, "one for all its share-partitions"
 
 
+@pytest.mark.rule("CM-183")
+def test_a_group_that_no_share_partition_is_of_leaves_nothing() -> None:
+    views = GroupViews(lambda group_id: EffectiveGroup(1_000, 5, 200, True, "latest", False), lambda: 1)
+    kept = views.view("kept")
+    for number in range(100):
+        assert views.view(f"g{number}").settings.lock_ms == 1_000
+    assert dict(views._views) == {"kept": kept}
+
+
 def test_without_settings_of_a_group_the_defaults_of_the_documented_ones_hold() -> None:
     settings = GroupSettings()
     assert settings.lock_ms == kafka_configs.LOCK_DURATION_MS.default

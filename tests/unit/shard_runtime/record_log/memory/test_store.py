@@ -274,3 +274,18 @@ async def test_an_answer_that_no_owner_expects_loses_the_shard_with_what_waits_f
         await log.append(SHARD, epoch, one(epoch, 1))
     assert isinstance(log.lost(SHARD), ShardLostError)
     await log.close()
+
+
+async def test_where_there_is_one_node_no_key_is_made_to_know_a_shard_s_history(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for every held shard several times within a lease, also for those of idle topics."""
+    log = memory_log(store, "a", StoreSettings(backoff_ms=1, backoff_max_ms=2))
+    await claim(log, 1)
+    made: list[ShardId] = []
+    monkeypatch.setattr(ShardId, "owner_key", property(made.append))
+    assert [log.history_of(SHARD) for _ in range(10)] == [log.history] * 10
+    assert log.history
+    assert made == []
+    monkeypatch.undo()
+    await log.close()
