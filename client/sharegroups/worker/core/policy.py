@@ -28,8 +28,8 @@ class Reject(Exception):  # noqa: N818 - as Accept
 
 
 class Release(Exception):  # noqa: N818 - as Accept
-    """Raised by a handler, or in `outcomes`: not now. The group gets the record again after `delay` seconds, None: at
-    once.
+    """Raised by a handler, or in `outcomes`: not now. The group gets the record again after `delay` seconds; None: as
+    the group's back-off says, which is at once where it has none.
 
     It counts as a delivery, as every other one.
     """
