@@ -142,6 +142,8 @@ class Decision:
 
 
 def _again(delay: float | None) -> str:
+    if delay is None:  # the leader decides, by the group's back-off of that moment (CL-123)
+        return "it comes again at once, or when the group's back-off says"
     return f"it comes again in {_told(delay)}" if delay else "it comes again at once"
 
 

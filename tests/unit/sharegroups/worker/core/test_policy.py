@@ -113,7 +113,9 @@ def test_the_other_ends() -> None:
     assert decide(DONE, 1, PLAIN, 5, 0) == Decision(Step.ACCEPT)
     assert decide(Verdict(Kind.REJECTED, "why"), 1, PLAIN, 5, 0).step is Step.REJECT
     assert decide(Verdict(Kind.RELEASED, delay=7), 1, PLAIN, 5, 0).delay == 7
-    assert decide(Verdict(Kind.RELEASED), 1, PLAIN, 5, 0).told == "it comes again at once"
+    told = decide(Verdict(Kind.RELEASED), 1, PLAIN, 5, 0).told
+    assert told == "it comes again at once, or when the group's back-off says", "the leader decides"
+    assert decide(Verdict(Kind.RELEASED, delay=0.0), 1, PLAIN, 5, 0).told == "it comes again at once"
 
 
 @pytest.mark.rule("CL-121")
