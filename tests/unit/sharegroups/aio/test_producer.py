@@ -292,7 +292,7 @@ async def test_a_send_that_is_cancelled_takes_its_record_back_unless_a_request_c
         assert (await p.send("t", b"more", key=b"k")).offset() == 7
 
 
-@pytest.mark.rule("CL-152")
+@pytest.mark.rule("CL-153")
 @on_fake_cluster()
 async def test_a_topic_that_does_not_exist_is_waited_for_and_named(
     fake: FakeCluster, caplog: pytest.LogCaptureFixture
