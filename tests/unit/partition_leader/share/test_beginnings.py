@@ -29,7 +29,7 @@ async def holding(world: World, records: int = 4, name: str = "m", connection: i
     return member
 
 
-@pytest.mark.rule("PL-604", "PL-731", "PL-601")
+@pytest.mark.rule("PL-604", "PL-731", "PL-601", "PL-635")
 def test_a_failed_read_gives_its_mapped_error_to_every_waiting_fetch_once() -> None:
     async def scenario(world: World) -> None:
         world.persister.fail("read", CoordinatorLoadInProgressError("loading"), delay_s=1.0)

@@ -226,7 +226,7 @@ async def test_refused_writes_are_logged_once_and_counted_by_record() -> None:
         assert told[0]["shard"] == SHARD.name
 
 
-@pytest.mark.rule("CM-15")
+@pytest.mark.rule("CM-15", "CM-42")
 async def test_past_its_time_out_a_produce_is_told_so_and_may_still_be_committed() -> None:
     async with Cluster() as cluster:
         log = await cluster.node().lead()

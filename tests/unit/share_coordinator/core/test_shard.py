@@ -294,6 +294,10 @@ def test_a_cold_key_is_copied_once_until_it_changes_again() -> None:
     driver.run(write((11, 11, 0, 1), start=0))
     driver.advance(COLD_MS)
     assert len(driver.run_due()) == 1
+    driver.advance(COLD_MS - 1)
+    driver.run(initialize(key=SharePartitionKey("fresh", TOPIC, 0)))
+    driver.advance(1)
+    assert driver.run_due() == [], "it was made just now"
 
 
 @pytest.mark.rule("SR-17", "SC-73")
