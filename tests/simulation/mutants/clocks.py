@@ -11,6 +11,13 @@ from typing import Final
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _TESTS: Final = ("tests/properties/test_clients_clocks.py",)
+_MEMBERS: Final = ("tests/unit/sharegroups/aio/test_throttled_members.py",)
+#: Of those that need a schedule which chance seldom makes.
+_OTHER_TESTS: Final = {
+    "heartbeats-held-back": _MEMBERS,
+    "heartbeats-count-from-the-answer": _MEMBERS,
+    "wishes-without-end": ("tests/unit/sharegroups/core/test_throttle.py",),
+}
 _SESSION: Final = "sharegroups.aio.share_session"
 _KEEPING: Final = "sharegroups.aio.keeping"
 _THROTTLED: Final = "sharegroups.aio.throttled"
@@ -209,4 +216,6 @@ _CLOCKS: Final[tuple[tuple[str, str, tuple[str, ...], tuple[Edit, ...]], ...]] =
     ),
 )
 
-CLOCKS: Final = tuple(Mutant(name, wrong, rules, edits, _TESTS) for name, wrong, rules, edits in _CLOCKS)
+CLOCKS: Final = tuple(
+    Mutant(name, wrong, rules, edits, _OTHER_TESTS.get(name, _TESTS)) for name, wrong, rules, edits in _CLOCKS
+)
