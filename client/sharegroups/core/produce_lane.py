@@ -69,7 +69,7 @@ class Batch(Generic[RecordT, WatcherT]):
     base_sequence: int = -1
     unconfirmed: Meaning | None = None
     order: int = 0
-    #: It was refused together with others, one of which may be the cause: it goes without them (CL-153).
+    #: It was refused together with others, one of which may be the cause: it goes without them (CL-154).
     alone: bool = False
 
 

@@ -23,7 +23,7 @@ _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, .
     (
         "refused-with-others",
         "batches that were refused together fail together, though one of them is the cause",
-        ("CL-153",),
+        ("CL-154",),
         "sharegroups.aio.sender",
         "if isinstance(error, _OF_ONE_BATCH) and",
         "if False and",
@@ -32,7 +32,7 @@ _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, .
     (
         "alone-once",
         "a batch that was refused with others goes with others again",
-        ("CL-153",),
+        ("CL-154",),
         "sharegroups.core.produce_buffer",
         "if found and (head.alone or found[0].alone):",
         "if False:",
@@ -43,8 +43,8 @@ _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, .
         "the share coordinator waits for the store as long as the group coordinator's setting says",
         ("SC-63",),
         _ROLES,
-        "self._host_options(self._settings[kafka_configs.STATE_WRITE_TIMEOUT_MS])",
-        "self._host_options(self._settings[kafka_configs.COMMIT_TIMEOUT_MS])",
+        "self._host_options(self._settings[kafka_configs.STATE_WRITE_TIMEOUT_MS], _STATE_ENTRIES)",
+        "self._host_options(self._settings[kafka_configs.COMMIT_TIMEOUT_MS], _STATE_ENTRIES)",
         _ROLES_TESTS,
     ),
     (

@@ -368,7 +368,7 @@ class _StrictCluster(FakeCluster):
         ]
 
 
-@pytest.mark.rule("CL-153")
+@pytest.mark.rule("CL-154")
 @pytest.mark.parametrize("refusal", [2, 10, 76, 87])
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_a_batch_that_is_refused_costs_no_other_batch_that_was_sent_with_it(
@@ -402,7 +402,7 @@ def test_a_batch_that_is_refused_costs_no_other_batch_that_was_sent_with_it(
     play(story, kind=_StrictCluster)
 
 
-@pytest.mark.rule("CL-153")
+@pytest.mark.rule("CL-154")
 def test_a_batch_that_was_refused_alone_is_never_again_in_a_request_with_others_of_its_partition() -> None:
     async def story(fake: FakeCluster) -> None:
         fake.hold_produce = asyncio.Event()
