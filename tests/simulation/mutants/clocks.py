@@ -190,13 +190,13 @@ _CLOCKS: Final[tuple[tuple[str, str, tuple[str, ...], tuple[Edit, ...]], ...]] =
     ),
     (
         "commit-waits-on",
-        "commit_sync waits until everything is answered",
+        "commit_sync takes its time twice",
         ("CL-24", "CL-34"),
         (
             Edit(
                 "sharegroups.aio.engine",
-                "            if remaining <= 0:\n                commit",
-                "            if False:\n                commit",
+                "        deadline = None if timeout_s is None else loop.time() + timeout_s\n",
+                "        deadline = None if timeout_s is None else loop.time() + 2 * timeout_s\n",
             ),
         ),
     ),

@@ -30,15 +30,6 @@ _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, .
         _PRODUCER_TESTS,
     ),
     (
-        "alone-once",
-        "a batch that was refused with others goes with others again",
-        ("CL-154",),
-        "sharegroups.core.produce_buffer",
-        "if found and (head.alone or found[0].alone):",
-        "if False:",
-        _PRODUCER_TESTS,
-    ),
-    (
         "state-time-out-as-commit",
         "the share coordinator waits for the store as long as the group coordinator's setting says",
         ("SC-63",),
