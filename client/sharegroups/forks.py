@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -122,6 +123,23 @@ def signals(handler: SignalHandler) -> Iterator[None]:
 _before: list[dict[int, Any]] = []
 
 
+#: `mask`: what a thread that forks had blocked before.
+_forking = threading.local()
+
+
+def _before_fork() -> None:
+    if (
+        _before
+    ):  # a signal that comes to the child before `_in_child` would go to the handler of its parent, and be lost
+        _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _before[0])
+
+
+def _after_fork() -> None:
+    mask = vars(_forking).pop("mask", None)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _in_child() -> None:
     for client in list(_clients):
         client._left_behind()
@@ -130,7 +148,8 @@ def _in_child() -> None:
         for number, earlier in _before[0].items():
             signal.signal(number, earlier)
         _before.clear()
+    _after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)

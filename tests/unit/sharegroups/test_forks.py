@@ -143,6 +143,29 @@ def test_a_forked_child_does_on_signals_what_was_done_before_the_worker_took_the
     assert done.stderr.count("KeyboardInterrupt") == 1
 
 
+_EARLY_SIGNAL = """
+import os, signal
+early = []
+os.register_at_fork(after_in_child=lambda: early and os.kill(os.getpid(), signal.SIGTERM))
+from sharegroups.forks import signals
+heard = []
+with signals(lambda number, _: heard.append(number)):
+    early.append(True)
+    if (pid := os.fork()) == 0:
+        os._exit(9)
+    child = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.kill(os.getpid(), signal.SIGTERM)
+    print(child, heard, signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+"""
+
+
+@pytest.mark.rule("CL-122")
+def test_a_sigterm_that_comes_to_a_child_before_it_is_ready_is_not_lost() -> None:
+    """A pool that has done its work ends children that have just begun, and waits for them."""
+    done = ran(_EARLY_SIGNAL)
+    assert done.stdout == "-15 [15] set()\n", done.stderr
+
+
 def test_signals_are_given_back() -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     with signals(lambda *_: None):
