@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ClassVar, Final
@@ -95,11 +95,11 @@ def check_threads() -> None:
 SignalHandler = Callable[[int, FrameType | None], object]
 
 
-def keep_signals(handler: SignalHandler) -> dict[int, Any]:
-    """From now on `handler` gets SIGTERM and SIGINT, but not in a child that is forked: there they do what they did
+def keep_signals(handler: SignalHandler, numbers: Iterable[int] = (signal.SIGTERM, signal.SIGINT)) -> dict[int, Any]:
+    """From now on `handler` gets these signals, but not in a child that is forked: there they do what they did
     before, else multiprocessing's Pool cannot end its processes. Returns what that is. Call it in the main thread.
     """
-    before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
     _before.append(before)
     for number in before:
         signal.signal(number, handler)
@@ -107,9 +107,9 @@ def keep_signals(handler: SignalHandler) -> dict[int, Any]:
 
 
 @contextmanager
-def signals(handler: SignalHandler) -> Iterator[None]:
+def signals(handler: SignalHandler, numbers: Iterable[int] = (signal.SIGTERM, signal.SIGINT)) -> Iterator[None]:
     """As `keep_signals`, until the block ends."""
-    before = keep_signals(handler)
+    before = keep_signals(handler, numbers)
     try:
         yield
     finally:
@@ -145,8 +145,9 @@ def _in_child() -> None:
         client._left_behind()
     if _before:
         signal.set_wakeup_fd(-1)  # the event loop's, which it shares with its parent
-        for number, earlier in _before[0].items():
-            signal.signal(number, earlier)
+        for kept in reversed(_before):
+            for number, earlier in kept.items():
+                signal.signal(number, earlier)
         _before.clear()
     _after_fork()
 

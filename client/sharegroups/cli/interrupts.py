@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final, TypeVar
 
+from sharegroups.forks import signals
+
 T = TypeVar("T")
 
 INTERRUPTED: Final = 130
@@ -107,14 +109,8 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
         yield
         return
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    before = {number: kept for number in usual if (kept := signal.getsignal(number)) in (usual[number], _raise)}
-    for number in before:
-        signal.signal(number, handler)
-    try:
+    with signals(handler, [number for number in usual if signal.getsignal(number) in (usual[number], _raise)]):
         yield
-    finally:
-        for number, kept in before.items():
-            signal.signal(number, kept)
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:

@@ -122,9 +122,10 @@ def test_under_green_threads_a_client_is_refused_with_the_way_out(
 
 _SIGNALS = """
 import os, signal
+from sharegroups.cli.interrupts import terminable
 from sharegroups.forks import signals
 heard = []
-with signals(lambda number, _: heard.append(number)), signals(lambda number, _: heard.append(-number)):
+with terminable(), signals(lambda number, _: heard.append(number)), signals(lambda number, _: heard.append(-number)):
     children = []
     for number in (signal.SIGTERM, signal.SIGINT):
         if (pid := os.fork()) == 0:
@@ -137,7 +138,7 @@ with signals(lambda number, _: heard.append(number)), signals(lambda number, _: 
 
 
 @pytest.mark.rule("CL-122")
-def test_a_forked_child_does_on_signals_what_was_done_before_the_worker_took_them() -> None:
+def test_a_forked_child_does_on_signals_what_was_done_before_the_command_and_the_worker_took_them() -> None:
     done = ran(_SIGNALS)
     assert done.stdout == "[-15, -2] [-15]\n", done.stderr
     assert done.stderr.count("KeyboardInterrupt") == 1
