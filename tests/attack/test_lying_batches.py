@@ -106,7 +106,9 @@ def test_a_produce_of_very_many_batches_is_answered_as_it_was_appended(attacked:
     topic, topic_id = _topic(attacked)
     many = produce_pb2.ProduceRequest(acks=-1)
     batch = produce_pb2.ProduceRequest.Batch(record_batch=HONEST, record_count=1)
-    many.topic_data.add(topic_id=topic_id).partition_data.add().batches.extend([batch] * 40_000)  # more are refused unparsed (CM-181)
+    many.topic_data.add(topic_id=topic_id).partition_data.add().batches.extend(
+        [batch] * 40_000
+    )  # more are refused unparsed (CM-181)
     with pytest.raises(grpc.RpcError) as refused:
         _call(attacked, many)
     error: Any = refused.value
