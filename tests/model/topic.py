@@ -25,6 +25,11 @@ class Batch(NamedTuple):
     transactional_id: str = ""
     append_time_ms: int = 0
 
+    @property
+    def record_count(self) -> int:
+        """How many offsets it has."""
+        return self.last_offset - self.base_offset + 1
+
 
 class Found(NamedTuple):
     """What a read brought. `hidden`: the offsets of aborted transactions."""
