@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Callable, Iterator
 from typing import Final, Self
 
 import hiredis
@@ -24,42 +25,73 @@ class RefusingStore:
         self._spared, self._only = spared, only
         self.refused: list[bytes] = []
         self._lock = threading.Lock()
-        self._open: list[socket.socket] = []
+        self._ended = False
+        self._open: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.url = f"redis://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._run(self._accept)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in (self._listener, *self._open):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+        with self._lock:
+            self._ended = True
+            for each in (self._listener, *self._open):
+                _end(each)
+        while self._threads:
+            self._threads.pop().join()
+        self._listener.close()
+
+    def _run(self, target: Callable[..., None], *args: socket.socket) -> None:
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                client, _ = self._listener.accept()
-                self._open.append(client)
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+                self._run(self._serve, self._listener.accept()[0])
 
-    def _serve(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            store = socket.create_connection(("127.0.0.1", self._target))
-            self._open.append(store)
-            threading.Thread(target=_pass_on, args=(store, client), daemon=True).start()
-            commands = hiredis.Reader()
-            while data := client.recv(65_536):
-                commands.feed(data)
-                while (command := commands.gets()) is not False:
-                    if self._refuses(command[0].upper()):
-                        client.sendall(f"-{self._error}\r\n".encode())
-                    else:
-                        store.sendall(hiredis.pack_command(tuple(command)))
-            store.shutdown(socket.SHUT_RDWR)
+    @contextlib.contextmanager
+    def _kept(self, each: socket.socket) -> Iterator[socket.socket]:
+        """Its thread closes the socket; until then the end of this server ends it, so that the thread does not wait."""
+        with each:
+            with self._lock:
+                self._open.add(each)
+                if self._ended:
+                    _end(each)
+            try:
+                yield each
+            finally:
+                with self._lock:
+                    self._open.discard(each)
+
+    def _serve(self, accepted: socket.socket) -> None:
+        with (
+            contextlib.suppress(OSError),
+            self._kept(accepted) as client,
+            self._kept(socket.create_connection(("127.0.0.1", self._target))) as store,
+        ):
+            back = threading.Thread(target=_pass_on, args=(store, client), daemon=True)
+            back.start()
+            try:
+                self._pass_on_commands(client, store)
+            finally:
+                _end(store)
+                back.join()
+
+    def _pass_on_commands(self, client: socket.socket, store: socket.socket) -> None:
+        commands = hiredis.Reader()
+        while data := client.recv(65_536):
+            commands.feed(data)
+            while (command := commands.gets()) is not False:
+                if self._refuses(command[0].upper()):
+                    client.sendall(f"-{self._error}\r\n".encode())
+                else:
+                    store.sendall(hiredis.pack_command(tuple(command)))
 
     def _refuses(self, name: bytes) -> bool:
         with self._lock:
@@ -74,4 +106,9 @@ def _pass_on(store: socket.socket, client: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while data := store.recv(65_536):
             client.sendall(data)
-        client.shutdown(socket.SHUT_RDWR)
+    _end(client)
+
+
+def _end(each: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)
