@@ -51,6 +51,8 @@ class StoreTime:
 
     def __init__(self, host: Clock, bound_ms: int) -> None:
         self._host = host
+        #: The host's deadline clock. Itself, for a request asks for it some twenty times.
+        self.now_ms = host.now_ms
         self._bound_ms = bound_ms
         self._ahead_ms = host.wall_ms() - host.now_ms()
         self._compared_ms: int | None = None
@@ -61,10 +63,6 @@ class StoreTime:
     def wall_ms(self) -> int:
         """Milliseconds since 1970 by the store's clock, as far as it is to be believed."""
         return self._host.now_ms() + self._ahead_ms
-
-    def now_ms(self) -> int:
-        """The host's deadline clock."""
-        return self._host.now_ms()
 
     def compare(self, store_ms: int, asked_ms: int) -> None:
         """Take the store's time, which was asked for at `asked_ms` of the deadline clock and has just arrived.
