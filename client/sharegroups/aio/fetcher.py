@@ -246,9 +246,12 @@ class Fetcher:
 
     async def wait(self, timeout_s: float, now_ms: int) -> None:
         """Return when something happened, when a session may fetch again, or after `timeout_s`."""
+        others_wait = len(self._sessions) > 1 and self._member.asks_one_leader
         for session in self._sessions.values():
             if session.not_before_ms > now_ms:
                 timeout_s = min(timeout_s, (session.not_before_ms - now_ms) / 1000)
+            elif others_wait and session.awaits_records(now_ms):
+                timeout_s = min(timeout_s, (session.late_at_ms - now_ms) / 1000)
         try:
             await self._signal.wait(timeout_s)
         finally:

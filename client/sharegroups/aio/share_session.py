@@ -108,7 +108,17 @@ class ShareSession:
 
     def awaits_records(self, now_ms: int) -> bool:
         """Whether a ShareFetch is in flight and its answer is not late."""
-        return self.fetching and now_ms - self._started_ms < self._wait_ms + _LATE_MS
+        return self.fetching and now_ms < self.late_at_ms
+
+    @property
+    def late_at_ms(self) -> int:
+        """From when on the answer of the last ShareFetch is late, and not waited for any more (CL-36)."""
+        return self._started_ms + self._asked_wait_ms + _LATE_MS
+
+    @property
+    def _asked_wait_ms(self) -> int:
+        """How long a leader without records may keep a ShareFetch."""
+        return self._wait_ms if self.wait_ms is None else min(self.wait_ms, self._wait_ms)
 
     def fetch(self, now_ms: int) -> None:
         """Send a ShareFetch with the pending acknowledgements (CL-21). Call it only after `wants_fetch` was true."""
@@ -177,7 +187,7 @@ class ShareSession:
         self._sent = outbox.take(renewals=False)
         step = self._step = self._session.fetch_step(self.wanted)
         self._member.update(template)
-        template.max_wait_ms = self._wait_ms if self.wait_ms is None else min(self.wait_ms, self._wait_ms)
+        template.max_wait_ms = self._asked_wait_ms
         return share_messages.fetch_request(template, number, step, self._sent, self.wanted)
 
     def answered(self, response: ShareStreamResponse) -> None:

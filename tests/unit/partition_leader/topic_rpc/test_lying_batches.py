@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import threading
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -139,6 +140,27 @@ async def test_a_stream_stays_in_order_when_one_request_is_checked_in_a_thread(
             (87, -1),
             (0, 1_004),
         ]
+
+
+@pytest.mark.rule("CM-112")
+async def test_large_requests_of_several_callers_are_looked_at_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = packed(RecordBatch(records=[Record(value=bytes(2_000))] * 1_000).SerializeToString())
+    real, inside, most = produce_batches.check_rest, 0, 0
+
+    def watched(parts: Any) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.05)  # others come meanwhile
+        real(parts)
+        inside -= 1
+
+    monkeypatch.setattr("partition_leader.topic_rpc.produce.check_rest", watched)
+    async with Cluster() as cluster:
+        service = ProduceService(Roomy(await cluster.node().lead()))
+        made = [service.produce(request(wire_batch(record_batch=large, record_count=1_000))) for _ in range(4)]
+        assert [only(answer).error_code for answer in await asyncio.gather(*made)] == [0] * 4
+    assert most == 1
 
 
 @pytest.mark.rule("CM-92")

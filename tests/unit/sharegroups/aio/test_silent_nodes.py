@@ -362,6 +362,25 @@ def test_a_silent_leader_does_not_keep_the_others_from_being_asked() -> None:
     play(story, partitions=2)
 
 
+@pytest.mark.rule("CL-36")
+def test_where_one_leader_is_asked_at_a_time_one_that_hangs_is_waited_for_until_its_answer_is_a_second_late() -> None:
+    async def story(fake: FakeCluster, transport: SilentTransport) -> None:
+        fake.move_leader("t", 1, 2)
+        async with member(fake, transport, **{"share.acquire.mode": "record_limit", "max.poll.records": 1}) as consumer:
+            for number in (0, 1):
+                produce(fake, 1, partition=number)
+            assert await first(consumer, 5)
+            assert await first(consumer, 5)
+            transport.slow.add("node1:9000")  # it leads partition 0, and has no records
+            produce(fake, 3, partition=1, value=b"b")
+            began = now_s()
+            assert [await first(consumer, 5) for _ in range(3)] == [[b"b0"], [b"b1"], [b"b2"]]
+            assert 1.0 <= now_s() - began < 1.1
+            await transport.speak("node1:9000")
+
+    play(story, partitions=2)
+
+
 def test_a_question_that_is_given_up_ends_at_once() -> None:
     async def story() -> None:
         task = asyncio.create_task(asyncio.sleep(3_600))
