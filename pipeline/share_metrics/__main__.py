@@ -18,11 +18,14 @@ def main() -> None:
     """Run `sharegroups metrics`; ends the process with its exit status (PM-39)."""
     import click  # noqa: PLC0415 - behind the change of the path
 
+    from kip932.printable import printable  # noqa: PLC0415 - as above
     from share_metrics.commands import metrics  # noqa: PLC0415
 
     try:
         metrics(prog_name="share_metrics", standalone_mode=False)
     except click.ClickException as error:
+        text = printable(error.message, keep="\n\t")  # parts of it may be others' data (CT-82)
+        error.message = text  # type: ignore[misc] # click declares it final, and reads it when it shows the error
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):

@@ -16,6 +16,7 @@ from typing import Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
 
+from kip932.printable import printable
 from shard_runtime.config.process_settings import LISTEN_HOST, LISTEN_PORT, Settings, SettingsError, load_settings
 from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP
 
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         address = address_of(load_settings(environ=environ))
     except SettingsError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        print(f"Error: {printable(str(error))}", file=sys.stderr)
         return 1
     status = asyncio.run(status_of(address, service))
     print(f"{service} of {address}: {status}")

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 import structlog
 
 import share_node.grpc_library  # noqa: F401 - before anything imports grpc
+from kip932.printable import printable
 from shard_runtime.clock import Clock, SystemClock
 from shard_runtime.config.process_settings import (
     DATA_DIR,
@@ -335,7 +336,7 @@ def _announce_both(address: str, internal: str) -> None:
 
 
 def _tell_person(reason: str) -> None:
-    print(f"Error: {masked(reason)}", file=sys.stderr)
+    print("Error: " + printable(masked(reason), keep="\n"), file=sys.stderr)
 
 
 def _tell_log(reason: str) -> None:

@@ -53,8 +53,7 @@ def demo(input_path: str | None, workers: int, bootstrap_server: str | None, kee
             if bootstrap_server is not None:
                 console.print(f"In the cluster {story.clear_away()}.")
     except (DemoError, InputError, KafkaError) as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(1)
+        raise click.ClickException(str(error)) from error
     if output == "json":
         click.echo(json.dumps(as_json(outcome)))
     else:

@@ -86,7 +86,7 @@ def scaler(bootstrap: str, config: Path | None) -> None:
             configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT])
             await serve_scaler(settings, bootstrap, stop.received)
         except START_ERRORS as error:
-            click.echo(f"Error: {error}", err=True)
+            raise click.ClickException(str(error)) from error
         else:
             status = stop.status
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 
 import click
 import pytest
@@ -11,6 +12,8 @@ from click.testing import CliRunner
 from structlog.testing import capture_logs
 
 from kip932.printable import printable
+from share_metrics.__main__ import main as share_metrics_main
+from share_node import health, serve
 from sharegroups.cli.group import ToolGroup
 from sharegroups.worker.logs import FORMAT, PrintableFormatter
 from tests.support.fake_cluster.cluster import FakeCluster
@@ -99,3 +102,24 @@ def test_a_line_of_a_worker_s_log_is_escaped_with_its_traceback() -> None:
     assert f"job {SHOWN}\n" in line
     assert f"ValueError: {SHOWN}" in line
     assert printable(line, keep="\n") == line
+
+
+@pytest.mark.rule("CT-82")
+def test_commands_and_processes_of_the_services_say_what_they_found_escaped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    wrong = tmp_path / "settings.toml"
+    wrong.write_text(f"[listen]\nport = {json.dumps(EVIL)}\n")
+    said = [sharegroups("demo", "--input", EVIL).stderr, sharegroups("scaler", "--config", str(wrong)).stderr]
+    serve.main([EVIL])
+    health.main([], {"SHAREGROUPS_LISTEN_PORT": EVIL})
+    said += capsys.readouterr().err.splitlines()
+    monkeypatch.setattr("sys.argv", ["share_metrics", EVIL])
+    with pytest.raises(SystemExit):
+        share_metrics_main()
+    said.append(capsys.readouterr().err)
+    assert len(said) == 5
+    for text in said:
+        assert text.startswith(("Error: ", "Usage: "))
+        assert printable(text, keep="\n") == text
+        assert SHOWN in text or repr(EVIL)[1:-1] in text, "it would be no proof"
