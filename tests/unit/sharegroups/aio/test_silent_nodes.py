@@ -364,6 +364,8 @@ def test_a_silent_leader_does_not_keep_the_others_from_being_asked() -> None:
 
 @pytest.mark.rule("CL-36")
 def test_where_one_leader_is_asked_at_a_time_one_that_hangs_is_waited_for_until_its_answer_is_a_second_late() -> None:
+    """Of CL-36 the last clause, for a request that does not wait; not one that waits for its share of the time."""
+
     async def story(fake: FakeCluster, transport: SilentTransport) -> None:
         fake.move_leader("t", 1, 2)
         async with member(fake, transport, **{"share.acquire.mode": "record_limit", "max.poll.records": 1}) as consumer:
