@@ -73,6 +73,15 @@ class TestDrained:
         passed = self.drained().rests(2, (2, 5, STATE_ACKNOWLEDGED, 1), end=6)
         assert found(Drained(), passed) == ["INV-9"]
 
+    @pytest.mark.rule("INV-9")
+    def test_a_start_offset_may_rest_below_the_start_of_the_log(self) -> None:
+        for batches in ((), ((2, 2, STATE_ACKNOWLEDGED, 1),)):
+            made = self.drained().rests(1, *batches, end=3)
+            made.final = replace(made.final, logs={SHARE[1:]: LogEnd(3 - len(batches), 3)})
+            assert not found(Drained(), made)
+            made.final = replace(made.final, logs={SHARE[1:]: LogEnd(1, 3)})
+            assert found(Drained(), made) == ["INV-1"]
+
     @pytest.mark.rule("INV-19")
     def test_a_partition_that_was_never_initialised_is_found(self) -> None:
         made = self.drained().rests(0)

@@ -92,8 +92,11 @@ class Drained:
                 f"{state.start_offset}, end {log.high_watermark}",
                 (state,),
             )
-        elif state.start_offset >= log.high_watermark or state.start_offset in values:
-            # Else it rests at a hole, of which a lag says 0 (CM-105): whoever fetches next moves it on.
+        elif state.start_offset >= log.log_start_offset and (
+            state.start_offset >= log.high_watermark or state.start_offset in values
+        ):
+            # Else it rests at a hole, of which a lag says 0 (CM-105), or below the log's start, whose moves are not
+            # written for themselves (PL-701): whoever fetches next moves it on.
             yield Violation(
                 "INV-9",
                 f"{share} rests at {state.start_offset} with {len(state.batches)} batches, though all up to "
