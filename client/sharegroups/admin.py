@@ -1,4 +1,4 @@
-"""The blocking admin client: every method of the asyncio one, run in the loop thread of this object."""
+"""The blocking admin client: it runs every method of the asyncio one in the loop thread of this object."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ T = TypeVar("T")
 
 
 class Admin(OfOneProcess):
-    """Administration. Settings as a dict, or as keywords with `_` for `.`; use it as `with`, or call `close`.
+    """Administers topics, configs, groups and transactions.
 
-    Raises ConfigError. It works only in the process that made it, and not in one that is forked from that: every call
-    but `close` raises IllegalStateError there.
+    Give the settings as a dict, or as keywords with `_` for `.`. Use it in a `with` statement, or call `close`. Raises
+    ConfigError. It works only in the process that created it: in a process forked from that one, every call but `close`
+    raises IllegalStateError.
 
-    A call that changes several things returns each one's result or error. It raises KafkaError if it fails as a whole.
+    A call about several things returns the result or the error of each. It raises KafkaError if it fails as a whole.
     """
 
     _WHAT = "admin client"
@@ -71,11 +72,14 @@ class Admin(OfOneProcess):
             self._thread.stop()
 
     def create_topics(self, topics: Iterable[NewTopic | str], validate_only: bool = False) -> Errors:
-        """Create topics (CM-21); a name alone means one partition."""
+        """Create topics; a name alone means one partition.
+
+        Returns the error of each topic, or None (CM-21).
+        """
         return self._call(self._inner.create_topics(topics, validate_only))
 
     def create_partitions(self, counts: Mapping[str, int], validate_only: bool = False) -> Errors:
-        """Raise the partition counts of topics; counts can only grow."""
+        """Raise the partition counts of topics; a count can only grow."""
         return self._call(self._inner.create_partitions(counts, validate_only))
 
     def delete_topics(self, names: Iterable[str]) -> Errors:
@@ -87,84 +91,112 @@ class Admin(OfOneProcess):
         return self._call(self._inner.list_topics(names))
 
     def describe_cluster(self) -> ClusterDescription:
-        """The cluster id and its live nodes."""
+        """Return the cluster's id, its controller and its live nodes."""
         return self._call(self._inner.describe_cluster())
 
     def list_offsets(
         self, specs: Mapping[TopicPartition, int] | Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | KafkaError]:
-        """Offsets by timestamp in ms, or by kip932.ids.OFFSET_* (CM-45); for a list of partitions, the logs' ends."""
+        """Return an offset of each partition: by timestamp, or by one of kip932.ids.OFFSET_*.
+
+        Timestamps are ms since 1970. For a list of partitions, the offsets are the logs' ends (CM-45).
+        """
         return self._call(self._inner.list_offsets(specs))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
-        """Move the start offsets of logs forward to these, −1 for the log's end; returns the new start offsets."""
+        """Delete the records before these offsets; −1 means the log's end. Returns the new start offsets."""
         return self._call(self._inner.delete_records(before))
 
     def read_records(self, partition: TopicPartition, offset: int, max_bytes: int = READ_BYTES) -> RecordsRead:
-        """Records of a partition from `offset` on, whoever may have consumed them (CL-92): about `max_bytes` of them,
-        at least one batch. Reading changes nothing. Raises KafkaError, OffsetOutOfRangeError outside the log."""
+        """Read records of a partition from `offset` on, whether or not they were consumed.
+
+        Returns about `max_bytes` of records, but at least one batch. Reading changes nothing (CL-92). Raises
+        KafkaError; OffsetOutOfRangeError outside the log.
+        """
         return self._call(self._inner.read_records(partition, offset, max_bytes))
 
     def describe_configs(
         self, resources: Iterable[ConfigResource], documentation: bool = False
     ) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
-        """Configs of topics, nodes and groups, with their synonyms (CM-23)."""
+        """Return the configs of topics, nodes and groups, with their synonyms.
+
+        With `documentation`, also the description of each config (CM-23).
+        """
         return self._call(self._inner.describe_configs(resources, documentation))
 
     def incremental_alter_configs(
         self, changes: Mapping[ConfigResource, Iterable[AlterConfig]], validate_only: bool = False
     ) -> dict[ConfigResource, KafkaError | None]:
-        """Change only the named configs; the others keep their values."""
+        """Change the named configs; the others keep their values."""
         return self._call(self._inner.incremental_alter_configs(changes, validate_only))
 
     def list_groups(self, states: Iterable[str] | None = None, types: Iterable[str] | None = None) -> ListGroupsResult:
-        """Groups of all coordinators, sorted by id, and what is missing because no node serves it or a node does not
-        answer in time (GC-123). Raises KafkaError when no node at all answers."""
+        """Return the groups of all coordinators, sorted by id.
+
+        The result also holds the errors because of which groups may be missing: no node serves them, or a node did not
+        answer in time (GC-123). Raises KafkaError when no node answers at all.
+        """
         return self._call(self._inner.list_groups(states, types))
 
     def describe_share_groups(
         self, group_ids: Iterable[str], include_authorized_operations: bool = False
     ) -> dict[str, ShareGroupDescription | KafkaError]:
-        """Describe each group (GC-126), if wanted with what the caller may do with it (GC-128)."""
+        """Describe each group: its state, members and assignments (GC-126).
+
+        With `include_authorized_operations`, also the operations that the caller may perform on it (GC-128).
+        """
         return self._call(self._inner.describe_share_groups(group_ids, include_authorized_operations))
 
     def list_share_group_offsets(
         self, groups: Mapping[str, Iterable[TopicPartition] | None], backlog: bool = False
     ) -> dict[str, Offsets | KafkaError]:
-        """Start offsets and lags by group and partition (GC-110). For None: of all initialised partitions of the group.
+        """Return start offsets and lags by group and partition.
 
-        A partition without a start offset has None; `errors` of a group's offsets has the partitions that are left out,
-        since their offsets cannot be told now. With `backlog` also what members hold, what waits, and for how
-        long (GC-109): leaders are asked.
+        None in place of partitions means all initialised partitions of the group (GC-110). A partition without a start
+        offset has None. `errors` of a group's offsets holds the partitions that are left out because their offsets are
+        currently unavailable. With `backlog`, the leaders are asked too: for the records that members hold, those that
+        wait, and for how long (GC-109).
         """
         return self._call(self._inner.list_share_group_offsets(groups, backlog))
 
     def list_share_group_partitions(self, group_id: str) -> dict[TopicPartition, KafkaError | None]:
-        """All initialised partitions of a group, each with the error for which list_share_group_offsets leaves it out.
+        """Return all initialised partitions of a group.
 
-        Raises KafkaError.
+        Each has None, or the error because of which list_share_group_offsets leaves it out. Raises KafkaError.
         """
         return self._call(self._inner.list_share_group_partitions(group_id))
 
     def alter_share_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Set start offsets of an empty group (GC-101 to GC-106)."""
+        """Set start offsets of an empty group.
+
+        Returns the error of each partition, or None (GC-101 to GC-106).
+        """
         return self._call(self._inner.alter_share_group_offsets(group_id, offsets))
 
     def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete the state of topics of an empty group (GC-97)."""
+        """Delete an empty group's state for these topics.
+
+        Returns the error of each topic, or None (GC-97).
+        """
         return self._call(self._inner.delete_share_group_offsets(group_id, topics))
 
     def delete_share_groups(self, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete empty groups (GC-90)."""
+        """Delete empty groups.
+
+        Returns the error of each group, or None (GC-90).
+        """
         return self._call(self._inner.delete_share_groups(group_ids))
 
     def explain_record(
         self, group_id: str, partition: TopicPartition, offset: int, last_offset: int | None = None
     ) -> RecordsExplained:
-        """Why a record is, or is not, delivered to a group now; or the records from `offset` to `last_offset`, 1,000
-        at most (CL-90). Asking changes nothing. Raises KafkaError."""
+        """Explain why a record is, or is not, delivered to a group now.
+
+        With `last_offset`, explains all records from `offset` to `last_offset`, both included, 1,000 at most. This
+        changes nothing (CL-90). Raises KafkaError.
+        """
         return self._call(self._inner.explain_record(group_id, partition, offset, last_offset))
 
     def list_transactions(
@@ -173,17 +205,22 @@ class Admin(OfOneProcess):
         producer_ids: Iterable[int] | None = None,
         open_longer_than_ms: int | None = None,
     ) -> list[TransactionListing]:
-        """Transactional ids that were used of late, sorted: all, or those in these states, of these producers, and open
-        for longer than this (CM-157). Raises KafkaError."""
+        """Return the recently used transactional ids, sorted.
+
+        By default all of them; otherwise those in these states, of these producers, and with a transaction open for
+        longer than `open_longer_than_ms` (CM-157). Raises KafkaError.
+        """
         return self._call(self._inner.list_transactions(states, producer_ids, open_longer_than_ms))
 
     def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription | KafkaError]:
-        """The record of each transactional id, or its error: TransactionalIdNotFoundError where there is none."""
+        """Return the record of each transactional id, or its error: TransactionalIdNotFoundError for an unknown one."""
         return self._call(self._inner.describe_transactions(transactional_ids))
 
     def abort_transaction(self, transactional_id: str) -> TransactionDescription:
-        """Abort what a producer left open; the producer is fenced, a new one with the id may begin (CM-158). Returns
-        what it was. Raises KafkaError."""
+        """Abort the transaction that a producer left open, and return its description.
+
+        The producer is fenced; a new one with the same id may begin (CM-158). Raises KafkaError.
+        """
         return self._call(self._inner.abort_transaction(transactional_id))
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:

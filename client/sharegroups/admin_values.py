@@ -1,4 +1,4 @@
-"""What the admin client takes and returns: frozen values."""
+"""The frozen values that the admin client takes and returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OP_SET: Final = 0
 OP_DELETE: Final = 1
 OP_APPEND: Final = 2
 OP_SUBTRACT: Final = 3
-#: Obstacles of `RecordExplanation` that the group's members tell; the others are the leader's.
+#: Obstacles of `RecordExplanation` that follow from the group's members; the leader reports the others.
 GROUP_EMPTY: Final = "group_empty"
 NOT_ASSIGNED: Final = "not_assigned"
 
@@ -33,7 +33,7 @@ class ConfigResource(NamedTuple):
 
     @classmethod
     def broker(cls, name: str = "") -> ConfigResource:
-        """A node, or all of them with the empty name."""
+        """A node; the empty name means all nodes."""
         return cls(RESOURCE_BROKER, name)
 
     @classmethod
@@ -63,7 +63,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """One topic; with an error the rest is empty."""
+    """One topic; the rest is empty when `error` is set."""
 
     name: str
     topic_id: bytes
@@ -102,9 +102,9 @@ class GroupListing:
 
 
 class ListGroupsResult(Sequence[GroupListing]):
-    """The groups of list_groups, sorted by id, and what is missing (GC-123).
+    """The groups of list_groups, sorted by id, and the reasons why some may be missing (GC-123).
 
-    As a sequence it is `all()`: a loop over it, its length and each item raise when a group may be missing.
+    Used as a sequence it is `all()`: a loop over it, its length and each item raise when a group may be missing.
     """
 
     def __init__(self, valid: Iterable[GroupListing], errors: Iterable[KafkaError] = ()) -> None:
@@ -118,12 +118,15 @@ class ListGroupsResult(Sequence[GroupListing]):
         return self._valid
 
     def valid(self) -> tuple[GroupListing, ...]:
-        """The groups that were found, whether or not others are missing."""
+        """The groups that were found, even if others are missing."""
         return self._valid
 
     def errors(self) -> tuple[KafkaError, ...]:
-        """What is missing and why, for each cause: shards of the group log that no node serves or whose node cannot
-        answer for them, nodes that do not answer. Empty: nothing is missing."""
+        """One error for each reason why groups are missing; empty when none are.
+
+        The reasons are shards of the group log that no node serves or whose node cannot answer for them, and nodes that
+        do not answer.
+        """
         return self._errors
 
     def __len__(self) -> int:
@@ -153,7 +156,7 @@ class MemberDescription:
 
 
 class AclOperation(IntEnum):
-    """What a caller may do with a group, with Kafka's numbers (GC-128)."""
+    """An operation on a group that a caller may be allowed, with Kafka's number (GC-128)."""
 
     READ = 3
     DELETE = 6
@@ -164,7 +167,10 @@ class AclOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupDescription:
-    """One share group (GC-126). `authorized_operations`: what the caller may do with it; None when not asked for."""
+    """One share group (GC-126).
+
+    `authorized_operations`: the operations that the caller may perform on it; None when not asked for.
+    """
 
     group_id: str
     state: str
@@ -178,13 +184,14 @@ class ShareGroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupOffset:
-    """Start offset of a share-partition; unknown values are None (CL-46).
+    """The start offset of a share-partition; unknown values are None (CL-46).
 
-    `archived_by_limit` and `archived_by_reject` count records that will not be delivered again though no consumer
-    accepted them: those at the delivery limit, and rejected ones. Both begin at 0 when the group begins with the
-    partition, and again when its offset is reset. When the backlog was asked for: `in_flight` records are held by
-    members, `waiting` ones can be delivered, and the oldest that is not finished is `oldest_age_ms` old; `dead_letters`
-    are not written yet, the oldest of them for `dead_letter_age_ms`; `delayed` ones wait for the end of a delay.
+    `archived_by_limit` and `archived_by_reject` count records that will not be delivered again although no consumer
+    accepted them: those at the delivery limit, and rejected ones. Both start at 0 when the group begins with the
+    partition, and again when its offset is reset. The other values are set when the backlog was asked for: `in_flight`
+    records are held by members, `waiting` ones can be delivered, `delayed` ones wait for the end of a delay.
+    `oldest_age_ms` is the age of the oldest unfinished record. `dead_letters` are not written yet, the oldest of them
+    for `dead_letter_age_ms`.
     """
 
     start_offset: int
@@ -201,16 +208,16 @@ class ShareGroupOffset:
 
     @property
     def archived(self) -> int | None:
-        """The sum of both; None when they are unknown."""
+        """The sum of `archived_by_limit` and `archived_by_reject`; None when either is unknown."""
         if self.archived_by_limit is None or self.archived_by_reject is None:
             return None
         return self.archived_by_limit + self.archived_by_reject
 
 
 class GroupOffsets(dict[TopicPartition, ShareGroupOffset | None]):
-    """The offsets of a group by partition, as list_share_group_offsets returns them; None: no start offset.
+    """The offsets of a group by partition, as list_share_group_offsets returns them; None without a start offset.
 
-    `errors`: why partitions are left out (CL-46).
+    `errors`: the errors because of which other partitions are left out (CL-46).
     """
 
     def __init__(
@@ -224,8 +231,11 @@ class GroupOffsets(dict[TopicPartition, ShareGroupOffset | None]):
 
 @dataclass(frozen=True, slots=True)
 class PendingWrite:
-    """The write that a record waits for: for how long it runs, None while it waits for another one, and how often it
-    was sent."""
+    """The write that a record waits for.
+
+    `running_ms`: how long it has been running; None while it waits for another write. `attempts`: how often it was
+    sent.
+    """
 
     running_ms: int | None
     attempts: int
@@ -233,13 +243,14 @@ class PendingWrite:
 
 @dataclass(frozen=True, slots=True)
 class RecordExplanation:
-    """A record, or neighbours with the rest in common: its state for a group, and what keeps it from being delivered
-    (CL-90). Unknown values are None.
+    """The state of a record for a group, and what keeps the record from being delivered (CL-90).
+
+    Neighbouring records with the same values share one explanation. Unknown values are None.
 
     `state`: available, acquired, pending, acknowledged, archiving, archived, finished, deleted, beyond_end, hole,
     not_initialized. `obstacle`: none, held, write_pending, window_full, not_fetched, no_state, start_not_set, loading,
-    finished, delivery_limit, rejected, no_record, uncommitted, delayed, group_empty, not_assigned. `explanation` says
-    it in words. `becomes`: the state of a pending record after its write.
+    finished, delivery_limit, rejected, no_record, uncommitted, delayed, group_empty, not_assigned. `explanation`: the
+    same in words. `becomes`: the state of a pending record after its write.
     """
 
     first_offset: int
@@ -261,17 +272,17 @@ class RecordExplanation:
 
 @dataclass(frozen=True, slots=True)
 class RecordsExplained:
-    """Records of one share-partition explained, and where the group stands there (CL-90).
+    """Explanations of records of one share-partition, and the group's position in it (CL-90).
 
-    `loaded`: whether the share-partition is in the leader's memory; if not, the rest is what is stored. `end_offset`:
-    the first offset never fetched. `in_flight`: the records that members hold, as in ShareGroupOffset; None: an older
-    leader does not tell. `in_flight_offsets`: all offsets of the window, from the start offset to the last one fetched,
-    finished ones included, which `max_record_locks` bounds (PL-130). What the group coordinator did not tell, because
-    of `group_error`, is None.
+    `loaded`: whether the share-partition is in the leader's memory; if not, the other values are the stored ones.
+    `end_offset`: the first offset never fetched. `in_flight`: the number of records that members hold, as in
+    ShareGroupOffset; None from an older leader. `in_flight_offsets`: the number of offsets from the start offset to the
+    last one fetched, finished ones included, which `max_record_locks` bounds (PL-130). The group coordinator's values
+    are None if it failed with `group_error`.
 
-    `read_committed`: whether the group waits for the ends of transactions. `last_stable_offset`: before it every
-    transaction has ended; None: an older leader does not tell. `stable_kept_by`: the transactional id whose open
-    transaction keeps it, None without one; `stable_kept_ms`: for how long it is open.
+    `read_committed`: whether the group waits for the ends of transactions. `last_stable_offset`: the offset before
+    which every transaction has ended; None from an older leader. `stable_kept_by`: the transactional id whose open
+    transaction keeps that offset back, None without one; `stable_kept_ms`: how long the transaction has been open.
     """
 
     group_id: str
@@ -300,8 +311,10 @@ class RecordsExplained:
 
 @dataclass(frozen=True, slots=True)
 class ReadRecord:
-    """One record of a log (CL-92). `timestamp_ms` is its producer's; `append_time_ms`: when the leader stored it, None
-    when the leader is of a build that does not tell it."""
+    """One record of a log (CL-92).
+
+    `timestamp_ms`: set by its producer. `append_time_ms`: when the leader stored it; None from an older leader.
+    """
 
     offset: int
     timestamp_ms: int
@@ -324,7 +337,7 @@ class UnreadableRecords:
 class RecordsRead:
     """Records of one partition in offset order, and where its log begins and ends (CL-92).
 
-    `next_offset`: where to read on; the offset that was asked for when the log has no more records.
+    `next_offset`: the offset to continue from; the requested offset when the log has no more records.
     """
 
     records: tuple[ReadRecord, ...]
@@ -336,8 +349,11 @@ class RecordsRead:
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """One transactional id of list_transactions (CM-157). `open_ms`: for how long its transaction is open, None when
-    none is. With an error its record cannot be read: producer and epoch are −1. `coordinator`: the node that told."""
+    """One transactional id of list_transactions (CM-157).
+
+    `open_ms`: how long its transaction has been open; None without one. `error`: why its record cannot be read;
+    producer id and epoch are then −1. `coordinator`: the node that reported it.
+    """
 
     transactional_id: str
     state: str
@@ -350,8 +366,11 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """The record of one transactional id (CM-157). `started_ms` (ms since 1970) and `open_ms`, by the store's clock,
-    are None when no transaction is open; `partitions`: those that may hold its records, of topics that there are."""
+    """The record of one transactional id (CM-157).
+
+    `started_ms` (ms since 1970) and `open_ms`, by the store's clock, are None when no transaction is open.
+    `partitions`: those that may hold its records, of topics that still exist.
+    """
 
     transactional_id: str
     state: str
@@ -366,7 +385,7 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One config; `synonyms` are (name, value, source number) from the nearest to the farthest."""
+    """One config; `synonyms` are (name, value, source number), the one in force first."""
 
     name: str
     value: str | None

@@ -1,4 +1,4 @@
-"""Checks of arguments: a call refuses an argument of a wrong type by name, before it sends anything (CL-89).
+"""Checks of arguments: a call refuses an argument of a wrong type and names it, before it sends anything (CL-89).
 
 Every error names the call and the argument, what was found, what was expected, and what to write instead.
 """
@@ -12,19 +12,19 @@ _SHOWN_MAX: Final = 80
 
 
 def shown(value: object) -> str:
-    """A value and its type, short enough for a line."""
+    """Return a value and its type as text, short enough for a line."""
     text = repr(value)
     return f"{text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + '…'} ({type(value).__name__})"
 
 
 def refusal(call: str, argument: str, found: object, expected: str, instead: str = "") -> ValueError:
-    """The error for a wrong argument."""
+    """Return the error for a wrong argument."""
     hint = f". Write {instead}" if instead else ""
     return ValueError(f"{call}: {argument} is {shown(found)}; expected {expected}{hint}")
 
 
 def items(call: str, given: object, what: str, kind: type | tuple[type, ...], instead: str) -> list[Any]:
-    """The argument as a list. Raises ValueError when it is none, or an item is not of `kind`.
+    """Return the argument as a list. Raises ValueError when it cannot be one, or an item is not of `kind`.
 
     A text is refused, because it would be read as a list of its letters: deleting "orders" would delete a topic `o`.
     """
@@ -38,21 +38,21 @@ def items(call: str, given: object, what: str, kind: type | tuple[type, ...], in
 
 
 def mapping(call: str, argument: str, given: object, what: str, instead: str) -> Mapping[Any, Any]:
-    """The argument, which must be a mapping. Raises ValueError."""
+    """Return the argument. Raises ValueError unless it is a mapping."""
     if not isinstance(given, Mapping):
         raise refusal(call, argument, given, f"a dict of {what}", instead)
     return given
 
 
 def text(call: str, argument: str, given: object) -> str:
-    """The argument, which must be a text. Raises ValueError."""
+    """Return the argument. Raises ValueError unless it is a text."""
     if not isinstance(given, str):
         raise refusal(call, argument, given, "text", repr(str(given)) if isinstance(given, int | float) else "")
     return given
 
 
 def whole(call: str, argument: str, given: object, bits: int = 32) -> int:
-    """The argument, which must be a whole number that fits into `bits`. Raises ValueError."""
+    """Return the argument. Raises ValueError unless it is a whole number that fits into `bits` bits."""
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     if isinstance(given, bool) or not isinstance(given, int) or not low <= given <= high:
         digits = isinstance(given, str) and given.strip().lstrip("-").isdigit()
@@ -80,14 +80,14 @@ def callback(call: str, argument: str, given: object, signature: str) -> None:
 
 
 def partition(call: str, given: object) -> Any:
-    """The argument, which must have a topic name and a partition number. Raises ValueError."""
+    """Return the argument. Raises ValueError unless it has a topic name and a partition number."""
     if not isinstance(getattr(given, "topic", None), str) or not isinstance(getattr(given, "partition", None), int):
         raise refusal(call, "a partition", given, "a TopicPartition", 'TopicPartition("orders", 0)')
     return given
 
 
 def settings(call: str, given: object) -> dict[str, Any]:
-    """Settings as a dict; {} for None. Raises ValueError."""
+    """Return the settings as a dict, {} for None. Raises ValueError unless they are a mapping with texts as keys."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):

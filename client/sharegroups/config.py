@@ -24,7 +24,7 @@ _IMPLICIT: Final = (
     "program acknowledge each record"
 )
 
-#: Settings of ordinary consumer groups, which a share consumer refuses (CL-40): what takes the place of each.
+#: Settings of ordinary consumer groups, which a share consumer refuses (CL-40), and what replaces each.
 REFUSED: Final[Mapping[str, str]] = {
     "auto.offset.reset": _GROUP_CONFIG + "share.auto.offset.reset=earliest",
     "enable.auto.commit": _IMPLICIT,
@@ -48,7 +48,7 @@ _TRUST: Final = "give a PEM file as ssl.ca.location"
 _KEYS: Final = "give PEM files as ssl.certificate.location and ssl.key.location"
 _RETRIES: Final = "a record is tried again until delivery.timeout.ms is over"
 _LINGER: Final = "batches fill while an earlier request is under way, and wait for nothing else; leave it out"
-#: Settings that clients of Kafka have, and these do not: what takes the place of each.
+#: Settings of Kafka's clients that these clients do not have, and what replaces each.
 ELSEWHERE: Final[Mapping[str, str]] = {
     "allow.auto.create.topics": "topics are created with sharegroups topics create, or Admin.create_topics",
     "auto.commit.interval.ms": _IMPLICIT,
@@ -131,7 +131,7 @@ class Setting:
     choices: tuple[str, ...] = ()
 
     def parse(self, value: Any) -> Any:
-        """The value in its own type. Raises ConfigError with what was found and what was expected."""
+        """Return the value in the setting's type. Raises ConfigError, which names the found and the expected value."""
         parser = _PARSERS.get(self.kind)
         return parser(self, value) if parser else value
 
@@ -147,13 +147,13 @@ class Setting:
         return f"at least {self.low}" if self.high == _INT32_MAX else f"{self.low} to {self.high}"
 
     def text(self, value: Any) -> str:
-        """A value as it is written in a properties file; "" for None."""
+        """Return a value as it is written in a properties file; "" for None."""
         if value is None:
             return ""
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     def refuse(self, value: Any, expected: str) -> ConfigError:
-        """The error for a value that is not allowed."""
+        """Return the error for a value that is not allowed."""
         return ConfigError(f"{self.name} is {value!r}; expected {expected}")
 
 
@@ -377,7 +377,7 @@ class Config:
 def given_settings(
     settings: Mapping[str, Any] | None, keywords: Mapping[str, Any], client: str = "Admin"
 ) -> dict[str, Any]:
-    """Settings from a dict, from keywords with `_` for `.`, or from both, as one dict (CL-44: dict or kwargs).
+    """Return settings from a dict, from keywords with `_` for `.`, or from both, as one dict (CL-44).
 
     `client` is the class named in errors. Raises ConfigError for anything else, such as an address alone.
     """
@@ -389,7 +389,7 @@ def given_settings(
 
 
 def consumer_config(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Config:
-    """Settings of a share consumer. Raises ConfigError, or InvalidGroupIdError without a group (CL-20, CL-40)."""
+    """Return a share consumer's settings. Raises ConfigError, or InvalidGroupIdError without a group (CL-20, CL-40)."""
     given = given_settings(settings, keywords, "ShareConsumer")
     for name in given:
         if name in REFUSED:
@@ -405,7 +405,7 @@ def consumer_config(settings: Mapping[str, Any] | None, keywords: Mapping[str, A
 
 
 def producer_config(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Config:
-    """Settings of a producer. Raises ConfigError, also for a compression that cannot be made here (CL-112)."""
+    """Return a producer's settings. Raises ConfigError, also for a compression that is not available here (CL-112)."""
     given = given_settings(settings, keywords, "Producer")
     config = Config(PRODUCER, given)
     check_packing(config, {name for name, value in given.items() if value is not None})

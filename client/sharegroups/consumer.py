@@ -1,4 +1,4 @@
-"""The blocking share consumer: confluent-kafka's call signatures, plus what CL-45 adds, over the asyncio engine.
+"""The blocking share consumer: confluent-kafka's call signatures and the additions of CL-45, over the asyncio engine.
 
 Local calls run on the calling thread; calls that need the network run in the loop thread of this object. Callbacks run
 on the thread that called poll, commit_sync, commit_async or close (CL-26).
@@ -26,12 +26,12 @@ from sharegroups.messages import AcknowledgeType, Message, Messages, delivered_o
 
 
 class ShareConsumer(OfOneProcess):
-    """A member of a share group for one thread at a time.
+    """A member of a share group, for use by one thread at a time.
 
-    Settings as a dict, or as keywords with `_` for `.`; use it as a context manager, or call `close`. Raises
-    ConfigError for settings, InvalidGroupIdError without a group. A program that ends without either closes it then,
-    and says so (CL-141). It works only in the process that made it, and not in one that is forked from that: every call
-    but `close` raises IllegalStateError there.
+    Give the settings as a dict, or as keywords with `_` for `.`. Use it in a `with` statement, or call `close`. Raises
+    ConfigError for wrong settings, InvalidGroupIdError without a group. A consumer that has polled and is still open
+    when the program ends is closed then, with a warning in the log (CL-141). It works only in the process that created
+    it: in a process forked from that one, every call but `close` raises IllegalStateError.
     """
 
     _WHAT = "consumer"
@@ -61,28 +61,34 @@ class ShareConsumer(OfOneProcess):
         return self._engine.member_id
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Replace the subscription; empty means unsubscribe (CL-20). Raises ValueError for None or a blank name."""
+        """Replace the subscription; no topics means unsubscribe.
+
+        Raises ValueError for None or a blank name (CL-20).
+        """
         with self._exclusive():
             self._thread.run(lambda: self._engine.subscribe(topics))
 
     def unsubscribe(self) -> None:
-        """Leave the group; the leave heartbeat is sent at once (CL-8)."""
+        """Leave the group at once.
+
+        The heartbeat that leaves the group is sent without delay (CL-8).
+        """
         with self._exclusive():
             self._thread.run(self._engine.unsubscribe)
 
     def subscription(self) -> list[str]:
-        """The topics subscribed to."""
+        """Return the topics of the subscription."""
         if self._closed:
             self._check_open()
         return list(self._engine.subscription)
 
     def poll(self, timeout: float | None = None, *, max_records: int | None = None) -> Messages:
-        """Return records as soon as there are any; empty after `timeout` seconds; None waits without end (CL-21).
+        """Return records as soon as there are any, or none after `timeout` seconds; with None, wait without limit.
 
-        In implicit mode it accepts what the previous poll returned. `max_records`: how many records to ask for at most;
-        0 asks for none, and only keeps the membership (CL-98). Raises WakeupError; IllegalStateError without a
-        subscription, and in explicit mode while a record is neither acknowledged nor kept alive; KafkaError that ended
-        the membership.
+        In implicit mode, this accepts the records of the previous poll (CL-21). `max_records`: the largest number of
+        records to ask for; 0 asks for none and only keeps the membership (CL-98). Raises WakeupError; IllegalStateError
+        without a subscription, and in explicit mode while a record is neither acknowledged nor kept alive; the
+        KafkaError that ended the membership.
         """
         arguments.seconds("poll", timeout)
         arguments.count("poll", "max_records", max_records)
@@ -104,14 +110,16 @@ class ShareConsumer(OfOneProcess):
         delay: float | None = None,
         undelivered: bool = False,
     ) -> None:
-        """Acknowledge a record; the next poll or commit sends it (CL-23). Raises IllegalStateError if not in flight.
+        """Acknowledge a record; the next poll or commit sends the acknowledgement.
 
-        `delay`: with RELEASE, for how many seconds the group does not get the record again; 0: at once; None: as the
-        group's back-off says (CL-113). ValueError with another type; DelayTooLongError, one of these, above the
-        group's maximum: the record stays as it was; UnsupportedVersionError from a node of before. `undelivered`: with
-        RELEASE, the record was not begun with, so this delivery does not count, at most ten times in a row (CL-145).
+        Raises IllegalStateError if the record is not in flight (CL-23). `delay`, with RELEASE only: how many seconds
+        the group waits before the record is delivered again; 0 means no delay, None the group's back-off (CL-113).
+        Raises ValueError for `delay` with another type; DelayTooLongError, a ValueError, above the group's maximum;
+        UnsupportedVersionError if the leader does not know delays. The record then stays as it was. `undelivered`, with
+        RELEASE only: the record was not worked on, so this delivery is not counted, at most ten times in a row
+        (CL-145).
         """
-        self._enter()  # and no context manager: this is called for each record
+        self._enter()  # not by the context manager, which is slower: this runs for each record
         try:
             kind = type if type.__class__ is AcknowledgeType else AcknowledgeType(type)
             self._engine.ledger.acknowledge(delivered_of(message), message.offset(), kind, delay, undelivered)
@@ -128,18 +136,21 @@ class ShareConsumer(OfOneProcess):
         delay: float | None = None,
         undelivered: bool = False,
     ) -> None:
-        """As `acknowledge`, for the record in flight at this topic, partition and offset (CL-23)."""
+        """Acknowledge the record in flight at this topic, partition and offset, like `acknowledge`.
+
+        See CL-23.
+        """
         with self._exclusive():
             kind = AcknowledgeType(type)
             self._engine.ledger.acknowledge_offset(topic, partition, offset, kind, delay, undelivered)
 
     @contextmanager
     def keep_alive(self, messages: Message | Iterable[Message], on_lost: OnLost | None = None) -> Iterator[Kept]:
-        """`with consumer.keep_alive(message) as kept:` renews the locks until the block ends or they are acknowledged.
+        """Renew the locks of these messages until the `with` block ends or they are acknowledged.
 
-        It needs explicit mode. The renewals go out in a thread of the client's. `kept.lost`, `kept.is_lost(message)`
-        and `kept.check()` tell that a lock could not be kept; `on_lost` is called in that thread with the messages it
-        befell (CL-94 to CL-96). Meanwhile poll() may be called.
+        Use it as `with consumer.keep_alive(message) as kept:`, in explicit mode. A thread of the client sends the
+        renewals. `kept.lost`, `kept.is_lost(message)` and `kept.check()` report a lost lock; `on_lost` is called in
+        that thread with the messages whose locks were lost. Inside the block, poll() may be called (CL-94 to CL-96).
         """
         kept = Kept(messages, on_lost)
         with self._exclusive():
@@ -151,10 +162,10 @@ class ShareConsumer(OfOneProcess):
                 self._thread.run(lambda: self._engine.keeper.end(kept))
 
     def commit_sync(self, timeout: float | None = None) -> CommitResult:
-        """Send the acknowledgements and wait (CL-24): None or the error per partition; {} when nothing is pending.
+        """Send the acknowledgements and return their result by partition: None or an error; {} when none are pending.
 
-        In implicit mode it accepts what the last poll returned. `timeout` is in seconds, default.api.timeout.ms by
-        default, below 0 without end. Raises WakeupError.
+        In implicit mode, this accepts the records of the last poll. `timeout`: seconds, by default
+        default.api.timeout.ms; a negative number waits without limit (CL-24). Raises WakeupError.
         """
         arguments.seconds("commit_sync", timeout)
         with self._exclusive():
@@ -163,44 +174,57 @@ class ShareConsumer(OfOneProcess):
             return results
 
     def commit_async(self) -> None:
-        """Send the acknowledgements; the callback gets their results (CL-25)."""
+        """Send the acknowledgements without waiting; the acknowledgement callback gets their results.
+
+        In implicit mode, this accepts the records of the last poll (CL-25).
+        """
         with self._exclusive():
             self._engine.ledger.run_callbacks()
             self._thread.run(self._engine.send_acknowledged)
 
     def set_acknowledgement_commit_callback(self, callback: AckCallback | None) -> None:
-        """Set the function that poll, commit and close call for each partition's result (CL-26).
+        """Set the function that poll, commit and close call with each partition's result.
 
-        None clears it, and drops queued results.
+        None removes it and drops the queued results (CL-26).
         """
         with self._exclusive():
             self._engine.ledger.set_callback(callback)
 
     def delivery_count_limit(self) -> int | None:
-        """After how many deliveries the group archives a record, as a leader last answered; None: none has said it."""
+        """The number of deliveries after which the group archives a record, as a leader last reported, or None."""
         return self._engine.delivery_count_limit()
 
     def dead_letter_topic(self) -> str | None:
-        """The group's dead-letter topic, "" without one, as a leader last answered; None: none has said it."""
+        """The group's dead-letter topic, "" without one, as a leader last reported; None before the first answer."""
         return self._engine.dead_letter_topic()
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long records are locked, ms, as a leader last answered; None before the first answer (CL-27)."""
+        """How long records are locked, in ms, as a leader last reported; None before the first answer.
+
+        See CL-27.
+        """
         return self._engine.acquisition_lock_timeout_ms()
 
     def metrics(self) -> dict[tuple[str, str], float]:
-        """Metrics by (group, name) (CL-41); empty before the first poll."""
+        """The consumer's metrics by (group, name); empty before the first poll.
+
+        See CL-41.
+        """
         return {} if self._closed else self._thread.run(self._engine.metrics)
 
     def wakeup(self) -> None:
-        """Make a waiting poll or commit_sync, or the next one, raise WakeupError (CL-29). May run in any thread."""
+        """Make the waiting poll or commit_sync, or the next one, raise WakeupError.
+
+        Any thread may call it (CL-29).
+        """
         if not self._closed:
             self._thread.post(self._engine.wakeup)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Send acknowledgements, close sessions, leave the group (CL-28). Raises the first error.
+        """Send the acknowledgements, close the sessions and leave the group. Raises the first error.
 
-        In implicit mode the records of the last poll are not accepted: they are released. A second call does nothing.
+        In implicit mode, the records of the last poll are not accepted but released. A second call does nothing
+        (CL-28).
         """
         arguments.seconds("close", timeout)
         if self._closed:
@@ -223,7 +247,11 @@ class ShareConsumer(OfOneProcess):
             self._leave()
 
     def _enter(self) -> None:
-        """One thread at a time (CL-29); not from inside a callback (CL-26); not after close (CL-28)."""
+        """Claim the consumer for this thread.
+
+        Raises ConcurrentModificationError while another thread uses it (CL-29), IllegalStateError inside a callback
+        (CL-26) and after close (CL-28).
+        """
         if self._owner == threading.get_ident():
             raise IllegalStateError("The consumer cannot be used from inside its acknowledgement callback.")
         if not self._lock.acquire(blocking=False):
@@ -232,13 +260,13 @@ class ShareConsumer(OfOneProcess):
             if self._closed:
                 self._check_open()
             self._owner = threading.get_ident()
-        except BaseException:  # an interrupt too
+        except BaseException:  # including an interrupt
             self._leave()
             raise
 
     def _left_behind(self) -> None:
         super()._left_behind()
-        self._lock, self._owner = threading.Lock(), None  # a thread of the parent may hold the other one
+        self._lock, self._owner = threading.Lock(), None  # the parent's thread may have held the old lock
 
     def _leave(self) -> None:
         self._owner = None

@@ -141,7 +141,7 @@ __all__ = [
 
 
 class IllegalStateError(RuntimeError):
-    """The call is not allowed in the present state of the client."""
+    """The call is not allowed in the current state of the client."""
 
 
 class ConcurrentModificationError(RuntimeError):

@@ -1,7 +1,7 @@
-"""Why a record is not delivered, as the admin client tells it: the leader's answer, completed by what the group knows.
+"""Explains why a record is not delivered: the leader's answer, completed with the group coordinator's.
 
-The leader knows locks and writes, and no members. The group coordinator knows members and their assignment, and no
-records. Only both together say "nobody has the partition". Pure: values in, values out.
+The leader knows locks and writes, but no members. The group coordinator knows members and their assignment, but no
+records. Only both together can show that no member has the partition. Pure: values in, values out.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from sharegroups.admin_values import (
     ShareGroupDescription,
 )
 
-#: The obstacles of the leader that the group's members may explain further.
+#: Obstacles reported by the leader that the group's members may explain further.
 _NOT_FETCHED: Final = "not_fetched"
 _NO_STATE: Final = "no_state"
 _START_NOT_SET: Final = "start_not_set"
 
 
 def completed(told: RecordsExplained, group: ShareGroupDescription) -> RecordsExplained:
-    """The leader's answer with the group's members: who a holder is, and whether anybody has the partition at all."""
+    """Return the leader's answer with the group's members: who holds each record, and how many have the partition."""
     topic, partition = told.partition
     assigned = [member for member in group.members if partition in member.assignment.get(topic, ())]
     by_id = {member.member_id: member for member in group.members}
@@ -48,7 +48,7 @@ def _record(record: RecordExplanation, known: RecordsExplained, holder: MemberDe
 
 
 def _of_the_members(known: RecordsExplained) -> tuple[str, str]:
-    """What the group's members have to do with a partition that nobody fetches, and the obstacle."""
+    """Return why no member fetches the partition, judged by the group's members, and the obstacle."""
     if not known.members:
         return "The group has no members: start a consumer.", GROUP_EMPTY
     some = "1 member" if known.members == 1 else f"{known.members} members"

@@ -1,6 +1,6 @@
-"""What a fork leaves behind: threads and connections stay with the parent, signal handlers go along.
+"""Handles forks: a child gets its parent's signal handlers, but not its threads and connections.
 
-Rules CL-122, CL-149 and CL-150. It imports no gRPC: the processes of a worker use it too.
+Rules CL-122, CL-149 and CL-150. It imports no gRPC, since the processes of a worker use it too.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _REMEDY: Final = (
 
 
 class OfOneProcess:
-    """A client that works only in the process that made it. In a child that is forked from it, it counts as closed.
+    """A client that works only in the process that created it. In a child forked from that, it counts as closed.
 
-    A fork copies its memory and none of its threads, and another thread may hold its locks for ever in the copy. So the
-    child must find it closed before it takes one.
+    A fork copies the client's memory but none of its threads, so a lock that another thread held is never released in
+    the copy. The child must therefore find the client closed before it takes a lock.
     """
 
     _WHAT: ClassVar[str]
     _closed: bool
 
     def _belongs_here(self) -> None:
-        """Note the process that makes this client. Call it in the constructor."""
+        """Remember the process that creates this client. Call it in the constructor."""
         self._closed = False
         self._process_id = os.getpid()
         _clients.add(self)
 
     def _check_open(self) -> None:
-        """Raises IllegalStateError when it is closed, or belongs to another process."""
+        """Raise IllegalStateError when the client is closed, or belongs to another process."""
         self._check_process()
         if self._closed:
             raise IllegalStateError(f"This {self._WHAT} has already been closed.")
@@ -50,7 +50,7 @@ class OfOneProcess:
             raise another_process(self._WHAT, self._process_id)
 
     def _left_behind(self) -> None:
-        """This process is a forked child."""
+        """Mark the client as closed, since this process is a forked child."""
         self._closed = True
 
 
@@ -58,7 +58,7 @@ _clients: weakref.WeakSet[OfOneProcess] = weakref.WeakSet()
 
 
 def another_process(what: str, made_in: int) -> IllegalStateError:
-    """The error of a client that was made in process `made_in`, and is used in a child of it."""
+    """Return the error for a client that was created in process `made_in` and is used in a child of it."""
     return IllegalStateError(
         f"this {what} was made in process {made_in}, and this is process {os.getpid()}, forked from it: a client's "
         f"threads and connections do not survive a fork. {_REMEDY}."
@@ -66,7 +66,7 @@ def another_process(what: str, made_in: int) -> IllegalStateError:
 
 
 def check_grpc(used_in: int | None) -> None:
-    """Raises IllegalStateError where gRPC cannot work for a new client. `used_in`: the process that first used it."""
+    """Raise IllegalStateError if gRPC cannot work for a new client. `used_in`: the process that first used gRPC."""
     if used_in is not None and used_in != os.getpid():
         raise IllegalStateError(
             f"no client can be made in process {os.getpid()}: process {used_in}, from which it was forked, had used a "
@@ -77,7 +77,7 @@ def check_grpc(used_in: int | None) -> None:
 
 
 def check_threads() -> None:
-    """Raises IllegalStateError when gevent or eventlet has replaced threads: a client would wait for ever (CL-150)."""
+    """Raise IllegalStateError if gevent or eventlet has replaced threads: a client would wait for ever (CL-150)."""
     gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
     if gevent is not None and gevent.is_module_patched("threading"):
         name, instead = "gevent", "Call gevent.monkey.patch_all(thread=False)"
@@ -96,8 +96,9 @@ SignalHandler = Callable[[int, FrameType | None], object]
 
 
 def keep_signals(handler: SignalHandler, numbers: Iterable[int] = (signal.SIGTERM, signal.SIGINT)) -> dict[int, Any]:
-    """From now on `handler` gets these signals, but not in a child that is forked: there they do what they did
-    before, else multiprocessing's Pool cannot end its processes. Returns what that is. Call it in the main thread.
+    """Handle these signals with `handler` from now on, and return the earlier handlers. Call it in the main thread.
+
+    A forked child gets the earlier handlers back, since multiprocessing's Pool could not end its processes otherwise.
     """
     before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
     _before.append(before)
@@ -108,7 +109,7 @@ def keep_signals(handler: SignalHandler, numbers: Iterable[int] = (signal.SIGTER
 
 @contextmanager
 def signals(handler: SignalHandler, numbers: Iterable[int] = (signal.SIGTERM, signal.SIGINT)) -> Iterator[None]:
-    """As `keep_signals`, until the block ends."""
+    """Handle these signals with `handler`, like `keep_signals`, until the block ends."""
     before = keep_signals(handler, numbers)
     try:
         yield
@@ -119,18 +120,17 @@ def signals(handler: SignalHandler, numbers: Iterable[int] = (signal.SIGTERM, si
                 signal.signal(number, earlier)
 
 
-#: What the signals did before each `keep_signals` that has not ended, the outermost first.
+#: The handlers before each `keep_signals` that is still in effect, the outermost first.
 _before: list[dict[int, Any]] = []
 
 
-#: `mask`: what a thread that forks had blocked before.
+#: `mask`: the signals that the forking thread had blocked before.
 _forking = threading.local()
 
 
 def _before_fork() -> None:
-    if (
-        _before
-    ):  # a signal that comes to the child before `_in_child` would go to the handler of its parent, and be lost
+    if _before:
+        # A signal that reached the child before `_in_child` would go to the parent's handler and be lost.
         _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _before[0])
 
 
@@ -144,7 +144,7 @@ def _in_child() -> None:
     for client in list(_clients):
         client._left_behind()
     if _before:
-        signal.set_wakeup_fd(-1)  # the event loop's, which it shares with its parent
+        signal.set_wakeup_fd(-1)  # it was that of the event loop, which the child shares with its parent
         for kept in reversed(_before):
             for number, earlier in kept.items():
                 signal.signal(number, earlier)

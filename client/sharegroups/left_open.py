@@ -1,4 +1,4 @@
-"""Clients that a program does not close: blocking ones end their work as it ends, and what is lost is told.
+"""Clients that a program leaves open: blocking ones finish their work as it ends, and lost records are logged.
 
 Rules CL-140 and CL-141.
 """
@@ -17,21 +17,21 @@ from sharegroups.errors import ConcurrentModificationError, IllegalStateError
 
 log = logging.getLogger(__name__)
 
-#: For how long the end of a program waits for each blocking client, s.
+#: How long the end of a program waits for each blocking client, s.
 LEFT_OPEN_S: Final = 5.0
 
 _HOWTO: Final = "Use the producer as `with` or `async with`, or call close()"
 
 
 class Waiting(Protocol):
-    """What counts the records that wait for their delivery."""
+    """Counts the records that wait for their delivery."""
 
     records: int
 
 
 class LeftRecords:
-    """The records of one producer, which alone holds this: the log says how many wait in `buffer` when the producer is
-    collected, or the program ends, unless `done` was called."""
+    """Logs how many records wait in `buffer` when their producer is garbage-collected or the program ends, unless
+    `done` was called. Only the producer may refer to it."""
 
     def __init__(self, buffer: Waiting) -> None:
         self._buffer: Waiting | None = buffer
@@ -39,20 +39,20 @@ class LeftRecords:
         _open.add(self)
 
     def done(self) -> None:
-        """The producer was closed."""
+        """Stop counting the records, since the producer was closed."""
         self._buffer = None
 
     def tell(self) -> None:
-        """Nobody will send the records any more."""
+        """Log how many records were left, since nothing will send them any more."""
         buffer, self._buffer = self._buffer, None
-        if buffer is not None and buffer.records > 0 and self._process_id == os.getpid():  # else its parent's
+        if buffer is not None and buffer.records > 0 and self._process_id == os.getpid():  # else the parent's
             log.error("%d records of a producer that was not closed may be lost: no answer came for them. %s",
                       buffer.records, _HOWTO)  # fmt: skip
 
     __del__ = tell
 
 
-#: Those of producers that are not collected; weak, so that a producer that nobody closes does not stay for that.
+#: Those of all producers that still exist; weak, so that they do not keep an unclosed producer alive.
 _open: weakref.WeakSet[LeftRecords] = weakref.WeakSet()
 
 
@@ -63,8 +63,8 @@ def _tell_all() -> None:
 
 
 class AtEnd:
-    """Runs `action` when the program ends before `done` was called, but not in a process that was forked from it: that
-    one has a copy of its parent's client, and none of its threads."""
+    """Runs `action` when the program ends, unless `done` was called before. It does not run in a forked process, which
+    has a copy of the client but none of its threads."""
 
     def __init__(self, action: Callable[[], object]) -> None:
         self._action = action
@@ -72,7 +72,7 @@ class AtEnd:
         atexit.register(self._run)
 
     def done(self) -> None:
-        """The client was closed."""
+        """Cancel the action, since the client was closed."""
         atexit.unregister(self._run)
 
     def _run(self) -> None:
@@ -81,7 +81,7 @@ class AtEnd:
 
 
 def flush_at_end(flush: Callable[[float], int], buffer: Waiting) -> AtEnd:
-    """Have a blocking producer send its records, and run its callbacks."""
+    """Have a blocking producer send its records and run its callbacks when the program ends (CL-140)."""
 
     def run() -> None:
         if (waiting := buffer.records) > 0:
@@ -95,7 +95,8 @@ def flush_at_end(flush: Callable[[float], int], buffer: Waiting) -> AtEnd:
 
 
 def close_at_end(close: Callable[[float], None], has_polled: Callable[[], bool], group_id: str) -> AtEnd:
-    """Have a blocking consumer that has polled send its acknowledgements and leave its group (CL-141)."""
+    """Have a blocking consumer that has polled send its acknowledgements and leave its group when the program ends
+    (CL-141)."""
 
     def run() -> None:
         if not has_polled():

@@ -1,6 +1,6 @@
-"""The event loop of one blocking client, in a thread of its own that sleeps until it is handed work.
+"""The event loop of one blocking client, in a thread of its own that sleeps until it is given work.
 
-It owns the loop and the thread. It never polls: callers wait on a lock, the loop on its selector.
+It owns the loop and the thread. It never polls: callers wait on a lock, the loop waits on its selector.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's when it is installed (P-15), else asyncio's."""
+    """Return a new event loop: uvloop's when it is installed (P-15), else asyncio's."""
     try:
         import uvloop  # noqa: PLC0415 - an optional dependency
     except ImportError:
@@ -31,7 +31,7 @@ def ignore_poller_noise(loop: asyncio.AbstractEventLoop, context: dict[str, Any]
     """Ignore two harmless errors of gRPC's poller, which all loops of a process share.
 
     It reports EAGAIN when several loops share it. It reports a closed loop when an event of a closed client reaches it
-    in another client's loop. Nothing is lost by either.
+    in another client's loop. Neither loses anything.
     """
     exception = context.get("exception")
     closed = isinstance(exception, RuntimeError) and "PollerCompletionQueue" in str(context.get("message"))
@@ -40,7 +40,7 @@ def ignore_poller_noise(loop: asyncio.AbstractEventLoop, context: dict[str, Any]
 
 
 def _over() -> threading.Lock:
-    """A lock that is held until something is over."""
+    """Return a lock that is already held; releasing it signals that something is over."""
     lock = threading.Lock()
     lock.acquire()
     return lock
@@ -49,8 +49,8 @@ def _over() -> threading.Lock:
 class _Handover(Generic[T]):
     """Runs a coroutine in the loop while its caller waits on a lock.
 
-    It needs two futures fewer than asyncio's run_coroutine_threadsafe and costs half as much, which counts: every poll
-    needs it once.
+    It needs two futures fewer than asyncio's run_coroutine_threadsafe and costs half as much, which matters because
+    every poll needs it once.
     """
 
     __slots__ = ("_loop", "_task", "_work", "over")
@@ -66,33 +66,34 @@ class _Handover(Generic[T]):
         self._task.add_done_callback(self._release)
 
     def cancel(self, then: Callable[[], object] | None) -> None:
-        """The caller waits no longer: cancel the coroutine; if it has ended already, run `then`. Runs in the loop."""
+        """Cancel the coroutine, since its caller stopped waiting; if it has ended already, run `then`. Runs in the
+        loop."""
         if self._task is None:
-            self._work.close()  # the caller was interrupted before it could hand the coroutine over
+            self._work.close()  # the caller was interrupted before the loop got the coroutine
             return
         self._task.cancel()
         if then is not None:
-            # A cancelled coroutine has no result to take back; records taken by now may belong to the next call.
+            # A cancelled coroutine has no result to take back; records that are out by now may belong to the next call.
             self._task.add_done_callback(lambda task: None if task.cancelled() else then())
 
     def result(self) -> T:
-        """What the coroutine returned or raised. Call it when `over` has been released."""
+        """Return or raise what the coroutine did. Call it when `over` has been released."""
         assert self._task is not None
         try:
             return self._task.result()
-        except asyncio.CancelledError:  # the loop ends; this thread's own work was not cancelled
+        except asyncio.CancelledError:  # the loop is ending; the calling thread itself was not cancelled
             raise concurrent.futures.CancelledError from None
 
     def _release(self, task: asyncio.Task[T]) -> None:
         if not task.cancelled():
-            task.exception()  # retrieve it, since an interrupted caller will not; else asyncio logs it
+            task.exception()  # retrieve it, since an interrupted caller will not; otherwise asyncio logs it
         self.over.release()
 
 
 class LoopThread:
     """A daemon thread with a running loop, from construction until `stop`.
 
-    Raises IllegalStateError where no such thread can run, or in a child that was forked from its process.
+    Raises IllegalStateError where no such thread can run, and in a child forked from its process.
     """
 
     def __init__(self, name: str) -> None:
@@ -108,7 +109,7 @@ class LoopThread:
         """Run a coroutine in the loop and wait for it.
 
         When the wait is interrupted (KeyboardInterrupt), the coroutine is cancelled. If it has ended by then,
-        `interrupted` runs in the loop, before any later call; it must take back the result, which the caller misses.
+        `interrupted` runs in the loop, before any later call; it must take back the result, which the caller never got.
         """
         if self._process_id != os.getpid():  # no thread would ever run it
             work.close()
@@ -131,7 +132,7 @@ class LoopThread:
         return self.call(work())
 
     def post(self, function: Callable[[], object]) -> None:
-        """Have a plain function run in the loop soon, without waiting. No-op after `stop`."""
+        """Run a plain function in the loop soon, without waiting for it. Does nothing after `stop`."""
         if self._process_id != os.getpid():
             raise another_process(self._what, self._process_id)
         if not self._loop.is_closed():

@@ -1,4 +1,4 @@
-"""What poll() returns: messages over the decoded batches, created when the application first reads them (P-14).
+"""The messages that poll() returns, created from the decoded batches when the application first reads them (P-14).
 
 A message refers to its delivery, so acknowledging it needs no search. Classes and methods are those of CL-44.
 """
@@ -29,9 +29,9 @@ Deserializer = Callable[[bytes], Any]
 
 
 class AcknowledgeType(IntEnum):
-    """How a record is acknowledged (CL-23).
+    """How a record is acknowledged.
 
-    ACCEPT: it is done. RELEASE: deliver it again. REJECT: never deliver it again. RENEW: extend its lock.
+    ACCEPT: it is done. RELEASE: deliver it again. REJECT: never deliver it again. RENEW: extend its lock (CL-23).
     """
 
     ACCEPT = 1
@@ -41,13 +41,16 @@ class AcknowledgeType(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> AcknowledgeType | None:
-        """Raises ValueError with the known names."""
+        """Raise ValueError with the known names."""
         names = ", ".join(f"AcknowledgeType.{kind.name}" for kind in cls)
         raise arguments.refusal("acknowledge", "type", value, f"one of {names}")
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition by its topic's name and id: the key of commit results and callbacks (CL-45)."""
+    """A partition, with its topic's name and id.
+
+    It is the key of the results of commits and callbacks (CL-45).
+    """
 
     topic: str
     partition: int
@@ -58,7 +61,7 @@ class TopicIdPartition(NamedTuple):
 
 
 class DecodedBatch(NamedTuple):
-    """One fetched batch after decoding. `error` is set when its bytes could not be read."""
+    """One fetched batch after decoding. `error` is set when its bytes cannot be read."""
 
     base_offset: int
     size: int
@@ -68,7 +71,7 @@ class DecodedBatch(NamedTuple):
 
 
 class SessionHandle(Protocol):
-    """The leader's session that delivered records; only there can they be acknowledged (CL-33)."""
+    """The session with a leader that delivered records; they can be acknowledged only there (CL-33)."""
 
     @property
     def node_id(self) -> int:
@@ -77,18 +80,18 @@ class SessionHandle(Protocol):
 
     @property
     def generation(self) -> int:
-        """The generation of the present session; deliveries of older generations cannot be acknowledged."""
+        """The generation of the current session; deliveries of older generations cannot be acknowledged."""
         ...
 
     @property
     def release_delay_max_ms(self) -> int:
-        """The longest delay of a release that the leader takes, as it last said; 0: it knows none (PL-931)."""
+        """The longest release delay, in ms, that the leader last said it accepts; 0 when it knows none (PL-931)."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Delivered:
-    """Records of one partition from one fetch, with what the client needs to hand out and acknowledge them."""
+    """Records of one partition from one fetch, with all that is needed to hand them out and acknowledge them."""
 
     topic: str
     id_partition: IdPartition
@@ -99,19 +102,19 @@ class Delivered:
     slices: list[Slice]
     #: How many records the slices hold.
     records: int
-    #: The request asked for more than a poll returns (CL-136).
+    #: True if the request asked for more than a poll returns (CL-136).
     ahead: bool = False
-    #: The application has had them before and renewed their locks (CL-27).
+    #: True if the application has had them before and renewed their locks (CL-27).
     was_renewed: bool = False
     #: When the request that locked the records was sent, ms of the loop's clock.
     acquired_ms: int = 0
-    #: How long the lock lasts from then on, ms; 0 while that is unknown.
+    #: How long the lock lasts from then on, ms; 0 while unknown.
     lock_ms: int = 0
-    #: Whether a warning that half of the lock is used has been logged or counted for these records.
+    #: True if a warning that half of the lock is used has been logged or counted for these records.
     is_told: bool = False
-    #: The offsets that `keep_alive` was given (CL-95), with the number of its blocks.
+    #: The offsets given to `keep_alive` (CL-95), each with the number of blocks that keep it alive.
     kept: dict[int, int] | None = None
-    #: The locks of the offsets that `keep_alive` was given: each may have been renewed by itself (CL-94).
+    #: The locks of those offsets, each of which may have been renewed separately (CL-94).
     locks: dict[int, Lock] | None = None
 
     @property
@@ -120,30 +123,30 @@ class Delivered:
         return f"{self.topic}-{self.id_partition.partition}"
 
     def is_lost(self, now_ms: int) -> bool:
-        """Whether the lock has expired at the leader, or will within the time that the request took to get there."""
+        """Return whether the lock has expired, counted from when its request was sent, which was before it began."""
         return bool(self.lock_ms) and now_ms - self.acquired_ms >= self.lock_ms
 
     def has_lain(self, now_ms: int, need_ms: int) -> bool:
-        """Whether the records have waited in the buffer too long to be handed out.
+        """Return whether the records have waited in the buffer too long to be handed out.
 
-        That is so when a quarter of their lock, or more, has gone by and less than `need_ms` of it is left.
+        True when at least a quarter of their lock has passed and at most `need_ms` of it is left.
         """
         age_ms = now_ms - self.acquired_ms
         return bool(self.lock_ms) and age_ms * 4 >= self.lock_ms and age_ms + need_ms >= self.lock_ms
 
     @property
     def is_first(self) -> bool:
-        """Whether all its records are delivered for the first time, and were never in the application's hands."""
+        """True if all its records are delivered for the first time, and the application has not had them before."""
         return not self.was_renewed and all(piece.delivery_count == 1 for piece in self.slices)
 
     @property
     def is_kept(self) -> bool:
-        """Whether all its records are kept alive, or were until their lock was lost: `keep_alive` tells of them."""
+        """True if all its records are kept alive, or were until their lock was lost, which `keep_alive` reports."""
         return self.kept is not None and len(self.kept) >= self.records
 
     @property
     def blocks_poll(self) -> bool:
-        """Whether a record is neither acknowledged nor kept alive, so that poll() must not be called (CL-21, CL-95)."""
+        """True if a record is neither acknowledged nor kept alive, so that poll() must not be called (CL-21, CL-95)."""
         delivery = self.delivery
         if not delivery.unacknowledged:
             return False
@@ -155,7 +158,7 @@ class Delivered:
 
     @property
     def undecodable(self) -> KafkaError | None:
-        """Why this client cannot decompress a batch of these records, None when it can (CL-111)."""
+        """The error for a batch that this client cannot decompress; None when it can decompress all (CL-111)."""
         for batch in self.batches:
             if isinstance(batch.error, UnsupportedCompressionTypeError):
                 return UnsupportedCompressionTypeError(f"{self.place}: {batch.error.message}")
@@ -174,7 +177,10 @@ class Delivered:
 
 
 class _Source:
-    """What all messages of one slice of a batch share. `records`: those of the batch; None if it is unreadable."""
+    """The data that all messages of one slice of a batch share.
+
+    `records`: the batch's records; None if it is unreadable.
+    """
 
     __slots__ = ("batch", "delivered", "delivery_count", "records")
 
@@ -188,8 +194,8 @@ class _Source:
 class Message:
     """One record. Accessors are methods, as in confluent-kafka; data are copied only when an accessor is called."""
 
-    # It knows its place in the batch, not the record there: one more object for each message that Python's garbage
-    # collector looks through again and again took a sixth of a quick consumer's time.
+    # A message holds its index in the batch, not the record itself. One more object for each message, which Python's
+    # garbage collector scans repeatedly, took a sixth of a fast consumer's time.
     __slots__ = ("_index", "_source")
 
     def __init__(self, source: _Source, index: int) -> None:
@@ -246,15 +252,18 @@ class Message:
         return TIMESTAMP_CREATE_TIME, source.batch.base_timestamp_ms + delta
 
     def delivery_count(self) -> int:
-        """How often the record has been delivered, this time included (CL-22).
+        """How often the record has been delivered, this time included.
 
         The true number may be higher. When a leader fails before it has stored anything about a delivery, that delivery
-        is not counted, and the next one has the same count.
+        is not counted, and the next one has the same count (CL-22).
         """
         return self._source.delivery_count
 
     def error(self) -> KafkaError | None:
-        """Why key or value could not be read, or None; such a message can be acknowledged like any other."""
+        """The error if the key or value could not be read, else None.
+
+        Such a message can be acknowledged like any other.
+        """
         return self._source.batch.error
 
     def __len__(self) -> int:
@@ -269,8 +278,8 @@ class Message:
 
 
 class _Deserialized(Message):
-    """One record whose key and value the deserializers have read. If one fails, the raw bytes stay, and error() returns
-    why (CL-44, S-010)."""
+    """One record whose key and value went through the deserializers. If one fails, the raw bytes stay, and error()
+    returns why (CL-44, S-010)."""
 
     __slots__ = ("_error", "_key", "_value")
 
@@ -283,14 +292,14 @@ class _Deserialized(Message):
         if for_key is not None and self._key is not None:
             try:
                 self._key = for_key(self._key)
-            except KeyboardInterrupt:  # of the user, not of the function
+            except KeyboardInterrupt:  # from the user, not from the function
                 raise
             except BaseException as problem:
                 self._error = KeyDeserializationError(_failure(self, "key", problem))
         if for_value is not None and self._value is not None:
             try:
                 self._value = for_value(self._value)
-            except KeyboardInterrupt:  # of the user, not of the function
+            except KeyboardInterrupt:  # from the user, not from the function
                 raise
             except BaseException as problem:
                 self._error = ValueDeserializationError(_failure(self, "value", problem))
@@ -306,7 +315,7 @@ class _Deserialized(Message):
 
 
 class Messages(Sequence[Message]):
-    """The messages of one poll, in offset order per partition. A slice of it is a Messages too."""
+    """The messages of one poll, in offset order within each partition. A slice is a `Messages` too."""
 
     __slots__ = ("_count", "_decode", "_delivered", "_made")
 
@@ -322,11 +331,11 @@ class Messages(Sequence[Message]):
         self._made: list[Message] | None = None
 
     def count(self, value: Any = None) -> int:
-        """The number of messages; with an argument, how often that message occurs."""
+        """The number of messages, or with an argument, how often that message occurs."""
         return self._count if value is None else sum(1 for message in self if message is value)
 
     def is_empty(self) -> bool:
-        """Whether there are no messages."""
+        """Return whether there are no messages."""
         return self._count == 0
 
     def records(self) -> list[Message]:
@@ -370,7 +379,7 @@ class Messages(Sequence[Message]):
 
 
 def delivered_of(message: Message) -> Delivered:
-    """The delivery that a message belongs to. Raises ValueError for anything but a message of poll()."""
+    """Return the delivery that a message belongs to. Raises ValueError for anything but a message of poll()."""
     try:
         return message._source.delivered
     except AttributeError:
@@ -379,9 +388,9 @@ def delivered_of(message: Message) -> Delivered:
 
 
 def _ascending(delivered: Iterable[Delivered]) -> bool:
-    """Whether each partition's deliveries are in offset order (CL-22).
+    """Return whether each partition's deliveries are in offset order (CL-22).
 
-    They may not be when several renewals of one partition were confirmed separately.
+    They may be out of order when several renewals of one partition were confirmed separately.
     """
     ends: dict[IdPartition, int] = {}
     for part in delivered:

@@ -53,18 +53,18 @@ class ConsumerMetrics:
     idle_s: float = 0.0
 
     def brought(self, records: int, size: int) -> None:
-        """An answer brought records of one partition, of `size` bytes together."""
+        """Count the records of one partition in an answer; `size`: their bytes together."""
         self.fetch_size.add(size)
         self.records.add(records)
 
     def polled(self, now_s: float) -> None:
-        """A poll begins."""
+        """Note the beginning of a poll."""
         if self.last_poll_s is not None:
             self.between_polls_ms.add((now_s - self.last_poll_s) * 1000)
         self.last_poll_s = now_s
 
     def snapshot(self, now_s: float, rebalances: int) -> dict[tuple[str, str], float]:
-        """Every metric by (group, name)."""
+        """Return every metric by (group, name)."""
         elapsed = max(now_s - self.started_s, 1e-3)
         fetch = {
             "fetch-size-avg": self.fetch_size.average,

@@ -27,13 +27,13 @@ class Settings(Protocol):
 
 
 class Packing(NamedTuple):
-    """A compression, and its level; None where it has none."""
+    """A compression and its level, None for a compression without levels."""
 
     kind: Compression
     level: int | None = None
 
     def pack(self, data: bytes) -> bytes:
-        """One frame with `data`. Call it for no plain batch."""
+        """Compress `data` into one frame. Do not call it for plain batches."""
         return frames_of(self.kind).compress(data, self.level)
 
 
@@ -41,13 +41,13 @@ PLAIN: Final = Packing(Compression.NONE)
 
 
 def packing_of(config: Settings) -> Packing:
-    """How a producer with these settings compresses."""
+    """Return how a producer with these settings compresses."""
     kind = Compression[config[TYPE].upper()]
     return Packing(kind, config[LEVELS[kind]] if kind in LEVELS else None)
 
 
 def check_packing(config: Settings, given: Container[str]) -> None:
-    """Refuse what would fail at the first send, or count for nothing. `given`: the settings that were not left out.
+    """Refuse settings that would fail at the first send, or have no effect. `given`: the names of those that are set.
 
     Raises ConfigError for a compression whose library is not installed, a level of another compression, and gzip's
     level 0.

@@ -25,7 +25,7 @@ _RECORD = b"\x12"
 
 
 def size_of(record: ProducedRecord) -> int:
-    """The size of a record in bytes, as the buffer counts it: about its serialised size."""
+    """Return the size of a record in bytes as the buffer counts it: about its serialised size."""
     key, value, headers, _ = record
     size = _OVERHEAD_BYTES
     if value is not None:
@@ -39,7 +39,7 @@ def size_of(record: ProducedRecord) -> int:
 
 
 def encode(records: Sequence[ProducedRecord], packing: Packing = PLAIN) -> tuple[bytes, int]:
-    """The serialised RecordBatch and its largest timestamp, ms since 1970."""
+    """Return the serialised RecordBatch and its largest timestamp, ms since 1970."""
     base = records[0][3]
     batch = RecordBatch(base_timestamp_ms=base)
     parts, latest = _encode_records(records, base)
@@ -52,12 +52,12 @@ def encode(records: Sequence[ProducedRecord], packing: Packing = PLAIN) -> tuple
 
 
 def _encode_records(records: Sequence[ProducedRecord], base: int) -> tuple[list[bytes], int]:
-    """An empty first part, then the records with their tags and lengths; and the largest timestamp, ms."""
+    """Return an empty part, then the records with their tags and lengths; and the largest timestamp, ms."""
     parts = [b""]
     add = parts.append
     latest = known = base
     end = b""
-    begins: dict[int, bytes] = {}  # the bytes before a lone value, by its length; they hold only for the present `end`
+    begins: dict[int, bytes] = {}  # the bytes before a lone value, by its length; valid only with the current `end`
     for key, value, headers, timestamp_ms in records:
         if timestamp_ms != known:
             known = timestamp_ms
@@ -81,7 +81,7 @@ def _encode_records(records: Sequence[ProducedRecord], base: int) -> tuple[list[
 
 
 def _fields(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """Key, value and headers of one record, serialised; absent ones are left out."""
+    """Return the key, value and headers of one record, serialised; absent ones are left out."""
     if headers:
         pairs = [Header(key=name, value=content) for name, content in headers]
         return Record(key=key, value=value, headers=pairs).SerializeToString()
@@ -90,7 +90,7 @@ def _fields(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str,
 
 
 def varint(number: int) -> bytes:
-    """An int64 as a base-128 varint; a negative one takes ten bytes, in two's complement."""
+    """Return an int64 as a base-128 varint; a negative one takes ten bytes, in two's complement."""
     if 0 <= number < 0x80:
         return _ONE_BYTE[number]
     number &= 0xFFFF_FFFF_FFFF_FFFF
@@ -108,7 +108,7 @@ _ONE_BYTE = [bytes((number,)) for number in range(0x80)]
 def header_pairs(
     headers: Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None,
 ) -> list[tuple[str, bytes | None]]:
-    """Headers from a mapping or from pairs, as pairs with values in bytes. Raises ValueError for anything else."""
+    """Return headers, given as a mapping or pairs, as pairs with bytes as values. Raises ValueError for others."""
     if not headers:
         return []
     expected, instead = "a dict of text to bytes or text, or pairs of them", 'headers={"trace": "7"}'

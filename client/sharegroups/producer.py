@@ -29,16 +29,17 @@ from sharegroups.loop_thread import LoopThread
 from sharegroups.produced import ProducedRecord
 from sharegroups.reports import DeliveryReport
 
-#: When more callbacks than this wait, produce() runs them itself, so that they cannot pile up without bound.
+#: When more callbacks than this wait, produce() runs them itself, so that their number stays bounded.
 _CALLBACKS_MAX: Final = 10_000
 
 
 class Producer(OfOneProcess):
-    """Sends records. Settings as a dict, or as keywords with `_` for `.`; use it as `with`, or call `close`.
+    """Sends records to topics; any number of threads may use it.
 
-    A program that ends without either waits for its records, up to 5 s, and says so (CL-140). Raises ConfigError. It
-    works only in the process that made it, and not in one that is forked from that: every call but `close` raises
-    IllegalStateError there.
+    Give the settings as a dict, or as keywords with `_` for `.`. Use it in a `with` statement, or call `close`. Raises
+    ConfigError. If the program ends while records wait for their delivery, the producer waits for them up to 5 s, with
+    a warning in the log (CL-140). It works only in the process that created it: in a process forked from that one,
+    every call but `close` raises IllegalStateError.
     """
 
     _WHAT = "producer"
@@ -81,8 +82,8 @@ class Producer(OfOneProcess):
     ) -> None:
         """Put one record into the buffer; `on_delivery(error or None, report)` runs in a later poll or flush.
 
-        Without it a failure is logged as an error. `timestamp` is in ms since 1970, now when left out. Waits for
-        metadata and room, at most max.block.ms each.
+        Without a callback, a failure is logged as an error. `timestamp`: ms since 1970, by default now. Waits for
+        metadata and for room in the buffer, at most max.block.ms each.
         Raises BufferFullError, MessageTooLargeError, UnknownTopicOrPartitionError, InvalidRequestError for a partition
         that does not exist.
         """
@@ -112,12 +113,12 @@ class Producer(OfOneProcess):
         timestamp: int | None = None,
         timeout: float | None = None,
     ) -> DeliveryReport:
-        """Produce one record and return where it is stored. Raises what `produce` raises, or the delivery's error.
+        """Produce one record, wait for its confirmation, and return where it is stored.
 
-        TimeoutError: it was not confirmed within `timeout` seconds (None: max.block.ms and delivery.timeout.ms are the
-        bounds). Then, and when the call is interrupted, the record is taken back: it is not sent any more. Only what a
-        request carries at that moment, or has carried without an answer, may be stored nevertheless; the error says
-        which.
+        Raises the errors of `produce`, or the error of the delivery. Raises TimeoutError when the record is not
+        confirmed within `timeout` seconds; with None, max.block.ms and delivery.timeout.ms are the limits. After a
+        time-out, or when the call is interrupted, the record is withdrawn and not sent any more. If a request with it
+        is under way, or got no answer, it may be stored nevertheless; the error says which.
         """
         arguments.seconds("send", timeout)
         self._check_open()
@@ -130,12 +131,12 @@ class Producer(OfOneProcess):
             return self._thread.call(sent())
         except TimeoutError as error:
             if timeout is None or not isinstance(error.__cause__, asyncio.CancelledError):
-                raise  # a serializer's own
+                raise  # raised by a serializer
             notes = " ".join(getattr(error.__cause__, "__notes__", ()))
             raise TimeoutError(f"no confirmation of a record for {topic!r} within {timeout:g} s. {notes}") from None
 
     def poll(self, timeout: float = 0.0) -> int:
-        """Run delivery callbacks; wait up to `timeout` seconds for one. Returns how many ran."""
+        """Run the waiting delivery callbacks; wait up to `timeout` seconds for the first. Returns how many ran."""
         arguments.seconds("poll", timeout)
         self._check_process()
         if timeout > 0 and not self._callbacks:
@@ -152,7 +153,10 @@ class Producer(OfOneProcess):
         return ran
 
     def flush(self, timeout: float | None = None) -> int:
-        """Run callbacks until all records are delivered or failed. Returns how many still wait after `timeout` s."""
+        """Run callbacks until every record is delivered or has failed.
+
+        Returns how many records still wait after `timeout` seconds; without a time-out, 0.
+        """
         arguments.seconds("flush", timeout)
         self._check_process()
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -168,7 +172,10 @@ class Producer(OfOneProcess):
                 self._progress.wait_for(lambda: bool(self._callbacks) or not buffer.records, remaining)
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush for at most `timeout` seconds (default: delivery.timeout.ms), then stop. A second call does nothing."""
+        """Flush for at most `timeout` seconds, by default delivery.timeout.ms, then stop.
+
+        A second call does nothing.
+        """
         arguments.seconds("close", timeout)
         if self._closed:
             return
@@ -192,12 +199,13 @@ class Producer(OfOneProcess):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Records produced inside are delivered together or not at all to groups with share.isolation.level
-        read_committed (CM-44); needs transactional.id. Leaving normally commits, leaving with an exception aborts.
+        """Run the `with` block as a transaction: it commits at the end of the block, and aborts after an exception.
 
-        Raises the error of a record that could not be delivered: nothing of the transaction is. ProducerFencedError:
-        another producer uses the id. InvalidTxnStateError: it was aborted, at its time-out for example.
-        RequestTimedOutError of the end: the outcome is not known; the next transaction begins once it is.
+        Groups with share.isolation.level=read_committed get all of its records or none. It needs transactional.id
+        (CM-44). If a record cannot be delivered, its error is raised and none of the transaction is delivered. Raises
+        ProducerFencedError when another producer uses the id; InvalidTxnStateError when the transaction was aborted,
+        for example at its time-out; RequestTimedOutError when the outcome is unknown: the next transaction begins once
+        it is known.
         """
         self._check_open()
         self._thread.call(self._inner.begin_transaction(), self._inner.transaction_not_begun)
@@ -209,13 +217,16 @@ class Producer(OfOneProcess):
             raise
 
     def send_offsets_to_transaction(self, offsets: object = None, group: object = None) -> None:
-        """Refuse, with InvalidRequestError: share groups have no offsets (CL-104)."""
+        """Raise InvalidRequestError: share groups have no offsets to commit.
+
+        See CL-104.
+        """
         raise no_offsets()
 
     def _append_when_room(
         self, topic: str, partition: int | None, record: ProducedRecord, on_delivery: OnDelivery | None
     ) -> bool:
-        """Wait for room (max.block.ms). Raises BufferFullError."""
+        """Append the record once there is room, within max.block.ms. Raises BufferFullError."""
         deadline = time.monotonic() + self._block_s
         with self._progress:
             while (wake := self._inner.append(topic, partition, record, on_delivery)) is None:
@@ -230,6 +241,6 @@ class Producer(OfOneProcess):
         return lambda error, report: self._callbacks.append((callback, error, report))
 
     def _notify(self) -> None:
-        """A batch was delivered or failed. Runs in the loop thread."""
+        """Wake waiting threads, since a batch was delivered or has failed. Runs in the loop thread."""
         with self._progress:
             self._progress.notify_all()

@@ -1,4 +1,4 @@
-"""Creates the transport that the security settings ask for: plaintext, TLS, mutual TLS, with a bearer token (CM-60)."""
+"""Creates the transport for the security settings: plaintext, TLS or mutual TLS, with or without a token (CM-60)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def transport_for(config: Config) -> GrpcTransport:
-    """A new transport.
+    """Return a new transport.
 
-    Raises ConfigError when a file cannot be read or settings contradict each other, and IllegalStateError where gRPC
-    cannot work (CL-149, CL-150).
+    Raises ConfigError when a file cannot be read or settings contradict each other, and IllegalStateError in a process
+    where gRPC cannot work (CL-149, CL-150).
     """
     check_grpc(grpc_transport.used_in)
     token = config["sasl.oauthbearer.token"]
@@ -40,7 +40,7 @@ def transport_for(config: Config) -> GrpcTransport:
 
 
 def _no_token_in_plaintext(address: str) -> str:
-    """Why the bearer token is not sent to an address without TLS; "" for one of this machine."""
+    """Return why the bearer token is not sent to an address without TLS; "" for an address of this machine."""
     if is_loopback(address.rpartition(":")[0]):
         return ""
     return (

@@ -167,12 +167,12 @@ SHARE_STREAM = _method(
 
 
 def address_of(node: NodeEndpoint) -> str:
-    """`host:port` of a node."""
+    """Return `host:port` of a node."""
     return f"{node.host}:{node.port}"
 
 
 def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:
-    """Partition numbers by topic id, in the order given."""
+    """Return the partition numbers by topic id, in the order given."""
     topics: dict[bytes, list[int]] = {}
     for topic_id, partition in partitions:
         topics.setdefault(topic_id, []).append(partition)
@@ -182,7 +182,7 @@ def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:
 def decode(fetched: FetchedBatch, data: bytes | None = None) -> DecodedBatch:
     """Decode one batch with a single parse. An unreadable batch keeps its offsets and carries the error.
 
-    `data`: its bytes, where the caller has them already; each look at `fetched.batch` copies them.
+    `data`: its bytes if the caller already has them, since every access to `fetched.batch` copies them.
     """
     try:
         base_timestamp_ms, records = open_batch(fetched.batch if data is None else data, fetched.count)

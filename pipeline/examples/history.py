@@ -1,11 +1,11 @@
-"""A look at share groups in Spark, cell by cell: `python history.py [store] [directory]`.
+"""Explores share groups in Spark, cell by cell: `python history.py [store] [directory]`.
 
     sharegroups metrics ingest --store redis://127.0.0.1:6379 --data history
 
 Run it as it is, or in an editor that shows `# %%` as cells of a notebook.
 """
 
-# %% A session that knows the source `redis_streams`; it needs pip install '.[metrics]'
+# %% A session with the source `redis_streams`; it needs pip install '.[metrics]'
 import sys
 
 from share_metrics.questions import QUESTIONS
@@ -16,7 +16,7 @@ store = sys.argv[1] if len(sys.argv) > 1 else "redis://127.0.0.1:6379"
 data = sys.argv[2] if len(sys.argv) > 2 else "history"
 spark = build_session("history")
 
-# %% What lies in the store now: a row for each entry, not only for records
+# %% The present contents of the store: a row for each entry, not only for records
 rows = spark.read.format("redis_streams").options(url=store, kind="share_state").load()
 rows.groupBy("stream", "record_type").count().orderBy("stream", "record_type").show()
 
@@ -27,7 +27,7 @@ for question in QUESTIONS:
     print(question.asks)
     spark.table(question.view).show(truncate=False)
 
-# %% A question of one's own, over the tables behind these views
+# %% Your own question, over the tables that these views read
 spark.sql("""
     SELECT window, sum(arrived) AS arrived, sum(finished) AS finished, sum(lag) AS lag
     FROM share_windows WHERE finished > 0 GROUP BY window ORDER BY window

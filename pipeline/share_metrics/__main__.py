@@ -9,13 +9,13 @@ from typing import Final
 _INTERRUPTED: Final = 130
 
 if __name__ == "__main__":
-    # A program's folder comes first in its path: here `java` or `tables` would mean modules of this package.
+    # Python puts a program's folder first in `sys.path`, so `java` or `tables` would mean modules of this package.
     _here = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != _here]
 
 
 def main() -> None:
-    """Run `sharegroups metrics`; ends the process with its exit status (PM-39)."""
+    """Run `sharegroups metrics`, then end the process with its exit status (PM-39)."""
     import click  # noqa: PLC0415 - behind the change of the path
 
     from kip932.printable import printable  # noqa: PLC0415 - as above

@@ -1,7 +1,7 @@
-"""When the records of one share-partition were appended, as far as writes show, and how long they then took (PM-91).
+"""Bounds on when the records of one share-partition were appended, and on how long they then took (PM-91).
 
-A write tells the high watermark (PM-20 X5). So a record was appended after the last write that did not have it yet, and
-no later than the first one that had it. Pure.
+A write reports the high watermark (PM-20 X5). So a record was appended after the last write whose high watermark was
+below it, and no later than the first one whose high watermark was above it. Pure.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import numpy as np
 
 from .columns import spread
 
-#: How many steps of the high watermark are kept; at more, neighbours become one, which widens the bounds.
+#: The most steps of the high watermark that are kept. Above it, neighbours are merged, which widens the bounds.
 STEPS_MAX: Final = 4_096
 _PER_OCTAVE: Final = 4
 
 
 class Step(NamedTuple):
-    """Offsets below `end`, from that of the step before: appended after `after_us` and by `by_us`, event times, µs."""
+    """Offsets from the previous step's `end` to before `end`, appended after `after_us` and by `by_us`, event times."""
 
     end: int
     after_us: int
@@ -42,7 +42,7 @@ class AppendTimes:
         self._steps: list[Step] = []
 
     def seen(self, hwm: int | None, now_us: int) -> None:
-        """A write tells a high watermark. Of what lies below the first one it is not known when it was appended."""
+        """Take a write's high watermark, if it has one. Append times below the first reported one are unknown."""
         if hwm is None or (self._hwm is not None and hwm < self._hwm):
             return
         if self._hwm is None:
@@ -56,7 +56,7 @@ class AppendTimes:
         self._hwm, self._at_us = hwm, now_us
 
     def took(self, first: int, last: int, now_us: int, spans: Spans) -> None:
-        """The records `first`…`last` end now."""
+        """Add to `spans` how long the records `first`…`last` took, which end now."""
         if first < self._begin:
             spans.unknown += min(last + 1, self._begin) - first
             first = self._begin
@@ -65,16 +65,19 @@ class AppendTimes:
             end, after_us, by_us = self._steps[index]
             spans.add(now_us - by_us, now_us - after_us, min(last + 1, end) - first)
             first, index = end, index + 1
-        if first <= last:  # no write has told of them yet
+        if first <= last:  # no write's high watermark has covered them yet
             spans.unknown += last + 1 - first
 
     def room(self, hwm: Any, told: Any) -> int:
-        """How many of these writes can be taken at once: before the first one at which steps would become too many."""
+        """How many of these writes can be taken at once: those before the first that would exceed STEPS_MAX."""
         new = self._new(hwm, told)[1]
         return int(np.searchsorted(np.cumsum(new), STEPS_MAX - len(self._steps), side="right"))
 
     def run(self, time_us: Any, hwm: Any, told: Any) -> StepColumns:
-        """All steps, with those that these writes tell. Changes nothing, see `ran`."""
+        """All steps, including the new ones of these writes. Changes nothing; `ran` applies the result.
+
+        `told`: which writes have a high watermark.
+        """
         heard, new = self._new(hwm, told)
         hearing = np.flatnonzero(heard)
         before = np.searchsorted(hearing, np.flatnonzero(new)) - 1
@@ -88,7 +91,7 @@ class AppendTimes:
         return StepColumns(end, after, by, len(known) + np.cumsum(new), begin, newest)
 
     def ran(self, steps: StepColumns, start: int) -> None:
-        """Take what `run` returned; `start` is the start offset behind its writes."""
+        """Apply the result of `run`. `start`: the start offset after its writes."""
         self._begin, (self._hwm, self._at_us) = steps.begin, steps.newest
         gone = int(np.searchsorted(steps.end, start, side="right"))
         if gone:
@@ -97,7 +100,7 @@ class AppendTimes:
         self._steps = list(map(Step, *columns))
 
     def _new(self, hwm: Any, told: Any) -> tuple[Any, Any]:
-        """Which of these writes tell a high watermark that is not lower than before, and which a higher one."""
+        """Mark the writes whose high watermark is not lower than before, and those whose high watermark is higher."""
         before = -1 if self._hwm is None else self._hwm
         highest = np.maximum.accumulate(np.concatenate([[before], np.where(told, hwm, -1)]))
         heard = told & (hwm >= highest[:-1])
@@ -107,7 +110,7 @@ class AppendTimes:
         return heard, new
 
     def passed(self, start: int) -> None:
-        """Everything below `start` has ended, and is forgotten."""
+        """Forget the steps below `start`: those records have ended."""
         gone = bisect_right(self._steps, start, key=_end)
         if gone:
             self._begin = max(self._begin, self._steps[gone - 1].end)
@@ -115,9 +118,9 @@ class AppendTimes:
 
 
 class StepColumns(NamedTuple):
-    """Steps as columns; `there[i]` is how many there are behind write `i`. Below `begin` nothing is known.
+    """Steps as columns. `there[i]`: how many steps there are after write `i`. Below `begin` nothing is known.
 
-    `newest`: the high watermark behind the last write, and when it was told.
+    `newest`: the high watermark after the last write, and when it was reported.
     """
 
     end: Any
@@ -129,15 +132,15 @@ class StepColumns(NamedTuple):
 
     @staticmethod
     def rounded(bound: str, us: Any) -> tuple[list[int], Any]:
-        """For each time what `Spans` rounds it to, as an index of the list of all values of that bound."""
+        """All values that `Spans` rounds to for that bound, and for each time the index of its value in them."""
         edges, values = _LEAST if bound == "least" else _MOST
         return values, np.searchsorted(edges, us, side="right")
 
 
 def told_steps(steps: StepColumns, first: Any, last: Any, write: Any) -> tuple[Any, Any, Any]:
-    """As `AppendTimes.took` for ranges of records that end with the write of their index.
+    """As `AppendTimes.took`, for many ranges of records; range `i` ends with the write `write[i]`.
 
-    Returns parts of the ranges, each with its write, its step, which is −1 where that is not known, and its size.
+    Returns parts of the ranges: the write of each, its step (−1 where unknown) and its size.
     """
     low = np.searchsorted(steps.end, first, side="right")
     of, step = spread(low, np.searchsorted(steps.end, last, side="right") + 1)
@@ -153,9 +156,9 @@ def told_steps(steps: StepColumns, first: Any, last: Any, write: Any) -> tuple[A
 
 @dataclass(slots=True)
 class Spans:
-    """How many records took at least, and at most, so many ms; times are rounded outwards by at most a fifth.
+    """Record counts by the least and by the most ms that they took. Times are rounded outwards by at most a fifth.
 
-    `unknown`: records of which it is not known when they were appended.
+    `unknown`: records with an unknown append time.
     """
 
     least: Counter[int] = field(default_factory=Counter)
@@ -163,13 +166,13 @@ class Spans:
     unknown: int = 0
 
     def add(self, least_us: int, most_us: int, records: int) -> None:
-        """So many records took between both times."""
+        """Count `records` records that took between `least_us` and `most_us`."""
         self.least[_below(least_us / 1000)] += records
         self.most[_above(most_us / 1000)] += records
 
     @property
     def rows(self) -> list[dict[str, int | str | None]]:
-        """By `bound` (`least`, `most`, `unknown`): `ms`, and how many `records`."""
+        """Rows of `bound` (`least`, `most` or `unknown`), `ms` and the number of `records`."""
         found: list[dict[str, int | str | None]] = [
             {"bound": name, "ms": ms, "records": records}
             for name, counts in (("least", self.least), ("most", self.most))
@@ -179,7 +182,7 @@ class Spans:
 
 
 def percentile_ms(counts: Mapping[int, int], share: float) -> int | None:
-    """The ms that so large a share of the records did not exceed; None without records."""
+    """The ms that `share` (0 to 1) of the records did not exceed; None without records."""
     total, reached = sum(counts.values()), 0
     for ms in sorted(counts):
         reached += counts[ms]
@@ -210,7 +213,7 @@ def _end(step: Step) -> int:
 
 
 def _edges(rounded: Callable[[float], int]) -> tuple[Any, list[int]]:
-    """The whole µs at which what times are rounded to changes; and all values of it, of which one more is there."""
+    """The whole µs at which the rounded value changes, and the rounded values, one more than the edges."""
     edges: list[int] = []
     values = [rounded(0.0)]
     while (low := edges[-1] if edges else 0) < _LONGEST_US:

@@ -7,21 +7,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 LOSS: Final = "DataLossError"
-#: No node of the store answers; that may pass.
+#: No node of the store answers; the job may retry.
 UNREACHABLE: Final = "StoreUnreachableError"
 #: The errors that readers raise when the store cannot be used.
 STORE: Final = (UNREACHABLE, "StoreReplyError", "NoClusterError")
 #: The error for files that cannot be used.
 FOLDER: Final = "FolderError"
-#: Spark's texts for failures after which a query may be begun again at once. A Python worker started too late. Or a job
-#: was killed, and its Java process outlived its lock for a moment and noted the end of one more batch. Or an executor
-#: died while it committed a task's files, which Spark does not try again: the next attempt has a folder of its own.
+#: Spark's texts for failures after which a query may be restarted at once: A Python worker started too late. A job was
+#: killed, and its Java process outlived its lock for a moment and noted the end of one more batch. An executor died
+#: while it committed a task's files, which Spark does not retry; the next attempt has a folder of its own.
 PASSING: Final = (
     "Python worker failed to connect back",
     "CONCURRENT_STREAM_LOG_UPDATE",
     "Authorized committer",
 )
-#: Longer texts are shortened to about so many characters, see `without_frames`.
+#: Longer texts are shortened to about this many characters, see `without_frames`.
 SHORT_MAX: Final = 2000
 
 _FRAME: Final = re.compile(r"\s*(?:at \S|\.\.\. \d+ more)")
@@ -30,7 +30,7 @@ _RAISED: Final = re.compile(
     r"(?:[\w$]+\.)*(?P<error>[A-Z][\w$]*(?:Error|Exception))(?:: (?P<said>.*))?"
     r"|(?:[\w$]+\.)+(?P<other>[A-Z][\w$]*): (?P<told>.+))"  # as pyarrow.lib.ArrowInvalid
 )
-#: Lines with these words tell how a query ended, to us and to Spark: Spark takes an interruption for a stop.
+#: Lines with these words say how a query ended. Spark reads them too: it takes an interruption for a stop.
 _TELLING: Final = re.compile("|".join([LOSS, *STORE, *PASSING, r"Interrupt\w*Exception"]))
 #: Texts that only announce another text.
 _HOLLOW: Final = ("Traceback (most recent call last)", "An exception was raised by the Python Proxy", "py4j.protocol.")
@@ -41,14 +41,14 @@ _TELLING_MAX: Final = 2400
 
 
 class Ended(NamedTuple):
-    """The exception that ended a query, by name, and its text; only exceptions whose text tells what to do."""
+    """The exception that ended a query, by name, and its text; only exceptions whose text says what to do."""
 
     name: str
     said: str
 
 
 def ended_by(words: str) -> Ended | None:
-    """The first such exception in a text; None without one. Spark returns exceptions of a source as text only."""
+    """The first such exception in a text; None without one. Spark passes a source's exceptions on as text only."""
     for line in words.splitlines():
         for name in (LOSS, *STORE, FOLDER):
             _, raised, said = line.partition(f"{name}: ")
@@ -61,7 +61,7 @@ def without_frames(words: str) -> str:
     """The text without the lines of Java's stacks and without repeated lines, shortened to about 2,000 characters.
 
     A longer text keeps its beginning, which says where it happened, its end, which says why, and the last exceptions
-    raised between them, each once. Lines that tell how a query ended are kept whole, up to 2,400 characters of them.
+    raised between them, each once. Lines that say how a query ended are kept whole, up to 2,400 characters of them.
     """
     lines: list[str] = []
     for line in words.splitlines():

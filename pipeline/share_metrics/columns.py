@@ -1,4 +1,4 @@
-"""What is done with columns in several places: numbers of rows as arrays. Pure."""
+"""Operations on columns, as numpy arrays with a value for each row, that several modules use. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import numpy as np
 
 
 def carried(values: Any, told: Any, before: int) -> Any:
-    """For each row the last value that was told up to it; `before` where none was."""
+    """For each row the last known value up to it; `before` where there is none.
+
+    `told`: which of the rows have a known value.
+    """
     index = np.maximum.accumulate(np.where(told, np.arange(1, len(told) + 1), 0))
     return np.concatenate([np.array([before], dtype=np.int64), values])[index]
 
 
 def spread(low: Any, high: Any) -> tuple[Any, Any]:
-    """For ranges from `low` to before `high`: of which range each number in them is, and these numbers."""
+    """For each number in the ranges from `low` to before `high`, the index of its range; and these numbers."""
     sizes = high - low
     of = np.repeat(np.arange(len(sizes)), sizes)
     return of, np.arange(len(of)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(low, sizes)
@@ -26,5 +29,5 @@ def begins(values: Any) -> Any:
 
 
 def one(values: Any) -> Any:
-    """A true one, for the first or last of some values; none where there are no values."""
+    """An array with one True, to mark the first or last of `values`; empty if `values` is empty."""
     return np.ones(min(1, len(values)), dtype=bool)

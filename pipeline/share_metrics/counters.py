@@ -1,10 +1,10 @@
-"""What the counters for Prometheus have counted, kept beside the rows (PM-38).
+"""The values of the counters for Prometheus, stored beside the rows (PM-38).
 
-counters.json     by share-partition, group and stream; and up to which batch of each kind
+counters.json     counts by share-partition, group and stream; and the last counted batch of each kind
 
-A counter that began at 0 with each process would hide what a killed one had counted and nobody had scraped. So a batch
-counts once for its directory: with the numbers the file names the last batch that is in them, and a batch that Spark
-repeats is not added again.
+Counters that began at 0 with each process would hide counts of a killed process that were not scraped yet. So a batch
+counts once for its directory: the file also names the last batch that was counted, and a batch that Spark repeats is
+not added again.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ Key = tuple[str, str, int]
 
 @dataclass(slots=True)
 class Counters:
-    """Counts by name, of share-partitions with a series of their own; of all others of a group and topic id, since
-    their sum never falls; target assignments by group; and entries in `trouble` by stream and name.
+    """Counts by name.
 
-    `batches`: the number of the last batch of each kind that is in them.
+    `partitions`: for share-partitions with a series of their own. `others`: for all others of a group and topic id
+    together, since their sum never falls. `rebalances`: target assignments by group. `trouble`: entries by stream and
+    name. `batches`: the number of the last counted batch of each kind.
     """
 
     partitions: dict[Key, Counter[str]] = field(default_factory=dict)
@@ -40,11 +41,11 @@ class Counters:
     batches: dict[Kind, int] = field(default_factory=dict)
 
     def has(self, kind: Kind, number: int | None) -> bool:
-        """Whether a batch is in them already; None is a batch that does not come again."""
+        """Return whether a batch was counted already. `number`: None for a batch that is never repeated."""
         return number is not None and number <= self.batches.get(kind, -1)
 
     def copy(self) -> Counters:
-        """The same, to count in."""
+        """A copy that can be changed on its own."""
         return Counters(
             {key: counts.copy() for key, counts in self.partitions.items()},
             {key: counts.copy() for key, counts in self.others.items()},
@@ -54,22 +55,22 @@ class Counters:
         )
 
     def only(self, there: Container[Key]) -> None:
-        """Forget share-partitions that are not there any more."""
+        """Remove share-partitions that are not in `there`."""
         self.partitions = {key: counts for key, counts in self.partitions.items() if key in there}
 
 
 class CountersFile:
-    """The file in the directory of an ingest job, whose owner alone may use it."""
+    """The file in the directory of an ingest job. Only the owner of the directory may use it."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
         self._note = data / _FILE
 
     def load(self, tell: Callable[[str], None]) -> Counters:
-        """What was kept; nothing if there is none, or if it is of other queries or later batches than the checkpoints:
-        then they are new, or of a backup, and count from now on.
+        """The stored counters; empty if there is no file, or if its queries or batches do not fit the checkpoints.
 
-        A file that cannot be read, as a loss of power may leave it, is told of.
+        If they do not fit, the checkpoints are new or from a backup, and counting begins at 0. A file that cannot be
+        read, for example after a power loss, is reported with `tell`, and also counts as empty.
         """
         if not self._note.exists():
             return Counters()
@@ -86,7 +87,7 @@ class CountersFile:
         return counted if fits else Counters()
 
     def save(self, counters: Counters) -> None:
-        """Keep them. The file appears whole. Raises OSError."""
+        """Store the counters. The file is replaced as a whole. Raises OSError."""
         told = {
             "queries": {kind: query_id(self._data, kind) for kind in counters.batches},
             "batches": counters.batches,

@@ -1,11 +1,11 @@
-"""The directory of an ingest job: its owner, its cluster, and how far Spark is with it (PM-35).
+"""The directory of an ingest job: its owner, its cluster, and Spark's progress in it (PM-35).
 
 raw/<kind>/commits/…                             which files of rows count, see `commits`
 raw/<kind>/batch=….<token>/dt=…/hour=…           the rows of one or more micro-batches
 checkpoints/<kind>                               Spark's positions
-read-up-to                                       the time up to which everything is there, see `read_up_to`
-topics.json                                      the topics that were, see `topic_names`
-counters.json                                    what the counters for Prometheus have counted, see `counters`
+read-up-to                                       the time up to which everything was read, see `read_up_to`
+topics.json                                      present and former topics, see `topic_names`
+counters.json                                    the values of the counters for Prometheus, see `counters`
 metrics/<table>/window=1m|1h/dt=…/hour=…         windows
 """
 
@@ -27,7 +27,7 @@ _LOCK: Final = "ingest.lock"
 
 
 class FolderError(Exception):
-    """The directory, or a file, cannot be used; the text tells why and what to do."""
+    """The directory, or a file, cannot be used; the text says why and what to do."""
 
 
 def checkpoints(data: Path, kind: Kind) -> Path:
@@ -54,10 +54,10 @@ def noted(data: Path, kind: Kind, number: int) -> str:
 
 
 def written(data: Path, kind: Kind, number: int) -> Span | None:
-    """What holds the rows of a batch for the positions that Spark has noted; None if nothing does.
+    """The span that holds the rows of a batch, for the positions that Spark has noted; None if none does.
 
-    It may be many batches, put together, that end with this one. Raises FolderError if it was written for other
-    positions. A single batch of an earlier build has no positions and is accepted.
+    It may be a merged span that ends with this batch. Raises FolderError if it was written for other positions. A
+    single batch of an earlier build has no positions and is accepted.
     """
     positions = noted(data, kind, number)
     there = [span for span in spans(data, kind) if span.first <= number <= span.last]
@@ -78,7 +78,7 @@ def _of_other_positions(data: Path, kind: Kind, folder: str) -> FolderError:
 
 
 def in_step(data: Path, kind: Kind) -> None:
-    """Raise FolderError when there are rows that Spark would ingest again, because their positions are gone."""
+    """Raise FolderError when Spark would ingest rows a second time, because their positions were lost."""
     there = spans(data, kind)
     last, done = max((span.last for span in there), default=-1), confirmed(data, kind)
     if last > done + 1:
@@ -92,8 +92,8 @@ def in_step(data: Path, kind: Kind) -> None:
 def owned(data: Path, cluster_id: str = "") -> Iterator[None]:
     """Lock the directory for one ingest job of one cluster. Raises FolderError.
 
-    The lock ends with the process. Positions of one cluster mean nothing in another, so the first job notes the
-    cluster's id.
+    The lock ends with the process. Positions of one cluster mean nothing in another, so the first job stores the
+    cluster's id there.
     """
     try:
         data.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ def writable(out: Path, option: str) -> None:
 
 @contextmanager
 def writing(out: Path, option: str) -> Iterator[None]:
-    """Inside, an OSError is raised as a FolderError that names the file and the option."""
+    """Turn an OSError into a FolderError that names the file and the option."""
     try:
         yield
     except OSError as error:
@@ -138,7 +138,10 @@ def writing(out: Path, option: str) -> Iterator[None]:
 
 
 def check_cluster(data: Path, cluster_id: str) -> str:
-    """The id of the cluster whose rows a directory holds; empty if it has none. Raises FolderError if it is another."""
+    """The id of the cluster whose rows a directory holds; empty if none is stored.
+
+    Raises FolderError if it differs from `cluster_id`.
+    """
     note = data / _CLUSTER
     known = note.read_text().strip() if note.exists() else ""
     if known and cluster_id and known != cluster_id:

@@ -1,7 +1,7 @@
-"""When the queries of an ingest last finished a trigger, for Prometheus (PM-65). A trigger that finds nothing counts.
+"""The time at which each query last finished a trigger, for Prometheus (PM-65). Triggers that find nothing count.
 
-The age of the newest entry cannot tell an idle cluster from a query that hangs or waits for its store; this can. It is
-a time, and no age, so that it says the same in a text file that is read later.
+The age of the newest entry is the same for an idle cluster and for a query that hangs or waits for its store; this
+gauge tells them apart. It is a time, not an age, so that it is still right in a text file that is read later.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Freshness(Collector):
         self._seen: dict[Kind, object] = {}
 
     def begin(self, kinds: Sequence[Kind]) -> None:
-        """The job begins: a kind whose first trigger never ends must have a series, too."""
+        """Begin a series for each kind when the job begins, even if its first trigger never ends."""
         with self._lock:
             self._ended_s = dict.fromkeys(kinds, self._now())
 
     def look(self, progress: Mapping[Kind, Mapping[str, Any] | None]) -> None:
-        """Take the newest progress of each query, None while it has none. Another one than before tells of a trigger.
+        """Take the newest progress of each query, None while it has none. A changed progress means a finished trigger.
 
-        A query that was begun anew has no progress until it finishes a trigger, so its kind keeps the time it has.
+        A restarted query has no progress until it finishes a trigger, so its kind keeps its last time.
         """
         with self._lock:
             for kind, one in progress.items():

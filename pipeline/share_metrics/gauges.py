@@ -1,7 +1,7 @@
 """Gauges and counters for Prometheus, updated with every batch (PM-38, PM-65).
 
-Counters go on where the process before ended, if there is one of the same directory: see `counters`. The history by
-windows is in Parquet.
+Counters continue from the previous process with the same directory, see `counters`. The history by windows is in
+Parquet.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _GAUGES: Final = {
     "state_epoch": "State epoch; a change means that the state was initialised anew.",
 }
 _ADD_UP: Final = frozenset({"lag", "in_flight_width"})
-#: What was last seen of a log's end counts as its end for so long, s, unless a job samples less often.
+#: How long a log end counts as current after it was last seen, s; longer if the job samples less often.
 FRESH_S: Final = 180.0
 _COUNTERS: Final = {
     "timed_out_records": ("n_timeout", "Records whose acquisition lock expired."),
@@ -57,12 +57,12 @@ _TROUBLE: Final = {
 }
 
 _Log = tuple[str, int]
-#: Samples that wait until everything up to their time was read; the oldest goes when there are more.
+#: The most samples that wait until everything up to their time was read; beyond it the oldest is dropped.
 _WAITING_MAX: Final = 60
 
 
 class _Seen(NamedTuple):
-    """Where a log was seen to end, and begin, and when: seconds since 1970."""
+    """A log's end and start as sampled at `at_s`, seconds since 1970."""
 
     at_s: float = 0.0
     end: int = 0
@@ -71,21 +71,21 @@ class _Seen(NamedTuple):
 
 @dataclass(slots=True)
 class _Partition:
-    """What is known of one share-partition."""
+    """The newest known values of one share-partition."""
 
     values: dict[str, int] = field(default_factory=dict)
     last_write: Any = None
     hwm_s: float = 0.0
 
     def news(self, row: Mapping[str, Any]) -> Counter[str]:
-        """What a batch counts. Its first write may be one that an earlier batch had: it was sent again (PM-34)."""
+        """The counts of a batch, without its first write if an earlier batch counted it: it was sent again (PM-34)."""
         found, first = _counts(row), row["first_write"]
         if first is not None and first["write"] == self.last_write:
             found.subtract(_counts(first))
         return found
 
     def take(self, row: Mapping[str, Any]) -> None:
-        """Take newest values: they replace known ones. An absent value changes nothing, unless the state is new."""
+        """Replace known values by newer ones. An absent value changes nothing, unless the state is new."""
         epoch = row["state_epoch"]
         reset = epoch is not None and self.values.get("state_epoch", epoch) != epoch
         if reset or row["anew"]:
@@ -101,7 +101,7 @@ class _Partition:
         self.last_write = row["last_write"] or self.last_write
 
     def gauge(self, name: str) -> int | None:
-        """One gauge; None while it is unknown."""
+        """The value of one gauge; None while it is unknown."""
         known = self.values
         if name in known:
             return known[name]
@@ -114,9 +114,9 @@ class _Partition:
         return max(known["speo"] - start, 0) if name == "in_flight_width" and "speo" in known else None
 
     def lag(self, log: _Seen, since_s: float) -> int | None:
-        """Its lag, with what was seen of its log; None if that is not known (PM-42).
+        """The lag by its writes and by `log`, the last sample of its log; None if it is unknown (PM-42).
 
-        A log only grows, so a lag above 0 is a lower bound for ever; 0 must have been seen since `since_s`.
+        A log only grows, so a lag above 0 stays a lower bound; a lag of 0 must have been seen since `since_s`.
         """
         hwm, finished = self.values.get("hwm", 0), self.gauge("finished_offset")
         recent = max(log.at_s, self.hwm_s) >= since_s
@@ -126,14 +126,14 @@ class _Partition:
         return max(lag, 0) if lag > 0 or recent else None
 
     def seen(self, log: _Seen, since_s: float) -> bool:
-        """Whether its lag is known, and not only what it is at least."""
+        """Return whether its lag is known, and not only a lower bound."""
         return self.lag(log, since_s) is not None and max(log.at_s, self.hwm_s) >= since_s
 
 
 class Gauges(Collector):
     """The collector for a Prometheus registry. The ingest job calls `take` for every batch, from any thread.
 
-    `keep` is called with what has been counted, before a scrape shows it.
+    `keep` is called with the new counters before a scrape shows them.
     """
 
     def __init__(
@@ -162,10 +162,10 @@ class Gauges(Collector):
         self._as_of_s: float | None = None
 
     def take(self, kind: Kind, rows: DataFrame, number: int | None = None, *, kept: bool = False) -> None:
-        """Take the rows of one batch. Spark aggregates them, so that one row for each key comes to the driver.
+        """Take the rows of one batch. Spark aggregates them, so that the driver receives one row for each key.
 
-        A batch with a `number` is taken once: when it comes again, only how new its entries are. `kept`: the rows are
-        what earlier runs have counted, or had no gauges to count for; nothing of them is counted. Raises OSError of
+        A batch with a `number` is counted once: if it comes again, only the newest entry times are taken. `kept`: the
+        rows were ingested by earlier runs; their values are taken, but nothing is counted. Passes on an OSError of
         `keep`; then nothing of the batch was counted.
         """
         again = self._counters.has(kind, number)
@@ -202,8 +202,8 @@ class Gauges(Collector):
 
     @contextmanager
     def resuming(self, counters: Counters) -> Iterator[None]:
-        """Go on with what was counted before. Inside, the caller takes what was kept; until then a scrape shows nothing
-        of it, for series would have no values yet, and topics no names."""
+        """Continue from `counters`. Inside, the caller takes the rows of earlier runs; until it is done, a scrape shows
+        nothing, since series would have no values yet, and topics no names."""
         with self._lock:
             self._counters, self._resuming = counters, True
         yield
@@ -212,12 +212,12 @@ class Gauges(Collector):
             self._resuming = False
 
     def positions(self, at: Mapping[str, int], ends: Mapping[str, int]) -> None:
-        """Take how many entries were ever added to each stream, up to the position read and up to its end (PM-65)."""
+        """Take how many entries were ever added to each stream: up to the read position, and up to the end (PM-65)."""
         with self._lock:
             self._behind.update({stream: max(end - at.get(stream, 0), 0) for stream, end in ends.items()})
 
     def sampled(self, at_s: float, ends: Iterable[LogEnd]) -> None:
-        """Take where all logs ended at a time, seconds since 1970; it counts when everything up to then was read."""
+        """Take the ends of all logs at a time, seconds since 1970. They count once everything up to then was read."""
         seen = {
             (end.topic_id, end.partition): None
             if end.high_watermark is None
@@ -228,16 +228,16 @@ class Gauges(Collector):
             self._sampled.append((at_s, seen))
 
     def read_up_to(self, at_s: float, *, last: bool = False) -> None:
-        """All rows written before this time, seconds since 1970, were taken: samples up to then count (PM-42).
+        """Apply the samples up to `at_s`, seconds since 1970: all rows written before then were taken (PM-42).
 
-        A later one would count as lag what was finished meanwhile. With `last` nothing more will be read, and gauges
-        are those of that time.
+        A later sample would count records as lag that were finished meanwhile. With `last` nothing more will be read,
+        and gauges are as of that time.
         """
         with self._lock:
             self._as_of_s = at_s if last else None
             while self._sampled and self._sampled[0][0] <= at_s:
                 _, seen = self._sampled.popleft()
-                # Of a log that shows no end just then, being claimed, the last one counts.
+                # A log that is being claimed shows no end; its previous one still counts.
                 known = {log: self._logs.get(log, _Seen()) if one is None else one for log, one in seen.items()}
                 self._logs = known
 
@@ -247,7 +247,7 @@ class Gauges(Collector):
             return [] if self._resuming else [*self._of_partitions(), *self._of_groups(), *self._of_ingest()]
 
     def _count_state(self, counters: Counters, key: Key, row: Mapping[str, Any]) -> None:
-        """Count a share-partition's news. As long as it exists it keeps its own series, or stays rolled up."""
+        """Count a share-partition's row. As long as it exists, it keeps its own series or stays rolled up."""
         own = counters.partitions
         rolled_up = key in self._rolled_up or (key not in own and len(own) >= self._series_max)
         partition = (self._rolled_up if rolled_up else self._partitions).get(key, _Partition())
@@ -255,7 +255,7 @@ class Gauges(Collector):
         counts.update(partition.news(row))
 
     def _take_state(self, key: Key, row: Mapping[str, Any]) -> None:
-        """Take the values of a share-partition whose news are counted."""
+        """Take the values of a share-partition whose row was counted."""
         known = self._partitions if key in self._counters.partitions else self._rolled_up
         if row["gone"]:
             known.pop(key, None)
@@ -313,7 +313,7 @@ class Gauges(Collector):
     def _of_groups(self) -> list[Metric]:
         members = GaugeMetricFamily("share_group_members", "Members that are there.", labels=["group"])
         computed = CounterMetricFamily("share_group_rebalances", "Target assignments computed.", labels=["group"])
-        # A group that has share-partitions and never had a member, as one whose offsets were set by a tool, has none.
+        # A group with share-partitions that never had a member, for example after a tool set its offsets, shows 0.
         groups = {key[0] for key in (*self._partitions, *self._rolled_up)} if self._of_groups_known else set()
         for group in sorted(groups | set(self._members)):
             members.add_metric([group], len(self._members.get(group, ())))

@@ -1,9 +1,8 @@
 """Writes streams into Parquet files; readers that use `stored` see each entry exactly once (PM-2, PM-35, PM-36).
 
 Spark repeats an unconfirmed batch with the same number and the same positions. Every attempt writes a folder of its
-own, which counts once the live driver has committed it under that number. So what a killed job leaves running in the
-background never becomes visible. A committed batch is never written again, because the store may have trimmed its
-entries since.
+own, which counts once the live driver has committed it under that number. So files of tasks that outlive a killed job
+never become visible. A committed batch is never written again, because the store may have trimmed its entries since.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from share_metrics.spark import own_source, told_briefly
 #: The kinds that metrics need; `log_meta` may be ingested too, for lag in seconds.
 KINDS: Final = (Kind.SHARE_STATE, Kind.GROUP)
 TRIGGER_S: Final = 60
-#: Rows of a full trigger for each of its tasks, at least: some seconds of work beside the tenths that a trigger costs.
+#: The fewest rows for each task of a full trigger: seconds of work, while a trigger itself costs tenths of a second.
 _ROWS_A_TASK: Final = 75_000
 #: Rows of a full trigger on few cores.
 ROWS_A_TRIGGER: Final = 300_000
@@ -41,7 +40,7 @@ SPARK_ERRORS: Final = (PySparkException, Py4JError, OSError)
 
 
 class Step(StrEnum):
-    """The steps of writing a batch; a job may end after any of them."""
+    """The steps of writing a batch. A job may be killed after any of them."""
 
     BEGUN = "begun"
     WRITTEN = "written"
@@ -49,25 +48,25 @@ class Step(StrEnum):
 
 
 class Source(NamedTuple):
-    """Where to ingest from and to, and what to do about losses."""
+    """The source and target of an ingest, how to split its triggers, and how to treat lost entries."""
 
     url: str
     password_env: str = ""
     fail_on_data_loss: bool = False
     max_rows_per_trigger: int = ROWS_A_TRIGGER
     read_from: str = "primary"
-    #: The name under which the queries publish to owners of streams how far they have read (PM-12). Empty: they publish
-    #: nothing; None: a job takes the name of its directory.
+    #: The name under which the queries publish their positions to owners of streams (PM-12). Empty: they publish
+    #: nothing. None: a job uses the name of its directory.
     reader_name: str | None = None
-    #: The URI below which files of rows go, in any file system that Spark's Hadoop knows; empty: into the directory.
+    #: The URI below which row files are written, in any file system that Spark's Hadoop knows; empty: the directory.
     rows: str = ""
-    #: Into how many tasks a trigger is cut; 0: two for each processor of this machine.
+    #: How many tasks a trigger is split into; 0: two for each processor of this machine.
     tasks: int = 0
 
     def shared_out(self, tasks: int) -> Source:
-        """The same, cut into so many tasks, with enough rows in a full trigger that all of them have work.
+        """Return this source split into `tasks` tasks, with enough rows in a full trigger to give each of them work.
 
-        A limit of rows that somebody has set stays.
+        A row limit other than the default stays.
         """
         rows = self.max_rows_per_trigger
         if rows == ROWS_A_TRIGGER:
@@ -77,7 +76,7 @@ class Source(NamedTuple):
     def options(self, kind: Kind) -> dict[str, str]:
         """Options of the data source."""
         shares = {}
-        if self.tasks:  # a long stream too
+        if self.tasks:  # this splits a long stream too
             split = max(1, self.max_rows_per_trigger // self.tasks)
             shares = {"numPartitions": str(self.tasks), "splitEntries": str(split)}
         return {
@@ -95,8 +94,8 @@ class Source(NamedTuple):
 class Watch(NamedTuple):
     """Callbacks about the progress of a job.
 
-    `step` is called after every step of a batch, `rows` with the rows of a written batch and its number, also when it
-    comes again, and `again` when a query will be begun again: with the pause in seconds and the reason.
+    `step` is called after every step of a batch, `rows` with the rows of a written batch and its number, also when the
+    batch is repeated, and `again` when a query will be restarted: with the pause in seconds and the reason.
     """
 
     step: Callable[[Kind, int, Step], None] = lambda kind, number, step: None
@@ -114,7 +113,7 @@ def start(
     trigger_s: float = TRIGGER_S,
     watch: Watch | None = None,
 ) -> Running:
-    """Start a query for each kind, which writes into `data`. With `once` they end when they have what is there now.
+    """Start a query for each kind, which writes into `data`. With `once` they end at the present end of the streams.
 
     If the store does not answer, continuous queries wait for it, up to AWAY_MAX_S; with `once` they fail. Positions are
     in `data`/checkpoints, so two processes must not ingest into one `data`: call it inside `folders.owned`.
@@ -130,10 +129,10 @@ def start(
 
 
 class Running:
-    """The queries of a job, begun by `begin`, until they have ended.
+    """The running queries of a job. `begin` starts one.
 
-    When a query ends for a reason that may pass, it is begun again, as long as its `Patience` of `away_max_s` allows
-    it, and `again` is called.
+    When a query ends because of a temporary failure, it is restarted as long as its `Patience` of `away_max_s` allows,
+    and `again` is called.
     """
 
     def __init__(  # noqa: PLR0917 - what there is to begin, and how long
@@ -150,22 +149,22 @@ class Running:
         self._clock = clock
         self._pause = pause
         self._patience = {kind: Patience(away_max_s) for kind in kinds}
-        #: For each query that does not run: when to begin it.
+        #: For each query that is not running: when to start it.
         self._due = dict.fromkeys(kinds, clock())
         self.queries: dict[Kind, StreamingQuery] = {}
         try:
             for kind in kinds:
                 self._resume(kind)
         except PySparkException:
-            self.stop()  # the queries that were begun already
+            self.stop()  # the queries that have already started
             raise
 
     def wait(self, seconds: int) -> bool:
-        """Wait up to `seconds` for each query. Returns whether all have ended well; raises a query's error."""
+        """Wait up to `seconds` for each query. Returns whether all ended without an error; raises a query's error."""
         return all([self._wait(kind, seconds) for kind in self._patience])  # noqa: C419 - `all` must ask every query
 
     def stop(self) -> list[str]:
-        """End all queries. Returns why some could not be stopped; raises nothing, since an error may be the reason."""
+        """Stop all queries. Returns why some could not be stopped. Raises nothing: it may run after another error."""
         failed = []
         for kind, query in self.queries.items():
             try:
@@ -189,7 +188,7 @@ class Running:
             return False
 
     def _resume(self, kind: Kind) -> None:
-        """Begin a query if its pause is over."""
+        """Start a query if its pause is over."""
         while kind in self._due and self._due[kind] <= self._clock():
             try:
                 self.queries[kind] = self._begin(kind)
@@ -198,7 +197,7 @@ class Running:
                 self._put_off(kind, error)
 
     def _put_off(self, kind: Kind, error: PySparkException) -> None:
-        """Set when to begin the query again. Raises the error if that cannot help."""
+        """Schedule the restart of the query. Raises the error if a restart cannot help."""
         now_s, words = self._clock(), str(error)
         pause_s = self._patience[kind].pause_s(words, now_s)
         if pause_s is None:
@@ -209,7 +208,7 @@ class Running:
 
 
 def stored(spark: SparkSession, data: Path, kind: Kind, last: int | None = None) -> DataFrame:
-    """All rows of a kind that were ingested into `data`, of batches up to the number `last`; none if there are none."""
+    """All rows of a kind that were ingested into `data`, up to the batch number `last` if it is given."""
     there = visible(data, kind)
     return rows_in(spark, kind, there if last is None else [span for span in there if span.last <= last])
 
@@ -217,10 +216,9 @@ def stored(spark: SparkSession, data: Path, kind: Kind, last: int | None = None)
 def write_batch(  # noqa: PLR0917 - what a batch is
     spark: SparkSession, data: Path, kind: Kind, batch: DataFrame, number: int, watch: Watch, rows: str = ""
 ) -> None:
-    """Write one micro-batch and commit it under its number, unless an earlier run of the batch has. `rows`: see
-    `RowFiles`.
+    """Write one micro-batch and commit it under its number, unless an earlier run of the batch already has.
 
-    Raises FolderError when it was written for other positions.
+    `rows`: see `RowFiles`. Raises FolderError when the batch was written for other positions.
     """
     watch.step(kind, number, Step.BEGUN)
     span = written(data, kind, number)

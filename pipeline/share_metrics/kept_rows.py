@@ -1,7 +1,7 @@
-"""Rows that `ingest` has kept in Parquet, read without Spark or Java: of one share-partition, and of groups (PM-39).
+"""Reads rows that `ingest` has stored in Parquet, without Spark or Java: of one share-partition or of groups (PM-39).
 
-Which files are opened follows from their names: batches hold a stream's entries in the order of ids, and the folders
-below a batch tell the day and hour in which its rows were appended (PM-35).
+It chooses the files to open by their names: batches hold a stream's entries in the order of ids, and the folders below
+a batch name the day and hour in which its rows were appended (PM-35).
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ from .reader.schemas import GAP
 
 Row = dict[str, Any]
 _KEY: Final = ("group_id", "topic_id", "partition")
-#: Columns that tell which rows a replay needs; the state batches are most of the bytes, and are read of few files.
+#: The columns that decide which rows a replay needs. State batches are most of the bytes, and are read from few files.
 _LIGHT: Final = ("stream", "entry_id", "epoch", "seq", "ts", "record_type", "error", *_KEY)
-#: pyarrow's name for the column that tells the file.
+#: pyarrow's name for the column with the file's name.
 _FILE: Final = "__filename"
-#: Records before which nothing matters: they replace the whole state.
+#: Records that replace the whole state, so that a replay can begin with them.
 _BASES: Final = frozenset({"snapshot", "tombstone"})
 
 
 def state_rows(data: Path, key: tuple[str, str, int], at: datetime | EntryId | None) -> list[Row]:
-    """Rows of a share-partition (group id, topic id as text, partition), from the snapshot on that its state at `at`
-    needs, and the gaps of its stream among them; in the order of ids.
+    """The rows that give a share-partition's state at `at`, from its last snapshot on, and the gaps of its stream among
+    them; in the order of ids.
 
-    By time up to the first record, in the order of ids, that was appended later; by entry id up to it. Batches in which
-    nothing was appended until then are not opened, nor those before the snapshot, unless one tells that it has rows
-    that were appended later: an owner's clock was ahead.
+    `key`: group id, topic id as text, partition. `at`: a time ends the rows before the first record, in the order of
+    ids, that was appended later; an entry id includes that entry; None reads to the end. Batches whose rows were all
+    appended later are not opened. Nor are those before the snapshot, unless they have rows that were appended after
+    `at`, because an owner's clock was ahead.
     """
     folders = [span.pieces for span in visible(data, Kind.SHARE_STATE)]
     folders = [folder for folder in folders if folder]
     while isinstance(at, datetime) and folders and not _reaches(folders[-1], at):
-        folders.pop()  # all of its rows were appended later, and so is whatever comes behind it in its streams
+        folders.pop()  # all of its rows were appended later, and so are all rows after them in their streams
     found: list[Row] = []
     opened: list[Piece] = []
     for folder in reversed(folders):
@@ -76,14 +77,14 @@ def begin(data: Path) -> datetime | None:
 
 
 def read_positions(data: Path, kind: Kind) -> dict[str, Position]:
-    """Up to where each stream was read, as of the last batch; empty where that is not known."""
+    """The position up to which each stream was read, as of the last batch; empty where it is unknown."""
     there = visible(data, kind)
     lines = there[-1].positions.splitlines() if there else []
     return from_offsets(json.loads(lines[-1])) if lines else {}
 
 
 def _reaches(folder: Sequence[Piece], at: datetime) -> bool:
-    """Whether a row of these may have been appended at this time or before."""
+    """Return whether a row in these files may have been appended at this time or before."""
     hour = f"{at.astimezone(UTC):%Y-%m-%dT%H}"
     return any(piece.hour and piece.hour <= hour for piece in folder)
 
@@ -97,7 +98,7 @@ def _ahead(folder: Sequence[Piece], at: datetime | EntryId | None) -> list[Piece
 
 
 def _light(folder: Sequence[Piece], key: tuple[str, str, int]) -> list[Row]:
-    """The rows of a share-partition, and all gaps, without what is large; each with its file's name, _FILE."""
+    """The rows of a share-partition and all gaps, without the large columns; each with its file's name as _FILE."""
     if not folder:
         return []
     columns = [*_LIGHT, _FILE]
@@ -113,7 +114,7 @@ def _whole(paths: Iterable[str], key: tuple[str, str, int], ends: tuple[EntryId,
 
 
 def _needed(rows: list[Row], at: datetime | EntryId | None) -> list[Row]:
-    """What the state at `at` follows from, in the order of ids: from the last base on, up to `at`."""
+    """The rows that give the state at `at`, in the order of ids: from the last base on, up to `at`."""
     needed: list[Row] = []
     for row in sorted(rows, key=_order):
         gap = row["record_type"] == GAP
@@ -128,12 +129,12 @@ def _needed(rows: list[Row], at: datetime | EntryId | None) -> list[Row]:
 
 
 def _ends(rows: Iterable[Row], at: datetime | EntryId | None) -> bool:
-    """Whether one of these was appended after a time."""
+    """Return whether one of these rows was appended after the time `at`."""
     return isinstance(at, datetime) and any(row["ts"] is not None and row["ts"] > at for row in rows)
 
 
 def _is_later(gap: Row, at: datetime | EntryId | None, opened: Sequence[Piece]) -> bool:
-    """Whether all entries of a gap were appended after a time: an entry before the gap was, already."""
+    """Return whether all entries of a gap were appended after the time `at`: true if an entry before the gap was."""
     files = [piece.path for piece in _ahead(opened, at)]
     if not files:
         return False
@@ -143,9 +144,9 @@ def _is_later(gap: Row, at: datetime | EntryId | None, opened: Sequence[Piece]) 
 
 
 def _read(files: Sequence[str], kind: Kind, columns: Any, wanted: Any) -> Any:
-    """A `pyarrow.Table`. The present schema is given, for files of earlier builds lack columns.
+    """Read files into a `pyarrow.Table`. It passes the present schema, since files of earlier builds lack columns.
 
-    Files are told by their paths or URIs, and so is each row's, in the column _FILE. pyarrow's `s3` is Hadoop's `s3a`.
+    `files` are paths or URIs, and the column _FILE holds the one of each row. pyarrow's `s3` is Hadoop's `s3a`.
     """
     tables = []
     for base in dict.fromkeys(map(_system, files)):
@@ -163,7 +164,7 @@ def _read(files: Sequence[str], kind: Kind, columns: Any, wanted: Any) -> Any:
 
 
 def _system(file: str) -> str:
-    """What tells the file system of a URI; "" for a path of this machine."""
+    """The scheme and host of a URI, which name its file system; "" for a path of this machine."""
     parts = urlsplit(file)
     return f"{parts.scheme}://{parts.netloc}" if "://" in file else ""
 
@@ -178,13 +179,13 @@ def _id(row: Row) -> EntryId:
 
 
 def _gap_begin(row: Row) -> EntryId:
-    """The id behind which a gap begins. A lost tail counts from where it was noted: what was read of it is there."""
+    """The id after which a gap begins. For a lost tail it is `to_id`, since the rows read before it still exist."""
     told = json.loads(row["error"])
     return entry_id(told["to_id" if told["reason"] == "tail" else "from_id"])
 
 
 def _order(row: Row) -> tuple[EntryId, int]:
-    """Ids, and a gap before the entry at which it ends, but a lost tail behind it (PM-11)."""
+    """The sort key: by id, with a gap before the entry at which it ends, but a lost tail after it (PM-11)."""
     if row["record_type"] != GAP:
         return _id(row), 1
     return _id(row), 2 if json.loads(row["error"])["reason"] == "tail" else 0

@@ -3,8 +3,8 @@
     log_ends/dt=…/HHMMSSffffff.parquet     one sample
     log_ends/dt=…/HH.parquet               all samples of an hour that is over
 
-A sample becomes visible by one rename. Samples of an hour are put together once it is over, so that a day has 24 files;
-who reads meanwhile may find a sample twice, which changes nothing: each says what was there at its time.
+A sample becomes visible by one rename. Once an hour is over, its samples are merged, so that a day has 24 files. Those
+who read meanwhile may find a sample twice, which is harmless: both copies are of the same time.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ COLUMNS: Final = (
 _FULL: Final = SCHEMA.append(pa.field("sampled_at", pa.timestamp("us", tz="UTC")))
 _HOUR_NAME: Final = len("HH")
 _DAYS_LOOKED_AT: Final = 3
-#: How often the files are listed again if one of them was put together with others before it was read.
+#: How many times the files are listed if one of them was merged with others before it was read.
 _LISTINGS: Final = 5
 
 Took = Callable[[datetime, Sequence[LogEnd]], None]
 
 
 class Sampler:
-    """Takes a sample whenever it is called, stores it, and hands it to `took`."""
+    """Takes a sample whenever it is called, stores it, and passes it to `took`."""
 
     def __init__(self, opened: Callable[[], Store], data: Path, took: Took = lambda at, ends: None) -> None:
         self._opened = opened
@@ -46,7 +46,7 @@ class Sampler:
         self._failed = ""
 
     def __call__(self) -> None:
-        """Take one sample. Raises as `Store.call` does, and OSError; but the same failure in succession only once."""
+        """Take one sample. Raises as `Store.call` does, and OSError; of equal failures in a row only the first."""
         try:
             with self._opened() as store:
                 at, ends = sample(store, self._data)
@@ -61,7 +61,7 @@ class Sampler:
 
 
 def sample(store: Store, data: Path, now: datetime | None = None) -> tuple[datetime, list[LogEnd]]:
-    """Take one sample and store it, as of a time before the store is asked. Returns that time and the sample."""
+    """Take one sample and store it with the time just before the store is read. Returns that time and the sample."""
     at = now or datetime.now(UTC)
     ends = log_ends(store)
     if ends:
@@ -73,7 +73,7 @@ def sample(store: Store, data: Path, now: datetime | None = None) -> tuple[datet
 
 
 def put_together(data: Path, now: datetime) -> None:
-    """Put the samples of each hour that is over into one file; of the last days, for what is older was put together."""
+    """Merge the samples of each hour that is over into one file. Only the newest days can have unmerged ones."""
     for folder in sorted((data / "log_ends").glob("dt=*"))[-_DAYS_LOOKED_AT:]:
         parts = sorted(path for path in folder.glob("*.parquet") if len(path.stem) > _HOUR_NAME)
         for hour, found in groupby(parts, key=lambda path: path.stem[:_HOUR_NAME]):
@@ -81,7 +81,7 @@ def put_together(data: Path, now: datetime) -> None:
             if over > now:
                 continue
             single, target = list(found), folder / f"{hour}.parquet"
-            whole = [target, *single] if target.exists() else single  # it exists if a job was killed amid this
+            whole = [target, *single] if target.exists() else single  # it exists if a job was killed during the merge
             _write(pa.concat_tables([pq.read_table(path, schema=_FULL, partitioning=None) for path in whole]), target)
             for path in single:
                 path.unlink()
@@ -94,19 +94,19 @@ def samples(spark: SparkSession, data: Path, begin: datetime | None = None, end:
 
 
 def stored_samples(data: Path, begin: datetime | None = None, end: datetime | None = None) -> Any:
-    """The samples of that time as an Arrow table; only files of the days and hours between are read."""
+    """The samples from `begin` on and before `end` as an Arrow table. Only files of those hours are read."""
     tables = []
     for _ in range(_LISTINGS):
         try:
             tables = [pq.read_table(path, schema=_FULL, partitioning=None) for path in _files(data, begin, end)]
             break
-        except FileNotFoundError:  # it was put together with others meanwhile
+        except FileNotFoundError:  # it was merged with others meanwhile
             continue
     return _between(pa.concat_tables(tables) if tables else _FULL.empty_table(), begin, end)
 
 
 def newest_sample(data: Path, until: datetime) -> tuple[datetime, list[LogEnd]] | None:
-    """The newest sample that was not taken later than `until`, and when; None without any."""
+    """The time and the content of the newest sample taken no later than `until`; None without any."""
     after = until + timedelta(microseconds=1)
     for path in reversed(_files(data, None, after)):
         rows = _between(pq.read_table(path, schema=_FULL, partitioning=None), None, after).to_pylist()
@@ -126,11 +126,11 @@ def _write(table: Any, target: Path) -> None:
         pq.write_table(table, hidden, compression="zstd")
         hidden.replace(target)
     finally:
-        hidden.unlink(missing_ok=True)  # after a failure, half a file that nothing else would remove
+        hidden.unlink(missing_ok=True)  # after a failure, nothing else would remove the incomplete file
 
 
 def _files(data: Path, begin: datetime | None, end: datetime | None) -> list[Path]:
-    """The files of hours that touch the time, the oldest first."""
+    """The files of the hours that overlap the time from `begin` to `end`, the oldest first."""
     found = []
     for path in sorted((data / "log_ends").glob("dt=*/*.parquet"), key=lambda path: (path.parent.name, path.name)):
         hour = datetime.fromisoformat(f"{path.parent.name[3:]}T{path.stem[:_HOUR_NAME]}:00+00:00")

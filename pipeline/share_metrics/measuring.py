@@ -1,8 +1,8 @@
-"""One pass over the rows of streams for all that is computed of share-partitions: replay, progress, loads. Pure.
+"""Computes replays, progress and loads of share-partitions in one pass over the rows of their streams. Pure.
 
-All records of a share-partition are in one stream (SC-3). So one pass over a stream in the order of ids has each
-share-partition's records in order too, and knows the stream's event time and gaps (PM-7, PM-11, PM-32, PM-34). No
-Spark, no I/O.
+All records of a share-partition are in one stream (SC-3). So one pass over a stream in the order of ids sees each
+share-partition's records in order too, with the stream's event time and gaps (PM-7, PM-11, PM-32, PM-34). No Spark, no
+I/O.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COMMON: Final = ("stream", "epoch", "seq", "ts", "record_type", "group_id", "to
 
 
 class Part(Flag):
-    """What is computed of the rows."""
+    """The results to compute from the rows."""
 
     REPLAY = auto()
     PROGRESS = auto()
@@ -29,7 +29,7 @@ class Part(Flag):
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The columns that it is computed from; `stream` is the first of them."""
+        """The columns that it needs; `stream` is the first of them."""
         named = {
             Part.REPLAY: ("state_epoch", "start_offset", "write_id", "delivery_limit", "hwm", "archived"),
             Part.PROGRESS: tuple(name for name in NUMBERS if name != "delivery_limit"),
@@ -44,7 +44,7 @@ EVERY: Final = Part.REPLAY | Part.PROGRESS | Part.LOAD
 
 @dataclass(slots=True)
 class Measured:
-    """What was found of one stream."""
+    """The results for one stream."""
 
     stream: str
     load: StreamLoad = field(default_factory=StreamLoad)
@@ -55,11 +55,11 @@ class Measured:
 def measured(
     batches: Iterable[Any], window_us: int, delivery_limit: int = 5, parts: Part = EVERY
 ) -> Iterator[Measured]:
-    """One stream after the other, from `pyarrow.RecordBatch`es that have the columns that `parts` need.
+    """Yield the results of one stream after the other, from `pyarrow.RecordBatch`es with the columns that `parts` need.
 
     The rows must be grouped by stream, and sorted by id within it. A gap must come before the entry at which it ends,
-    but a lost tail after it; rows of one entry must be sorted by type. What was found of one stream alone is in memory
-    at a time, and one block of rows. Raises ValueError for a replay of rows without state batches.
+    but a lost tail after it; rows of one entry must be sorted by type. Memory holds the results of one stream and one
+    block of rows at a time. Raises ValueError for a replay of rows without state batches.
     """
     for name, blocks in by_stream(batches):
         found, stream = Measured(name), Blocks(whole=Part.REPLAY in parts)

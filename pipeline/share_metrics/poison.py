@@ -1,8 +1,8 @@
-"""Which offsets of one share-partition failed for good, or are one delivery short of it (PM-48). Pure.
+"""Lists the offsets of one share-partition that failed for good or have one delivery left (PM-48). Pure.
 
-Leaders name what they archive, also what lies below the start offset, and the group's limit at that time (PM-20 X9,
-X10). Writes of earlier builds do neither: for them the limit is a guess, and what fails at the front of a queue is not
-known.
+Writes name the offsets that they archive, also those below the start offset, and the group's limit at that time (PM-20
+X9, X10). Writes of earlier builds name neither: for them the limit is a guess, and failures at the start offset are not
+seen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from kip932.ids import STATE_ACKNOWLEDGED, STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE, STATE_NAMES
 from kip932.state_batches import ARCHIVED_AT_LIMIT, ArchivedRange
 
-#: How many offsets of a share-partition are listed, the newest ones.
+#: The most offsets of a share-partition that are listed; the newest are kept.
 POISON_MAX: Final = 100
 
 
@@ -56,26 +56,25 @@ class Suspects:
 
     @property
     def limit(self) -> int:
-        """The group's limit, as far as is known."""
+        """The group's delivery limit, as far as is known."""
         return self._limit
 
     @property
     def listed(self) -> tuple[list[int], list[int]]:
-        """The offsets that mean something else once the start offset has passed them, and all that are listed,
-        ascending."""
+        """Two ascending lists: the offsets that change once the start offset passes them, and all listed offsets."""
         return sorted({*self._near, *self._archiving}), sorted({*self._near, *self._failed})
 
     @property
     def _archiving(self) -> list[int]:
-        """Those whose dead letters are not written yet."""
+        """The offsets whose dead letters are not written yet."""
         return [offset for offset, one in self._failed.items() if one.delivery_state == STATE_ARCHIVING]
 
     def heard(self, told: bool) -> None:
-        """As `heed`, for a write that says nothing of listed records nor of the limit."""
+        """As `heed`, for a write that has neither archived records nor a new limit."""
         self._told = told
 
     def heed(self, told: bool, limit: int | None, archived: Iterable[ArchivedRange], now_us: int) -> None:
-        """Take what a write says of itself. `told`: it is of a build that names all that it archives."""
+        """Take a write's archived records and limit. `told`: its build names all records that it archives."""
         self._told = told
         self._limit = limit or self._limit
         for first, last, count, reason in archived:
@@ -84,7 +83,7 @@ class Suspects:
                 self._fail(offset, STATE_ARCHIVED, count, why, now_us)
 
     def change(self, first: int, last: int, state: int, count: int, now_us: int) -> None:
-        """These offsets have a new state or delivery count."""
+        """Take a new state or delivery count of the offsets `first`…`last`."""
         if state == STATE_ACKNOWLEDGED:
             for known in (self._near, self._failed):
                 for offset in [one for one in known if first <= one <= last]:
@@ -102,8 +101,10 @@ class Suspects:
                 self._fail(offset, state, count, why, now_us)
 
     def passed(self, start_offset: int) -> None:
-        """The start offset passed released ones that the write did not archive, so they were accepted; and ones that
-        were being archived, so their dead letters are written, or given up."""
+        """Update the offsets below the start offset: released ones that the write did not archive were accepted.
+
+        The dead letters of archiving ones were written, or given up.
+        """
         if not self._told:
             return
         for offset in [one for one in self._near if one < start_offset]:
@@ -112,11 +113,11 @@ class Suspects:
             self._failed[offset] = self._failed[offset]._replace(delivery_state=STATE_ARCHIVED)
 
     def forget(self) -> None:
-        """The state was deleted, or begins anew: no delivery is left of what was released before."""
+        """Drop the released offsets: the state was deleted or begins again, so they have no deliveries left."""
         self._near.clear()
 
     def newest(self) -> list[Poison]:
-        """At most POISON_MAX, newest first."""
+        """The listed offsets, at most POISON_MAX, newest first."""
         listed = [*self._near.values(), *self._failed.values()]
         return sorted(listed, key=lambda one: (-one.last_seen_us, -one.offset))[:POISON_MAX]
 
@@ -128,7 +129,7 @@ class Suspects:
     def _fail(self, offset: int, state: int, count: int, why: Reason, now_us: int) -> None:
         known = self._failed.get(offset)
         if known and (known.delivery_count, known.reason) == (count, why):
-            self._failed[offset] = known._replace(delivery_state=state)  # its letter is written, or it came again
+            self._failed[offset] = known._replace(delivery_state=state)  # dead letter written, or write repeated
             return
         known = self._near.pop(offset, None) or self._failed.pop(offset, None)
         first_seen, released = (known.first_seen_us, known.times_released) if known else (now_us, 0)

@@ -1,6 +1,6 @@
-"""The progress of share-partitions from columns of their records: steps between records, and sums by window. Pure.
+"""Computes the progress of share-partitions from columns of their records: steps, and sums by window. Pure.
 
-What the sums mean is said in `metrics.progress` (PM-40…PM-46, PM-52, PM-53, PM-59, PM-60).
+`metrics.progress` explains the sums (PM-40…PM-46, PM-52, PM-53, PM-59, PM-60).
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from .write_columns import SNAPSHOT, TOMBSTONE, UPDATE, Writes
 COLD: Final = 64
 #: Bit of `cause` that marks a write which finishes records after their dead letters were written.
 LETTERS: Final = 8
-#: What tells one write of a leader from all others of its share-partition (PM-20 X8).
+#: The columns that identify one write of a leader among all writes of its share-partition (PM-20 X8).
 WRITE: Final = ("leader_epoch", "generation", "write_id")
 #: The sums of a window that are never null …
 COUNTS: Final = (
     "spso_delta", "finished_count", "writes", "updates", "snapshots", "cold_snapshots", "entries", "snapshot_batches",
     "update_batches", "state_epoch_resets", "leader_epoch_changes", "falls", "tombstones",
 )  # fmt: skip
-#: … and those that are null where no record told them.
+#: … and those that are null where no record has them.
 TOLD: Final = (
     "bytes", "ack_accept", "ack_release", "ack_reject", "timeout_count", "limit_archived_count", "finished_known",
     "redelivered_lb", "reset_jump",
 )  # fmt: skip
-#: The newest values of the newest state; of `done` and `hwm` also when they were written.
+#: The newest values of the newest state. For `done` and `hwm` also the time at which they were written.
 NEWEST: Final = ("spso", "done", "hwm", "speo", "state_epoch")
-#: Null, in columns of numbers that have no other column that says so.
+#: Null, in columns of numbers without a mask.
 _NONE: Final = np.iinfo(np.int64).min
 _COUNTERS: Final = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit")
 
 
 class Value(NamedTuple):
-    """A value, the era in which it was written, and when, µs."""
+    """A value, and the era and time (µs) in which it was written."""
 
     value: int
     era: int
@@ -47,18 +47,18 @@ class Value(NamedTuple):
 
 @dataclass(slots=True)
 class Window:
-    """One window of a share-partition: sums by COUNTS, and by TOLD with how many records told them."""
+    """One window of a share-partition. `sums`: of COUNTS and TOLD. `told`: how many records have each value of TOLD."""
 
     sums: Any
     told: Any
     newest: dict[str, Value] = field(default_factory=dict)
     #: The era of the newest record that is no tombstone.
     era: int | None = None
-    #: Whether the newest record is a tombstone.
+    #: True if the newest record is a tombstone.
     gone: bool = False
 
     def row(self) -> dict[str, int | bool | None]:
-        """Its columns. Values of an earlier life or state epoch do not count."""
+        """The columns of the window. Values of an earlier life or state epoch do not count."""
         there = (self.told > 0).tolist()
         sums = dict(zip((*COUNTS, *TOLD), self.sums.tolist(), strict=True))
         found: dict[str, int | bool | None] = {name: sums[name] for name in COUNTS}
@@ -82,7 +82,7 @@ class _Era(NamedTuple):
 
 
 class _Steps(NamedTuple):
-    """Columns of one life: filled values, steps, and what records tell."""
+    """Columns of one life: values with gaps filled in, and steps between records."""
 
     epoch: Any
     era: Any
@@ -117,7 +117,7 @@ class Progress:
             yield {"window": at, **window.row()}
 
     def _begin_life(self) -> None:
-        """Nothing is carried from before a tombstone."""
+        """Reset the state, since nothing is carried over a tombstone."""
         self._eras: dict[int, _Era] = {}
         self._epoch = self._spso = self._led = _NONE
         self._write = (_NONE, _NONE, _NONE)
@@ -157,7 +157,7 @@ class Progress:
         self._add(writes, steps, sums, np.stack([known[name] for name in TOLD]).astype(np.int64))
 
     def _steps(self, writes: Writes, live: Any) -> _Steps:
-        """Absent state epochs and start offsets filled in from earlier records of the era, and what changed since."""
+        """Fill in absent state epochs and start offsets from earlier records, and compute the steps of each era."""
         size = len(writes)
         epoch = carried(*writes.column("state_epoch"), self._epoch)
         start, start_told = writes.column("start_offset")
@@ -180,7 +180,7 @@ class Progress:
         return _Steps(epoch, era, spso, done, spso_step, done_step)
 
     def _resets(self, steps: _Steps) -> tuple[Any, Any]:
-        """Where the state epoch differs from that of the record before; and by how much the start offset jumped."""
+        """The records whose state epoch differs from that of the record before, and the jumps of the start offset."""
         before = np.append([self._epoch], steps.epoch[:-1])
         reset = (before != steps.epoch) & (before != _NONE) & (steps.epoch != _NONE)
         jump = np.where(reset, _step(steps.spso, self._spso), _NONE)
@@ -188,7 +188,7 @@ class Progress:
         return reset, jump
 
     def _repeated(self, writes: Writes) -> Any:
-        """Which records hold the write that the record before them with a write's number holds too (PM-34)."""
+        """Mark the records that hold the same write as the last numbered record before them (PM-34)."""
         numbered = np.flatnonzero(writes.column("write_id")[1])
         again = np.zeros(len(writes), dtype=bool)
         if len(numbered):
@@ -200,7 +200,7 @@ class Progress:
         return again
 
     def _add(self, writes: Writes, steps: _Steps, sums: Any, told: Any) -> None:
-        """Add to the windows. Records without any event time are in none."""
+        """Add to the windows. Records before the first event time are in none."""
         low = int(np.argmax(writes.timed)) if writes.timed.any() else len(writes)
         window = writes.time_us[low:] // self._window_us
         first = begins(window)
@@ -227,7 +227,7 @@ class Progress:
 
     @staticmethod
     def _there(writes: Writes, steps: _Steps) -> dict[str, Any]:
-        """Where records have the values of NEWEST."""
+        """For each name of NEWEST, which records have a value."""
         return {
             "spso": steps.spso != _NONE,
             "done": steps.done != _NONE,
@@ -241,28 +241,28 @@ _OF_STEPS: Final = {"spso": "spso", "done": "done", "state_epoch": "epoch"}
 
 
 def _step(values: Any, before: int) -> Any:
-    """The difference to the row before; _NONE where one of both is."""
+    """The difference from the row before; _NONE where one of the two is _NONE."""
     earlier = np.append([before], values[:-1])
     with np.errstate(over="ignore"):
         return np.where((values == _NONE) | (earlier == _NONE), _NONE, values - earlier)
 
 
 def _last(there: Any, ends: Any) -> Any:
-    """For each end the last row up to it that is there, −1 without any."""
+    """For each end, the index of the last row up to it for which `there` is true; −1 without any."""
     return np.maximum.accumulate(np.where(there, np.arange(len(there)), -1))[ends]
 
 
 def _is_cold(writes: Writes) -> Any:
-    """By the cause (X2), or by the times (PM-43)."""
+    """Mark the records that are cold copies, by the cause (X2) or by the times (PM-43)."""
     created, has_created = writes.column("create_ts")
     written, has_written = writes.column("write_ts")
     return ((writes.column("cause")[0] & COLD) != 0) | (has_created & has_written & (created != written))
 
 
 def _told(writes: Writes, first: Any, warm: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What records tell by the names of TOLD, 0 where they do not, and where they do.
+    """The records' values by the names of TOLD, 0 where absent, and masks of where they are present.
 
-    `first`: not of a write that comes again; `warm`: no cold copies.
+    `first`: which records are not of a repeated write. `warm`: which are no cold copies.
     """
     values: dict[str, Any] = {"bytes": writes.column("bytes")[0]}
     known: dict[str, Any] = {"bytes": writes.column("bytes")[1]}
@@ -285,8 +285,8 @@ def _told(writes: Writes, first: Any, warm: Any) -> tuple[dict[str, Any], dict[s
 def _redelivered(writes: Writes, first: Any, finished: Any) -> Any:
     """How many records of a write were delivered more than once, by X4: exact up to 2 deliveries, else a lower bound.
 
-    A record with a dead letter is in n_reject or n_limit of one write and in sum_dc of a later one, after its letter;
-    nothing can be said of that one, and the earlier one seems to have had fewer deliveries.
+    A record with a dead letter is in n_reject or n_limit of one write and in sum_dc of a later one, after its letter.
+    So the later write does not count, and the earlier one seems to have had fewer deliveries.
     """
     most, most_told = writes.column("max_dc")
     total, total_told = writes.column("sum_dc")

@@ -1,6 +1,6 @@
-"""Decides when a query that ended is begun again from its checkpoint, and when the job gives up (PM-36). Pure.
+"""Decides when a query that ended is restarted from its checkpoint, and when the job gives up (PM-36). Pure.
 
-Nothing is lost either way: a query goes on from its checkpoint whenever it is begun again.
+Nothing is lost either way: a restarted query continues from its checkpoint.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _PAUSE_MAX_S: Final = 30.0
 
 
 class Patience:
-    """How often one query is begun again.
+    """Decides how often and how soon one query is restarted.
 
-    A query whose Python worker did not start in time is begun again at once, a few times in a row: Spark allows the
+    A query whose Python worker did not start in time is restarted at once, a few times in a row: Spark allows the
     worker 10 s, which cannot be changed and is too little on a very busy machine. The same holds for the worker that a
-    query needs to begin, and for what a killed job leaves behind for a moment.
+    query needs to start, and for the processes that outlive a killed job for a moment.
 
-    A query that found no store is begun again after pauses that double, until the store has not answered for
+    A query that could not reach the store is restarted after pauses that double, until the store has not answered for
     `away_max_s`; a store's fail-over takes seconds.
     """
 
@@ -30,13 +30,13 @@ class Patience:
         self.moved()
 
     def moved(self) -> None:
-        """The query made progress: start counting anew, since a job may run for months."""
+        """Reset the counts because the query made progress; a job may run for months."""
         self._late = 0
         self._away_since_s: float | None = None
         self._pause_s = _PAUSE_FIRST_S
 
     def pause_s(self, words: str, now_s: float) -> float | None:
-        """How long to wait before beginning the query again, s; None: give it up. `words` is its error's text."""
+        """How long to wait before restarting the query, s; None to give up. `words`: the text of its error."""
         if (ended := ended_by(words)) is not None:
             return self._behind_pauses(now_s) if ended.name == UNREACHABLE else None
         if not any(passing in words for passing in PASSING):

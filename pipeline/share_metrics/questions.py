@@ -1,6 +1,6 @@
-"""The questions that people ask of share groups, each as a view in SQL (PM-89). Text alone; `views` registers them.
+"""Common questions about share groups, each as a view in SQL (PM-89). Text only; `views` registers the views.
 
-They are written over the tables that `views` makes of the metrics. What is not known is null, never 0.
+They read the tables that `views` makes of the metrics. Unknown values are null, never 0.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 
 class Question(NamedTuple):
-    """A view: what it answers, the meaning of its columns in order, and the query that it is."""
+    """A view: its name, the question it answers, the meanings of its columns in order, and its query."""
 
     view: str
     asks: str
@@ -188,7 +188,7 @@ SELECT kind, stream, entries, newest_ts AS newest, made_s - unix_micros(newest_t
 FROM share_streams""",
 )
 
-#: All of them; one may read those before it.
+#: All questions; a view may read those before it.
 QUESTIONS: Final = (
     LAG, PACE, STUCK, FAILED, REDELIVERY, RELEASE_TO_FINAL, REBALANCES, CHURN, SKEW, FRESHNESS,
 )  # fmt: skip

@@ -1,6 +1,6 @@
-"""A note of the time up to which a directory holds everything that was written; the job moves it on after its batches.
+"""Stores the time up to which a directory holds everything that was written; the job advances it after its batches.
 
-Without it a report could not tell an idle system from an ingest job that died (PM-37).
+Without it a report could not distinguish an idle system from an ingest job that died (PM-37).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _NAME: Final = "read-up-to"
 
 
 def read_up_to(data: Path, now: datetime) -> datetime | None:
-    """The directory holds all entries that were written before this time; None if no job has noted a time.
+    """The time before which the directory holds all entries that were written; None if no job has noted one.
 
-    A time after `now` counts as none: a clock was wrong.
+    A time after `now` counts as none, since a clock was wrong.
     """
     with suppress(OSError, ValueError, TypeError):
         found = datetime.fromisoformat((data / _NAME).read_text().strip())
@@ -29,7 +29,7 @@ def read_up_to(data: Path, now: datetime) -> datetime | None:
 
 
 class Note:
-    """Writes the time into the directory while a job runs. No row depends on it, so a failure is only logged."""
+    """Writes the time into the directory while a job runs. No row depends on it, so a failure is only reported."""
 
     def __init__(self, data: Path, rows_max: int, tell: Callable[[str], None]) -> None:
         self._path = data / _NAME
@@ -40,11 +40,11 @@ class Note:
 
     @property
     def at(self) -> datetime | None:
-        """The time that was last noted; None if none was, or it is no longer true."""
+        """The time that was noted last; None if there is none, or if it was withdrawn."""
         return self._at
 
     def look(self, queries: Iterable[Mapping[str, Any] | None]) -> None:
-        """Move on to the time up to which all queries have read, by their newest progress.
+        """Advance to the time up to which all queries have read, by their newest progress.
 
         An item of `queries` is None while that query has no progress; then the note stays.
         """
@@ -74,10 +74,10 @@ class Note:
 def complete_up_to(progress: Mapping[str, Any] | None, rows_max: int) -> datetime | None:
     """When a query planned its last batch, if that batch held all entries there were; None if it may not have.
 
-    A batch with `rows_max` planned entries or more may have left some out, however many of them were trimmed since. The
-    entries of a stream that it begins all count. If a stream has lost its tail, its counts fall or belong to other
-    entries, so they show nothing. A batch that an earlier run had planned, and that was only repeated, has no latest
-    offsets, so it shows nothing either.
+    A batch with `rows_max` planned entries or more may have left some out, even if some of them were trimmed since. If
+    the batch begins a stream, all of the stream's entries up to its end count as planned. If a stream has lost its
+    tail, its counts fall or belong to other entries, so the result is None. It is None, too, for a batch that an
+    earlier run planned and this run only repeated, because such a batch has no latest offsets.
     """
     if progress is None:
         return None
@@ -96,7 +96,7 @@ def complete_up_to(progress: Mapping[str, Any] | None, rows_max: int) -> datetim
 
 
 def counts(offsets: Any) -> dict[str, int]:
-    """How many entries had ever been added to each stream up to an offset of Spark's progress; empty without one."""
+    """How many entries were ever added to each stream up to the `offsets` of Spark's progress; empty without them."""
     return {stream: at["n"] for stream, at in (_offsets(offsets) or {}).items()}
 
 

@@ -1,4 +1,4 @@
-"""The name under which the job of a directory publishes how far it has read (PM-12); stored beside its positions."""
+"""The name under which the job of a directory publishes its positions (PM-12); stored beside them."""
 
 from __future__ import annotations
 

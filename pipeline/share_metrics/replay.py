@@ -23,8 +23,8 @@ HISTOGRAM_MAX: Final = 10
 class Event(NamedTuple):
     """One record: type, event time (µs), number of gaps of its stream so far, and the fields that a replay needs.
 
-    Only snapshots have a state epoch. `told`: the write names all that it archives, in `archived`, and the group's
-    delivery limit where that matters.
+    Only snapshots have a state epoch. `told`: the write names all records that it archives, in `archived`, and the
+    group's delivery limit where that matters.
     """
 
     record_type: str
@@ -40,7 +40,7 @@ class Event(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Offsets `first`…`last` whose state or delivery count changed. `old`: what it was, None where it was unknown."""
+    """Offsets `first`…`last` whose state or delivery count changed. `old`: the former pair; None if unknown."""
 
     first: int
     last: int
@@ -53,8 +53,8 @@ class Change(NamedTuple):
 class Tally:
     """The counts of one window.
 
-    `waits`: what waits for the end of a delay when the window ends: how many records until the end of which window (µs,
-    ascending); None when that is not known.
+    `waits`: pairs of the end of a window (µs, ascending) and the number of records whose delay ends in that window;
+    only of records that still wait when the tally's window ends. None when unknown.
     """
 
     released_lb: int = 0
@@ -69,7 +69,7 @@ class Tally:
     ends: Spans = field(default_factory=Spans)
 
     def percentile_ms(self, share: float) -> int | None:
-        """Milliseconds from first release to a terminal state that a share of `share` of the offsets did not exceed."""
+        """The ms from first release to a terminal state that `share` (0 to 1) of the offsets did not exceed."""
         total = sum(count for _, count in self.latencies_ms)
         reached = 0
         self.latencies_ms.sort()
@@ -91,8 +91,8 @@ class Waiting(NamedTuple):
 class Replay:
     """The state of one share-partition during a replay. Call `apply` for its records in the order of ids.
 
-    A record's cost depends on the batches it holds, not on those it leaves unchanged: `_batches` and `_waiting` are
-    sorted and without overlap.
+    `_batches` and `_waiting` are sorted and do not overlap, so a record's cost depends on the batches it holds, not on
+    those it leaves unchanged.
     """
 
     def __init__(self, window_us: int, delivery_limit: int = 5) -> None:
@@ -145,7 +145,7 @@ class Replay:
         return self._suspects.newest()
 
     def _close(self) -> None:
-        """Note what waits at the end of the present window. Only here the cost is that of all batches."""
+        """Note the records that wait at the end of the present window. Only here the cost is that of all batches."""
         if self._window is None:
             return
         end_us = (self._window + 1) * self._window_us
@@ -157,7 +157,7 @@ class Replay:
         self._tally.waits = tuple(sorted(waits.items())) if self._known else None
 
     def _snapshot(self, event: Event) -> None:
-        """Replace the whole state; count the changes against the state before.
+        """Replace the whole state, and count the changes from the state before.
 
         A new state epoch is a reset: offsets that it skips or repeats have not become final (PM-59).
         """
@@ -172,7 +172,7 @@ class Replay:
         self._known = True
 
     def _update(self, event: Event) -> None:
-        """Only the offsets that it names can change, and those that the start offset passes."""
+        """Apply an update. It can change only the offsets that it names and those that the start offset passes."""
         start = self._start if event.start_offset is None else event.start_offset
         news = combine((), event.batches, start)
         after = merge_into(self._batches, news, start)
@@ -194,7 +194,7 @@ class Replay:
         self._tally.in_flight_width_lb = after[-1].last_offset + 1 - start if after else 0
 
     def _pass(self, start: int, now_us: int) -> None:
-        """What the start offset passes ends now, unless it had ended above it."""
+        """End the offsets that the start offset passes now, unless they had already ended."""
         if self._known and start > self._start:
             at = self._start
             for first, last, state, _, _ in self._batches:
@@ -227,7 +227,7 @@ class Replay:
         self._suspects.change(*change[:2], *change[3:], now_us)
 
     def _wait(self, first: int, last: int, now_us: int) -> None:
-        """Note the offsets as released now, except those that are noted already: the first release counts."""
+        """Note the offsets as released now, except those already noted: the first release counts."""
         begin, end = _overlapping(self._waiting, first, last)
         found: list[Waiting] = []
         for one in self._waiting[begin:end]:
@@ -259,7 +259,7 @@ class Replay:
 
 
 def changes(old: Sequence[StateBatch], new: Sequence[StateBatch]) -> Iterator[Change]:
-    """The changes from `old` to `new`; both are combined lists. State 0 with count 0 is filler, and no change."""
+    """The changes from `old` to `new`, both combined lists. State 0 with count 0 is filler, not a change."""
     index = bisect_left(old, new[0].first_offset, key=_last_offset) if new else 0
     for first, last, state, count, _ in new:
         at = first
@@ -273,7 +273,7 @@ def changes(old: Sequence[StateBatch], new: Sequence[StateBatch]) -> Iterator[Ch
                 yield Change(at, min(end, last), (state_before, count_before), state, count)
             at = max(at, end + 1)
             if end > last:
-                break  # it reaches into the next one of `new`
+                break  # it extends into the next batch of `new`
             index += 1
         if at <= last and (state or count):
             yield Change(at, last, None, state, count)
@@ -292,6 +292,6 @@ def _last(one: Waiting) -> int:
 
 
 def _overlapping(waiting: Sequence[Waiting], first: int, last: int) -> tuple[int, int]:
-    """The indexes, from begin to end, of those that have one of the offsets `first`…`last`."""
+    """The begin and end index of the items that overlap the offsets `first`…`last`."""
     begin = bisect_left(waiting, first, key=_last)
     return begin, bisect_right(waiting, last, lo=begin, key=_first)

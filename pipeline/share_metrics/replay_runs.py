@@ -1,9 +1,9 @@
 """Replays runs of plain writes of a share-partition in columns, many at once (PM-32). Pure.
 
 A write is plain if it is an update that neither lowers the start offset nor concerns records that are listed as failed
-or near their limit. Of such writes the combine function makes, for each offset, the highest (delivery count, delivery
-state, instant) of all so far (SC-104, SC-111), whatever stands between: a running maximum. Everything else, and runs
-that are too short to be worth it, goes through `Replay.apply`, one record after the other; both count the same.
+or near their limit. For such writes the result of the combine function at each offset is a running maximum: the highest
+(delivery count, delivery state, instant) so far (SC-104, SC-111). All other writes, and runs that are too short to be
+worth it, go through `Replay.apply` one by one; both ways count the same.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ from .columns import carried, one, spread
 from .replay import HISTOGRAM_MAX, Replay, Tally, Waiting
 from .write_columns import UPDATE, Writes
 
-#: A run of fewer writes is replayed one by one: that is faster.
+#: A run of fewer writes is replayed one by one, which is faster.
 RUN_MIN: Final = 24
-#: How many writes are replayed at once at most.
+#: The most writes that are replayed at once.
 RUN_MAX: Final = 4_096
-#: A run in which more pieces of batches than these many for each batch would be compared is replayed one by one.
+#: The most pieces for each batch and write; a run that would need more is replayed one by one.
 _PIECES_MAX: Final = 64
 _UNTIL_BITS: Final = 44
 _COUNT_MAX: Final = 1 << 16
 _OFFSET_MAX: Final = 1 << 60
 _NONE: Final = StateBatch(-1, -2, 0, 0)
-#: Of the fields of a batch, so that they fit into one number each.
+#: Upper bounds of a batch's fields, exclusive, so that count, state and instant fit into one number.
 _BOUNDS: Final = (_OFFSET_MAX, _OFFSET_MAX, STATE_ARCHIVED + 1, _COUNT_MAX, 1 << _UNTIL_BITS)
 
 
 class Pieces(NamedTuple):
-    """What writes say of offsets, cut at all edges that matter, in the order of offsets and then of writes.
+    """The states that writes give to offsets, split at all relevant edges, in the order of offsets and then of writes.
 
-    `edges` are offsets; piece `at[i]` lasts from `edges[at[i]]` to before the next edge. `write[i]`: which write said
-    it, −1 for what was known before. `rank[i]` is the highest one up to this write, `was[i]` that of before; of both
-    only delivery count and state, except in `full`, which has the instant too.
+    `edges` are offsets; piece `at[i]` extends from `edges[at[i]]` to before the next edge. `write[i]`: the write that
+    gave the state; −1 for the state before the run. `rank[i]`: the highest delivery count and state of the piece up to
+    this write. `was[i]`: the same before this write. `full[i]`: as `rank[i]`, with the instant too. `keys[i]`: the sort
+    key of piece and write. `reach[w + 1]`: the index after the last piece of the writes up to `w`.
     """
 
     edges: Any
@@ -52,7 +53,7 @@ class Pieces(NamedTuple):
     reach: Any
 
     def said(self, pieces: Any, write: Any) -> tuple[Any, Any]:
-        """For each of `pieces` the index of what was said last up to a write; and whether anything was."""
+        """For each of `pieces`, the index of its last state up to a write, and whether it has any."""
         if not len(self.at):
             return pieces, np.zeros(len(pieces), dtype=bool)
         found = np.searchsorted(self.keys, pieces * len(self.reach) + (write + 1), side="right") - 1
@@ -63,7 +64,7 @@ class ColumnReplay(Replay):
     """A replay that also takes many writes at once."""
 
     def take(self, writes: Writes) -> None:
-        """Take writes of this share-partition, the next ones in the order of ids."""
+        """Take the next writes of this share-partition in the order of ids."""
         begin = 0
         for end in (*np.flatnonzero(self._odd(writes)).tolist(), len(writes)):
             while begin < end:
@@ -73,7 +74,7 @@ class ColumnReplay(Replay):
             begin = end + 1
 
     def _plain(self, writes: Writes) -> int:
-        """Take writes that are plain but perhaps for listed records, or some of them. Returns how many."""
+        """Take some or all of these writes, which are plain unless they concern listed records. Returns how many."""
         count = min(self._untouched(writes), self._appended.room(*writes.column("hwm")))
         enough = self._known and count >= max(RUN_MIN, len(self._batches) // 16)
         if enough and self._losses == writes.losses[0] and self._run(writes[:count]):
@@ -84,7 +85,7 @@ class ColumnReplay(Replay):
         return count
 
     def _odd(self, writes: Writes) -> Any:
-        """Which writes must be taken by themselves."""
+        """Mark the writes that are not plain, apart from those that concern records already listed."""
         start, start_told = writes.column("start_offset")
         limit, limit_told = writes.column("delivery_limit")
         starts = carried(start, start_told, self._start)
@@ -117,7 +118,7 @@ class ColumnReplay(Replay):
         return int(min(found, default=len(writes)))
 
     def _run(self, writes: Writes) -> bool:
-        """Take plain writes at once. Returns False, and does nothing, if that would be no gain."""
+        """Take plain writes at once. Returns False, and changes nothing, if it cannot or if that would be slower."""
         starts = carried(*writes.column("start_offset"), self._start)
         pieces = self._pieces(writes, starts) if (np.diff(starts, prepend=self._start) >= 0).all() else None
         if pieces is None:
@@ -149,7 +150,7 @@ class ColumnReplay(Replay):
         return True
 
     def _pieces(self, writes: Writes, starts: Any) -> Pieces | None:
-        """What the writes and the state before them say. None if that is too much."""
+        """The pieces of the writes and of the state before them. None if there are too many or values are too large."""
         of = writes.of_batch
         told = writes.batches.copy()
         told[0] = np.maximum(told[0], starts[of])
@@ -171,7 +172,7 @@ class ColumnReplay(Replay):
         full = (((count << 3) | state) << _UNTIL_BITS) | until
         order = np.lexsort((full[source], keys)) if _repeats(writes) else np.argsort(keys, kind="stable")
         keys = keys[order]
-        last_of = np.append(keys[1:] != keys[:-1], one(keys))  # of one write, the highest
+        last_of = np.append(keys[1:] != keys[:-1], one(keys))  # the highest state of each write and piece
         order, keys = order[last_of], keys[last_of]
         source, at = source[order], at[order]
         levels, level = np.unique(full[source], return_inverse=True)
@@ -184,7 +185,7 @@ class ColumnReplay(Replay):
         return Pieces(edges, at, write[source], was, rank, full, keys, np.maximum.accumulate(reach))
 
     def _passed(self, pieces: Pieces, starts: Any) -> tuple[Any, Any, Any]:
-        """The pieces that the start offset passes, by which write, and whether they had not ended yet."""
+        """The pieces that the start offset passes, the write at which it does, and whether they had not yet ended."""
         low, high = np.searchsorted(pieces.edges, [self._start, starts[-1]])
         passed = np.arange(low, high)
         index, there = pieces.said(passed, len(starts) - 1)
@@ -193,7 +194,7 @@ class ColumnReplay(Replay):
         return passed, np.searchsorted(starts, pieces.edges[passed], side="right"), open_
 
     def _wait_for(self, pieces: Pieces, releases: tuple[Any, Any], finals: tuple[Any, Any], tallies: _Tallies) -> None:
-        """Follow what was released until it is final; the first release counts."""
+        """Follow released records until they are final; the first release counts."""
         edges, times = pieces.edges, tallies.time_us
         old = np.array([(span.first, span.last + 1, span.since_us) for span in self._waiting] or [(0, 0, 0)], np.int64)
         of, waiting = spread(np.searchsorted(edges, old[:, 0]), np.searchsorted(edges, old[:, 1]))
@@ -218,7 +219,7 @@ class ColumnReplay(Replay):
         ]
 
     def tally_of(self, window: int) -> Tally:
-        """The tally of a window, which is the present one from now on."""
+        """Make a window the present one, and return its tally."""
         if window != self._window:
             self._close()
             self._window = window
@@ -227,7 +228,7 @@ class ColumnReplay(Replay):
 
     @property
     def window_us(self) -> int:
-        """How long a window lasts."""
+        """The length of a window, µs."""
         return self._window_us
 
 
@@ -250,7 +251,7 @@ class _Tallies:
         return found.reshape(-1, columns)
 
     def add(self, name: str, write: Any, sizes: Any) -> None:
-        """Add to a count of the windows in which these writes are."""
+        """Add to the count `name` of the windows that contain these writes."""
         for tally, (value,) in zip(self._tallies, self._sums(write, sizes).tolist(), strict=True):
             setattr(tally, name, getattr(tally, name) + value)
 
@@ -299,14 +300,14 @@ class _Tallies:
 
 
 def _standing(pieces: Pieces, write: int, start: int) -> tuple[Any, Any]:
-    """The pieces that have a state behind a write, and their ranks."""
+    """The pieces that have a state after a write, and their values of `full`."""
     at = np.arange(np.searchsorted(pieces.edges, start), pieces.reach[write + 1])
     index, there = pieces.said(at, write)
     return at[there], pieces.full[index[there]]
 
 
 def _begins(at: Any, full: Any) -> Any:
-    """Which pieces begin a batch: touching ones of equal rank are one batch (SC-108)."""
+    """Mark the pieces that begin a batch: adjacent pieces of equal rank form one batch (SC-108)."""
     return np.append(one(at), (np.diff(at) != 1) | (full[1:] != full[:-1]))
 
 
@@ -322,7 +323,7 @@ def _batches_at(pieces: Pieces, write: int, start: int) -> list[StateBatch]:
 
 
 def _repeats(writes: Writes) -> bool:
-    """Whether batches of one write may overlap."""
+    """Return whether batches of one write may overlap."""
     of, (first, last, *_) = writes.of_batch, writes.batches
     return bool(((of[1:] == of[:-1]) & (first[1:] <= last[:-1])).any() or (last < first).any())
 

@@ -1,7 +1,7 @@
-"""Files of rows through Spark and Hadoop's file systems: wherever a URI of theirs points to, this machine included.
+"""Writes and reads files of rows with Spark, in any file system that Hadoop knows, including this machine's.
 
-A folder is new with every attempt to write it, by a token in its name, and counts from its commit on. So two attempts
-never write into one, and which committer Spark uses below it does not matter.
+Every attempt to write a batch makes a new folder, with a token in its name, which counts from its commit on. So two
+attempts never share a folder, and Spark may use any committer in it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from share_metrics.commits import Span, Written, raw, spans
 from share_metrics.reader import Kind, schema_of
 
 _PREFIX: Final = "batch="
-#: What earlier builds called a folder until it counted.
+#: The prefix with which earlier builds named a folder before it counted.
 _OF_BEFORE: Final = ".unfinished."
 #: The columns that the folders of a batch add to its rows: the day and the hour in which they were appended, UTC.
 PLACED: Final = ("dt", "hour")
 
 
 class RowFiles:
-    """Writes, lists and removes folders of rows. `rows`: the URI below which new ones go; "": into the directory."""
+    """Writes, lists and removes folders of rows. `rows`: the URI for new ones; "" for the directory."""
 
     def __init__(self, spark: SparkSession, data: Path, rows: str = "") -> None:
         self._spark = spark
@@ -37,7 +37,7 @@ class RowFiles:
     def write(self, kind: Kind, name: str, rows: DataFrame) -> Written:
         """Write rows by day and hour, in as many tasks as they have partitions.
 
-        `name` tells people which batches it holds. What was written is removed again when it fails.
+        `name`: the numbers of its batches, for people. If writing fails, the new files are removed.
         """
         told = f"{_PREFIX}{name}.{secrets.token_hex(4)}"
         folder = f"{self._rows}/{kind}/{told}" if self._rows else str(raw(self._data, kind) / told)
@@ -56,7 +56,7 @@ class RowFiles:
         system.delete(path, True)
 
     def sweep(self, kind: Kind) -> None:
-        """Remove folders that no commit names: killed jobs have not finished them."""
+        """Remove folders that no commit names, which killed jobs left unfinished."""
         named = {span.folder for span in spans(self._data, kind)}
         for base in dict.fromkeys((str(raw(self._data, kind)), f"{self._rows}/{kind}" if self._rows else "")):
             if not base:
@@ -80,14 +80,14 @@ class RowFiles:
         return sorted(found)
 
     def _at(self, folder: str) -> tuple[Any, Any]:
-        """Hadoop's file system and its path for a folder. Of a path without a scheme, this machine's."""
+        """Hadoop's file system and path of a folder. A path without a scheme is on this machine."""
         hadoop: Any = self._spark._jvm  # pyspark has no other way to Hadoop's file systems
         path = hadoop.org.apache.hadoop.fs.Path(_uri(folder))
         return path.getFileSystem(self._spark._jsc.hadoopConfiguration()), path
 
 
 def rows_in(spark: SparkSession, kind: Kind, there: Iterable[Span], *, placed: bool = False) -> DataFrame:
-    """The rows of some commits; with `placed` the columns PLACED, too, by which Spark leaves out files."""
+    """The rows of some commits. `placed`: add the columns PLACED, by which Spark can skip files."""
     schema = from_arrow_schema(schema_of(kind))
     if placed:
         schema = schema.add("dt", "string").add("hour", "string")
@@ -109,5 +109,5 @@ def _read(spark: SparkSession, schema: Any, base: str, files: Sequence[str]) -> 
 
 
 def _uri(path: str) -> str:
-    """A path without a scheme is one of this machine, whatever Hadoop's default is."""
+    """A URI for a path. Without a scheme it is on this machine, even if Hadoop's default is another."""
     return path if "://" in path else f"file://{Path(path).absolute()}"

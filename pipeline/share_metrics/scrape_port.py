@@ -1,7 +1,7 @@
 """The HTTP port at which Prometheus reads the gauges, with a bounded number of threads.
 
-A connection that sends nothing for some seconds is closed, and when there are too many the oldest is closed. So
-incomplete requests can exhaust neither the memory nor the port.
+A connection that sends nothing for some seconds is closed; if there are too many, so is the oldest. So incomplete
+requests can exhaust neither the memory nor the port.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SILENCE_S: Final = 10.0
 
 @contextlib.contextmanager
 def scrape_port(registry: CollectorRegistry, host: str, port: int) -> Iterator[int]:
-    """Inside, serve the registry at /metrics. Yields the port in use. Raises OSError."""
+    """Serve the registry at /metrics inside the block. Yields the port in use. Raises OSError."""
     from prometheus_client import make_wsgi_app  # noqa: PLC0415 - needed only for serving gauges
 
     server = make_server(host, port, make_wsgi_app(registry), _Server, _Handler)
@@ -65,7 +65,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """The connection has ended."""
+        """Forget a connection that has ended."""
         with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)

@@ -1,4 +1,4 @@
-"""Ends a job on a signal: the first one is noted, so that no call into Java is interrupted; a second one ends it."""
+"""Ends a job on signals: the first is only noted, so that no call into Java is interrupted; a second one ends it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """Whether a signal has asked the job to end, and which."""
+    """The signal that requests the end of the job, if one was received."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -21,12 +21,15 @@ class Stop:
 
     @property
     def asked(self) -> bool:
-        """Whether the job should end."""
+        """True if the job should end."""
         return self.signal is not None
 
     @contextmanager
     def heeding(self) -> Iterator[None]:
-        """Inside, the first signal is only noted; later ones do what they did before. Works in the main thread only."""
+        """Only note the first signal inside the block; later ones have their former handlers.
+
+        It has no effect outside the main thread.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return

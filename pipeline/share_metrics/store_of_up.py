@@ -1,7 +1,7 @@
 """The store to read: that of --store, or the one that `sharegroups up` runs on the directory of --up (PM-39).
 
-The socket of an embedded store has a new name at each start, and the data directory says which one: so a line that is
-run again and again names the directory.
+The socket of an embedded store has a new name at each start, which is stored in the data directory. So a command that
+is run repeatedly names the directory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-#: The file in which `up` notes the directory of its store's socket, and the socket in there.
+#: The file in which `up` stores the directory of its store's socket, and the name of the socket in it.
 _NOTE: Final = "store.socket-dir"
 _SOCKET: Final = "store.sock"
 
@@ -24,11 +24,11 @@ up_option = click.option(
 
 
 class NoStoreError(Exception):
-    """No embedded store runs on the directory; the message says which one."""
+    """No embedded store runs on the directory; the message names it."""
 
 
 def store_of(store: str | None, up: Path | None) -> str:
-    """The store's URL. Raises UsageError unless one of them is given, and NoStoreError."""
+    """The store's URL. Raises NoStoreError, and UsageError unless exactly one of the two is given."""
     found = store_or_none(store, up)
     if found is None:
         raise click.UsageError(

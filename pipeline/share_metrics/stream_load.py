@@ -1,4 +1,4 @@
-"""What a stream of share-state holds: entries by type, and how much its records take (PM-62, PM-64, PM-92). Pure."""
+"""Counts a share-state stream's entries by type, and the size of its records (PM-62, PM-64, PM-92). Pure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import pyarrow.compute as pc
 
 from share_metrics.reader.schemas import CLAIM, GAP, MALFORMED, NOOP, NOT_RECORDS, UNKNOWN
 
-#: How many of a stream's claims are listed.
+#: The most claims of a stream that are listed; the newest are kept.
 CLAIMS_MAX: Final = 100
-#: How many of a stream's gaps are listed, the first ones by their ids as texts.
+#: The most gaps of a stream that are listed; the first ones by the texts of their ids are kept.
 GAPS_MAX: Final = 200
 _OTHERS: Final = pa.array(sorted(NOT_RECORDS))
 
 
 @dataclass(slots=True)
 class StreamLoad:
-    """A stream so far. `claimed_us`: when owners began; `gaps`: from which id to which, how many lost, and why."""
+    """The load of a stream so far. `claimed_us`: when owners claimed it. `gaps`: (from id, to id, lost, reason)."""
 
     types: Counter[str] = field(default_factory=Counter)
     lost: int = 0
@@ -51,7 +51,7 @@ class StreamLoad:
             self.bytes = (self.bytes or 0) + int(np.sum(np.asarray(sizes.drop_null()), dtype=np.int64))
 
     def row(self) -> dict[str, Any]:
-        """Its columns, as `metrics.loads_of` has them."""
+        """The columns of `metrics.loads_of`."""
         return {
             "entries": self.types.total() - self.types[GAP],
             "claims": self.types[CLAIM],

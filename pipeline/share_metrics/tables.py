@@ -1,13 +1,13 @@
-"""Windows as Parquet, recomputed and overwritten from the first hour on that has new rows (PM-2, PM-33, PM-35).
+"""Writes windows as Parquet, from the first hour with new rows on, overwriting older results (PM-2, PM-33, PM-35).
 
     metrics/<table>/window=1m|1h/dt=…/hour=…
 
 There is a folder for each hour, so that new rows in one hour do not rewrite its whole day. metrics/read.json holds the
 numbers of the last batches read, the ids of their queries, because a new query begins with number 0, and the time of
-the last sample of where logs end. It is written after the tables, so that a killed job only repeats work.
+the last sample of log ends that was used. It is written after the tables, so that a killed job only repeats work.
 
-Lag depends on samples too: `progress` and `lag` are recomputed from the hour of the last sample on. `lag` has every
-window up to the time up to which everything was read, also those in which nothing was written.
+Lag depends on samples too: `progress` and `lag` are also recomputed from the hour of that sample on. `lag` has all
+windows up to the time up to which everything was read, including those in which nothing was written.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from share_metrics.read_up_to import read_up_to
 from share_metrics.reader import Kind
 from share_metrics.window_rows import states_of
 
-#: All rows from this long before an hour are read; of older rows, those that give the state then (PM-32).
+#: How long before an hour all rows are read; older rows only if they give the state at that time (PM-32).
 READ_BACK: Final = timedelta(hours=1)
 WINDOWS: Final = {"1m": 60, "1h": 3_600}
 _QUERIES: Final = "queries"
@@ -46,7 +46,7 @@ _LAG: Final = (*KEY, "window", "last_lag", "lag_least", "gone")
 
 
 def write_tables(spark: SparkSession, data: Path) -> list[str]:
-    """Recompute from the first hour on that has new rows. Returns the hours with new rows, as 2026-11-22T08."""
+    """Recompute from the first hour with new rows on. Returns the hours with new rows, as 2026-11-22T08."""
     note = data / "metrics" / "read.json"
     before: dict[str, Any] = json.loads(note.read_text()) if note.exists() else {}
     read: dict[str, Any] = {kind: _last_read(before, data, kind) for kind in KINDS}
@@ -73,7 +73,7 @@ def write_tables(spark: SparkSession, data: Path) -> list[str]:
 def _write_lag(spark: SparkSession, data: Path, touched: set[str], sampled: str | None) -> dict[str, str]:
     """Write `progress` and `lag` from the first of the touched hours on, or from that of the last sample used.
 
-    Returns what to note: the time of the last sample used now.
+    Returns the time of the last sample used now, under _SAMPLED; empty if there is none.
     """
     known_until = read_up_to(data, datetime.now(UTC))
     until = known_until or datetime.fromtimestamp(0, UTC)
@@ -103,7 +103,7 @@ def _write_lag(spark: SparkSession, data: Path, touched: set[str], sampled: str 
 def _last_read(before: dict[str, Any], data: Path, kind: Kind) -> int:
     """The number of the last batch that was read; −1 if it was a batch of another query than the present one.
 
-    The note of an earlier build has no query id: there, a number beyond the present batches shows another query.
+    The note of an earlier build has no query id; in it, a number beyond the present batches means another query.
     """
     last = int(before.get(kind, -1))
     query = before.get(_QUERIES, {}).get(kind, "")

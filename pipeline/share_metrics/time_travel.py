@@ -1,7 +1,7 @@
 """The state of a share-partition at some time, replayed without Spark (PM-1a, PM-39).
 
-Its records come from the store, from the Parquet files of an ingest, or from both: as far as the store's history goes
-back it decides, for it knows what it has lost; before that, the files.
+Its records come from the store, from the Parquet files of an ingest, or from both. The store takes precedence as far
+back as its history goes, since it shows its own losses; the files provide earlier records.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 
 
-#: Where an answer is from.
+#: The origins of an answer.
 STORE: Final = "store"
 DATA: Final = "data"
 BOTH: Final = "data and store"
@@ -43,7 +43,7 @@ class UnknownTopicError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A share-partition as of one entry. `complete`: there was a snapshot since records were trimmed or lost."""
+    """A share-partition as of one entry. `complete`: a snapshot was read after all trimmed or lost records."""
 
     entry_id: str
     record_type: str
@@ -72,11 +72,11 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a look back has found.
+    """The result of a replay.
 
-    `gone`: the topic was deleted by then, so there is no state. `origin`: STORE, DATA or BOTH. Of the directory that
-    was asked: `begin`, when its oldest record was appended, and `read_up_to`, up to when it has all that was written;
-    both None where that is not known.
+    `gone`: the topic was deleted by then, so there is no state. `origin`: STORE, DATA or BOTH. `begin`: when the oldest
+    record in the directory was appended. `read_up_to`: the time up to which the directory holds all writes. Both are
+    None if unknown.
     """
 
     life: TopicLife
@@ -96,8 +96,8 @@ class Answer:
 def history(rows: Iterable[dict[str, Any]], key: SharePartitionKey, topic_text: str) -> Iterable[State]:
     """The states of one share-partition, one after each of its records. `rows` must be in the order of ids.
 
-    It uses the share coordinator's own rules, so that replayed records mean the same here (SC-41, SC-42, SC-56). Behind
-    a gap of the stream the state is told again, as not complete: records of the share-partition may be lost.
+    It uses the share coordinator's own rules, so that replayed records mean the same here (SC-41, SC-42, SC-56). After
+    a gap of the stream, the state is yielded again as not complete, since the share-partition may have lost records.
     """
     state: State | None = None
     for row in rows:
@@ -143,7 +143,7 @@ def _batch_as_dict(batch: StateBatch) -> dict[str, Any]:
 
 
 def _unset(value: int | None) -> int:
-    """−1 for None: the rules of the share coordinator use Kafka's −1 for absent."""
+    """The value; −1 for None, since the share coordinator's rules use Kafka's −1 for absent."""
     return UNSET_OFFSET if value is None else value
 
 
@@ -162,9 +162,10 @@ def _state(row: dict[str, Any], batches: tuple[StateBatch, ...], *, complete: bo
 
 
 def lives_at(lives: Sequence[TopicLife], at: datetime | EntryId | None, now: datetime) -> list[TopicLife]:
-    """Which of the topics that one name has meant are meant, the likeliest first. `lives`: the newest first.
+    """The topics that a name may mean at `at`, the likeliest first. `lives`: all topics of that name, the newest first.
 
-    By time the one that existed then, else the last one that was deleted before; by entry id, each may be meant.
+    For a time, it is the topic that existed then, else the last one that was deleted before, else the oldest. For an
+    entry id, any of them may be meant.
     """
     if isinstance(at, EntryId):
         return list(lives)
@@ -182,10 +183,10 @@ def replayed(  # noqa: PLR0917 - what a look back asks for
     at: datetime | EntryId | None,
     data: Path | None = None,
 ) -> Answer:
-    """The state as of `at` of the topic that was meant then, from a store, from what was ingested, or from both.
+    """The state at `at` of the topic that the name meant at that time, from a store, from `data`, or from both.
 
-    `topic` is a name, or an id as text; of a deleted topic, too. With both, what the store no longer holds comes from
-    `data`. Raises UnknownTopicError, FolderError and read errors.
+    `topic`: a name, or an id as text, possibly of a deleted topic. With both, records that the store no longer holds
+    come from `data`. Raises UnknownTopicError, FolderError and read errors.
     """
     now = datetime.now(UTC)
     if store is not None and data is not None:
@@ -193,7 +194,7 @@ def replayed(  # noqa: PLR0917 - what a look back asks for
     past = _Past(store, data)
     meant = lives_at(past.lives(topic), at, now)
     found = [(life, *past.state(_key(group, life, partition), at)) for life in meant]
-    if isinstance(at, EntryId):  # ids are those of a stream: the entry with that id tells which topic is meant
+    if isinstance(at, EntryId):  # the topic whose stream has an entry with that id is meant
         exact = [one for one in found if one[1] is not None and one[1].entry_id == str(at)]
         return past.answer(*(exact or found)[0], gone=False, now=now)
     ((life, state, origin),) = found
@@ -202,14 +203,14 @@ def replayed(  # noqa: PLR0917 - what a look back asks for
 
 
 class _Past:
-    """Where records of the past are: a store, a directory of an ingest, or both."""
+    """The sources of past records: a store, a directory of an ingest, or both."""
 
     def __init__(self, store: Store | None, data: Path | None) -> None:
         self._store = store
         self._data = data
 
     def lives(self, topic: str) -> list[TopicLife]:
-        """The topics that a name or an id has meant, the newest first. Raises UnknownTopicError."""
+        """The topics that had a name or an id, the newest first. Raises UnknownTopicError."""
         told = topic_lives(self._store) if self._store is not None else []
         if self._data is not None:
             told = merged(told, noted_topics(self._data), lives_named(group_rows(self._data, NEEDED)))
@@ -227,7 +228,7 @@ class _Past:
         return [TopicLife(topic, topic)]
 
     def state(self, key: SharePartitionKey, at: datetime | EntryId | None) -> tuple[State | None, str]:
-        """The state, and where it is from. A store whose log tells all of it is not helped by what was ingested."""
+        """The state and its origin. Ingested rows are read only if the store's log does not give the whole state."""
         if self._store is None:
             assert self._data is not None
             return _last(state_rows(self._data, _columns(key), at), key, at), DATA
@@ -242,7 +243,7 @@ class _Past:
         return _last([*kept, *newer], key, at), BOTH if newer else DATA
 
     def answer(self, life: TopicLife, state: State | None, origin: str, *, gone: bool, now: datetime) -> Answer:
-        """The answer, with how far back and how far on what was asked goes."""
+        """The answer, with the time from which and up to which the directory has records."""
         data = self._data
         return Answer(life, state, gone, origin, begin(data) if data else None, read_up_to(data, now) if data else None)
 
@@ -256,15 +257,15 @@ def _columns(key: SharePartitionKey) -> tuple[str, str, int]:
 
 
 def state_at(store: Store, key: SharePartitionKey, at: datetime | EntryId | None) -> State | None:
-    """The state as of a time or an entry id (None: now); None when it had none then. Raises what reading raises.
+    """The state at a time or an entry id, or now if `at` is None; None if there was none. Raises the read errors.
 
-    By time, it is the state before the first record, in the order of ids, that was appended later.
+    For a time, it is the state before the first record, in the order of ids, that was appended later.
     """
     return _last(_Held(store, key, at).rows(), key, at)
 
 
 class _Held:
-    """What a store holds of the stream of a share-partition, up to an entry id if one is given."""
+    """The stored entries of a share-partition's stream, up to an entry id if one is given."""
 
     def __init__(self, store: Store, key: SharePartitionKey, at: datetime | EntryId | None) -> None:
         self._reader = Reader(store, Kind.SHARE_STATE)
@@ -285,7 +286,7 @@ class _Held:
         return self._read(plan)
 
     def behind(self, read: Position) -> list[dict[str, Any]]:
-        """Rows of the share-partition behind a position, the gap included that may be before them."""
+        """Rows of the share-partition after a position, with any gaps before them."""
         plan = self._reader.plan({self.stream: read}, self._tips, self._goals)[self.stream]
         own = (*_columns(self._key),)
         found = (row for row in self._read(plan) if (row["group_id"], row["topic_id"], row["partition"]) == own)

@@ -1,6 +1,6 @@
-"""Which topics had which name and when, noted in the directory of an ingest, for the metadata log forgets (PM-39).
+"""Stores which topics had which name and when in the directory of an ingest; the metadata log forgets them (PM-39).
 
-topics.json      every topic that the metadata log has told of since the first ingest, deleted ones too
+topics.json      every topic that was in the metadata log since the first ingest, including deleted ones
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .reader.streams import TopicLife, topic_lives
 _NOTE: Final = "topics.json"
 #: Columns of group records that name topics (PM-17).
 _NAMING: Final = ("initializing", "initialized", "deleting")
-#: What `lives_named` needs of a row of kind `group`.
+#: The columns of kind `group` that `lives_named` needs.
 NEEDED: Final = ("record_type", "ts", *_NAMING)
 
 
 def note_topics(store: Store, data: Path) -> None:
-    """Note what the store's metadata log tells; what was noted before stays. The caller must own the directory.
+    """Store the topics of the store's metadata log; topics stored before are kept. The caller must own the directory.
 
-    Raises OSError and what `Store.call` raises.
+    Raises OSError, and as `Store.call` does.
     """
     known = noted_topics(data)
     now = merged(topic_lives(store), known)
@@ -35,13 +35,13 @@ def note_topics(store: Store, data: Path) -> None:
 
 
 def noted_topics(data: Path) -> list[TopicLife]:
-    """The topics that were noted, the newest first; none in the directory of an earlier build."""
+    """The stored topics, the newest first; none in the directory of an earlier build."""
     note = data / _NOTE
     return [TopicLife(**life) for life in json.loads(note.read_text(encoding="utf-8"))] if note.exists() else []
 
 
 def merged(*told: Iterable[TopicLife]) -> list[TopicLife]:
-    """Each topic once, as the first of `told` has it; the newest first."""
+    """Each topic once, from the first of `told` that has it; the newest first."""
     found: dict[str, TopicLife] = {}
     for lives in told:
         for life in lives:
@@ -50,9 +50,9 @@ def merged(*told: Iterable[TopicLife]) -> list[TopicLife]:
 
 
 def lives_named(rows: Iterable[dict[str, Any]]) -> list[TopicLife]:
-    """The topics that rows of kind `group` name (PM-19): each as created when it is named first, never as deleted.
+    """The topics that rows of kind `group` name (PM-19), created when they are first named, and never deleted.
 
-    A group's record names a topic before any state of it is written, so that time does.
+    That time is early enough: a group's record names a topic before any of its state is written.
     """
     first: dict[str, tuple[int, str]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""Periodic work of a job beside its queries. No row depends on it: a failure is logged and retried another time."""
+"""Periodic work of a job beside its queries. No row depends on it, so a failure is reported and retried later."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from share_metrics.reader import Kind, NoClusterError, StoreReplyError, StoreUnr
 
 Tell = Callable[[str], None]
 
-#: A job that ends compacts if there are at least this many batches; at midnight two are enough.
+#: A job compacts at its end if there are at least this many batches; at midnight UTC two are enough.
 COMPACT_FROM: Final = 100
 _COMPACT_DAILY: Final = 2
 
@@ -23,11 +23,10 @@ def _utc_now() -> datetime:
 
 
 class Upkeep:
-    """Does `at_triggers` at every trigger, and compacts batches once a day (PM-18, PM-35, PM-39).
+    """Runs the tasks `at_triggers` at every trigger, and compacts batches once a day (PM-18, PM-35, PM-39).
 
-    `compact` is called with a kind and from how many batches on to compact. `at_triggers`: what there is to do, by the
-    words that tell of its failure. `trigger_s` is None for a job that runs once: then `begin` and `end` are its only
-    triggers.
+    `compact` is called with a kind and the fewest batches to compact. `at_triggers`: tasks, keyed by the message
+    reported when one fails. `trigger_s`: None for a job that runs once; then `begin` and `end` are its only triggers.
     """
 
     def __init__(  # noqa: PLR0917 - what there is to do, and when
@@ -49,13 +48,13 @@ class Upkeep:
         self._day = self._trigger_at.date()
 
     def begin(self) -> None:
-        """Do what is due at a trigger. Call it before the queries plan, for what they read reaches to then at least."""
+        """Run the tasks of a trigger. Call it before the queries plan, so that they read at least up to this time."""
         if self._trigger_s is not None:
             self._trigger_at = self._now() + timedelta(seconds=self._trigger_s)
         self._trigger()
 
     def look(self) -> None:
-        """Do what is due. Call it about every second while the queries run."""
+        """Run the tasks that are due. Call it about every second while the queries run."""
         now = self._now()
         if self._trigger_s is not None and now >= self._trigger_at:
             self._trigger_at = now + timedelta(seconds=self._trigger_s)
@@ -65,7 +64,7 @@ class Upkeep:
             self._put_together(_COMPACT_DAILY)
 
     def end(self) -> None:
-        """Do what is due at a trigger, and compact. Call it after the last batch."""
+        """Run the tasks of a trigger, and compact. Call it after the last batch."""
         self._trigger()
         self._put_together(COMPACT_FROM)
 

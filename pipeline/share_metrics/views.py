@@ -1,7 +1,7 @@
 """Temporary views of a Spark session that answer the questions of `questions` in SQL (PM-89).
 
-`register_views` takes rows, from a store or from anywhere; `register_history` what was ingested into a directory. Both
-compute the tables behind the views once, as of one time, so that two queries agree; call them again for newer values.
+`register_views` takes rows from any origin; `register_history` takes the rows that were ingested into a directory. Both
+compute once, as of one time, the tables that the views read, so that queries agree. Call them again for newer values.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from share_metrics.metrics.newest import topic_names
 from share_metrics.questions import QUESTIONS
 from share_metrics.read_up_to import read_up_to
 
-#: How long before their end the views begin, unless told otherwise.
+#: How long before their end the views begin by default.
 SPAN: Final = timedelta(hours=1)
-#: All rows from this long before the begin are read; of older rows, those that give the state then (PM-32).
+#: How long before the begin all rows are read; older rows only if they give the state at that time (PM-32).
 _READ_BACK: Final = timedelta(hours=1)
 _COUNTS: Final = {
     "ack_accept": "accepted",
@@ -54,9 +54,9 @@ _PERCENTILES: Final = {f"release_to_final_{name}_ms": f"{name}_ms" for name in (
 
 
 class Rows(NamedTuple):
-    """Rows of the kinds `share_state` and `group`, and samples of where logs end (PM-18) if there are any.
+    """Rows of the kinds `share_state` and `group`, and samples of log ends (PM-18) if there are any.
 
-    Without samples a lag is known only from what leaders wrote (PM-42).
+    Without samples a lag is known only from leaders' writes (PM-42).
     """
 
     states: DataFrame
@@ -65,9 +65,9 @@ class Rows(NamedTuple):
 
 
 class Times(NamedTuple):
-    """What the views show: from `begin` on, as of `at`, which is exclusive, in windows of `window_s` seconds.
+    """The time that the views show: from `begin` to `at`, exclusive, in windows of `window_s` seconds.
 
-    `made`: the time of now, for the age of what they show. All with a time zone.
+    `made`: the present time, to compute the age of the rows. All have a time zone.
     """
 
     begin: datetime
@@ -91,10 +91,10 @@ def register_history(
     at: datetime | None = None,
     window_s: int = 60,
 ) -> Times:
-    """Register the views on what was ingested into `data`. Returns the times that they show.
+    """Register the views on the rows that were ingested into `data`. Returns the times that they show.
 
-    `at` is by default the time up to which everything was read, or behind the newest entry where no ingest has noted
-    that; `begin` an hour before. Raises FolderError if nothing was ingested, ValueError if nothing lies between.
+    `at` is by default the time up to which everything was read, or else a time just after the newest entry; `begin` is
+    an hour before. Raises FolderError if nothing was ingested, ValueError if `begin` is not before `at`.
     """
     data, now = Path(data), datetime.now(UTC)
     if not any(visible(data, kind) for kind in KINDS):
@@ -108,10 +108,10 @@ def register_history(
 
 
 def register_views(rows: Rows, times: Times | None = None) -> Times:
-    """Register the views of `QUESTIONS`, and the tables that they are made of, as temporary views of the rows' session.
+    """Register the views of `QUESTIONS`, and the tables that they read, as temporary views of the rows' session.
 
     Views of the same names are replaced. By default they show the last hour up to the newest row. Returns the times
-    that they show. Raises ValueError if there is nothing between the times.
+    that they show. Raises ValueError if the begin is not before the end.
     """
     if times is None:
         at = _behind(rows.states, rows.groups)
@@ -124,7 +124,7 @@ def register_views(rows: Rows, times: Times | None = None) -> Times:
 
 
 def _tables(rows: Rows, times: Times) -> dict[str, DataFrame]:
-    """The tables by their names."""
+    """The tables that the views read, by name."""
     (begin, end), window_s = times.edges, times.window_s
     states = since(until(rows.states, F.lit(times.at)), F.lit(begin - _READ_BACK)).localCheckpoint()
     groups = until(rows.groups, F.lit(times.at)).localCheckpoint()
@@ -158,7 +158,7 @@ def _tables(rows: Rows, times: Times) -> dict[str, DataFrame]:
 
 
 def _share_windows(filled: DataFrame, windows: DataFrame, times: Times) -> DataFrame:
-    """Rows of `with_arrivals` with what was counted in the window."""
+    """Rows of `with_arrivals` with the counts of the window."""
     arrivals = with_arrivals(filled, times.window_s, times.at)
     counted = windows.select(*KEY, "window", *(F.col(name).alias(shown) for name, shown in _COUNTS.items()))
     return arrivals.join(counted, [*KEY, "window"], "left").select(
@@ -168,7 +168,7 @@ def _share_windows(filled: DataFrame, windows: DataFrame, times: Times) -> DataF
 
 
 def _named(table: DataFrame, topics: DataFrame) -> DataFrame:
-    """With `topic`: the topic's name, or its id where no record tells a name."""
+    """Rows with `topic`: the topic's name, or its id if no record names it."""
     name: Column = F.coalesce("topic_name", "topic_id").alias("topic")
     others = [column for column in table.columns if column not in KEY]
     return table.join(F.broadcast(topics), "topic_id", "left").select(

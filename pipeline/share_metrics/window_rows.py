@@ -1,8 +1,8 @@
-"""The rows of a time, out of all that was ingested: files of other hours are left out by their folders' names (PM-32).
+"""Reads the ingested rows that a given time needs; folders of other hours are skipped by their names (PM-32).
 
-What it gives is a superset of what `since` and `until` keep of all rows, so they keep the same of it. Of the hours
-before the time it reads those that hold the last snapshots of share-partitions and what follows them; which these are
-follows from a look at a few columns.
+Its result is a superset of the rows that `since` and `until` keep, so they keep the same rows of it. It also reads the
+earlier hours that hold the last snapshots of share-partitions and the records after them. It finds these hours by
+reading a few columns.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from share_metrics.metrics.common import KEY, ORDER, since
 from share_metrics.reader import Kind, schema_of
 from share_metrics.row_files import PLACED, rows_in
 
-#: What `since` looks at; state batches, most of the bytes, are not among it.
+#: The columns that `since` reads; state batches, which are most of the bytes, are not among them.
 _LIGHT: Final = ("stream", *ORDER, "ts", "record_type", *KEY, "start_offset", *PLACED)
 
 
 def states_of(spark: SparkSession, data: Path, begin: datetime, end: datetime | None = None) -> DataFrame:
-    """Rows of kind `share_state` by which everything from `begin` on, and before `end`, can be told."""
+    """The rows of kind `share_state` that are needed to compute everything from `begin` to before `end`."""
     there = visible(data, Kind.SHARE_STATE)
     hours = {hour for span in there for hour in span.hours}
     rows = rows_in(spark, Kind.SHARE_STATE, there, placed=True)
     if end is not None and any(hour >= _hour_of(end) for hour in hours):
         rows = _before(rows, end)
-    if not any(hour < _hour_of(begin) for hour in hours):  # their names show that no look is needed
+    if not any(hour < _hour_of(begin) for hour in hours):  # by their names, no hour is older
         return rows.select(*schema_of(Kind.SHARE_STATE).names)
     old = _hour() < _text(begin)
     needed = since(rows.select(*_LIGHT), F.lit(begin)).where(old).select(*PLACED).distinct().collect()
@@ -40,7 +40,7 @@ def states_of(spark: SparkSession, data: Path, begin: datetime, end: datetime | 
 
 
 def _before(rows: DataFrame, end: datetime) -> DataFrame:
-    """Rows in front of the first one of their stream that was appended at `end` or later (PM-7)."""
+    """Rows before the first one of their stream that was appended at `end` or later (PM-7)."""
     later = rows.where((_hour() >= _text(end)) & (F.col("ts") >= F.lit(end)))
     ended = later.groupBy("stream").agg(F.min(F.struct(*ORDER)).alias("ended")).localCheckpoint(eager=False)
     earlier = rows.where(_hour().isNull() | (_hour() <= _text(end))).join(F.broadcast(ended), "stream", "left")

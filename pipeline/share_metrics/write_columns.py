@@ -1,7 +1,7 @@
-"""Rows of share-state as columns: what a replay and the progress of share-partitions are computed from. Pure.
+"""Turns share-state rows into columns, from which replays and progress of share-partitions are computed. Pure.
 
-A stream's rows come in the order of ids, cut into blocks. A block has them ordered by share-partition, and within it as
-they came.
+A stream's rows come in the order of ids, and are split into blocks. Within a block they are sorted by share-partition,
+and keep the order of ids within it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .columns import begins, spread
 from .replay import Event
 
 Key = tuple[str, str, int]
-#: Numbers of a row; each has its place in `Writes.values`.
+#: The numbers of a row, in the order of `Writes.values`.
 NUMBERS: Final = (
     "start_offset", "state_epoch", "leader_epoch", "generation", "write_id", "delivery_complete_count", "hwm", "speo",
     "delivery_limit", "cause", "n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "max_dc", "sum_dc", "bytes",
@@ -32,7 +32,7 @@ AT: Final = {name: place for place, name in enumerate(NUMBERS)}
 SNAPSHOT, UPDATE, TOMBSTONE, _GAP, _OTHER = range(5)
 _KINDS: Final = {"snapshot": SNAPSHOT, "update": UPDATE, "tombstone": TOMBSTONE, GAP: _GAP}
 _NAMES: Final = tuple(_KINDS)
-#: At least so many rows of a stream are taken together, if there are as many.
+#: The fewest rows of a block, unless the stream ends.
 BLOCK_ROWS: Final = 50_000
 _LONG_AGO: Final = np.iinfo(np.int64).min
 
@@ -41,9 +41,9 @@ _LONG_AGO: Final = np.iinfo(np.int64).min
 class Writes:
     """Records of one share-partition in the order of ids.
 
-    `values[AT[name]]` are the numbers of that name, 0 where there is none, as `known` tells. `time_us` is event time,
-    0 without any (`timed`). `batches` are the fields of state batches: those from `offsets[i]` to before
-    `offsets[i + 1]` are of record `i`.
+    `values[AT[name]]` are the numbers of that name; they are 0 where `known` is false. `time_us` is event time; it is 0
+    where `timed` is false. `batches` are the fields of state batches: those from `offsets[i]` to before
+    `offsets[i + 1]` belong to record `i`.
     """
 
     kind: Any
@@ -54,7 +54,7 @@ class Writes:
     known: Any
     offsets: Any
     batches: Any
-    #: For each record that has some: what it archives, by the number that `place` gives the record.
+    #: The ranges that records archive, by the records' numbers in `place`.
     archived: dict[int, tuple[ArchivedRange, ...]]
     place: Any
 
@@ -71,16 +71,16 @@ class Writes:
         )  # fmt: skip
 
     def column(self, name: str) -> tuple[Any, Any]:
-        """The numbers of a name, and where there is one."""
+        """The numbers of a name, and the mask of the records that have one."""
         return self.values[AT[name]], self.known[AT[name]]
 
     @property
     def of_batch(self) -> Any:
-        """Of which record each batch is."""
+        """For each batch, the number of its record."""
         return np.repeat(np.arange(len(self.kind)), np.diff(self.offsets))
 
     def event(self, number: int) -> Event:
-        """One record."""
+        """The record with this number, for `Replay.apply`."""
         values, known = self.values[:, number], self.known[:, number]
 
         def value(name: str) -> int | None:
@@ -95,7 +95,7 @@ class Writes:
 
 
 class Blocks:
-    """Cuts one stream into blocks: knows its event time, which never falls, its gaps, and the last record (PM-7)."""
+    """Converts the blocks of one stream. Keeps its event time, which never falls, its gaps and its last row (PM-7)."""
 
     def __init__(self, *, whole: bool) -> None:
         self._whole = whole
@@ -128,7 +128,7 @@ class Blocks:
             yield (group_id, topic_id, partition), every[edges[run] : edges[run + 1]]
 
     def _again(self, table: Any, kind: Any) -> Any:
-        """Which rows repeat the one before them (PM-34)."""
+        """Mark the rows that repeat the one before them (PM-34)."""
         row = np.stack([_numbers(table["epoch"])[0], _numbers(table["seq"])[0], kind])
         before = np.concatenate([np.array(self._last)[:, None], row[:, :-1]], axis=1)
         self._last = (int(row[0, -1]), int(row[1, -1]), int(row[2, -1]))
@@ -148,7 +148,7 @@ def by_stream(batches: Iterable[Any]) -> Iterator[tuple[str, Iterator[Any]]]:
         held: list[Any] = []
         while ahead is not None and ahead[0] == name:
             held.append(ahead[1])
-            ahead = None  # before the next one is asked for: it is held once
+            ahead = None  # before the next one is requested, so that memory holds it once
             ahead = next(pieces, None)
             if sum(one.num_rows for one in held) >= BLOCK_ROWS:
                 yield pa.Table.from_batches(held).combine_chunks()
@@ -161,7 +161,7 @@ def by_stream(batches: Iterable[Any]) -> Iterator[tuple[str, Iterator[Any]]]:
 
 
 def _pieces(batches: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Batches cut where the stream changes, with its name."""
+    """Batches split where the stream changes, each with the stream's name."""
     for batch in batches:
         if batch.num_rows:
             named = batch.column("stream").dictionary_encode()
@@ -171,7 +171,7 @@ def _pieces(batches: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _writes(table: Any, order: Any, columns: tuple[Any, Any, Any, Any]) -> Writes:
-    """The records of a table in another order. `columns`: kind, event time, whether it is known, losses."""
+    """The records of a table in the order `order`. `columns`: kind, event time, whether it is known, losses."""
     values = np.zeros((len(NUMBERS), len(order)), dtype=np.int64)
     known = np.zeros((len(NUMBERS), len(order)), dtype=bool)
     for name in set(NUMBERS).intersection(table.column_names):
@@ -183,7 +183,7 @@ def _writes(table: Any, order: Any, columns: tuple[Any, Any, Any, Any]) -> Write
 
 
 def _batches(table: Any, order: Any) -> tuple[Any, Any]:
-    """The state batches of the records in this order: where each record's begin, and their fields."""
+    """The offsets at which each record's state batches begin, in the order `order`, and the fields of the batches."""
     if "state_batches" not in table.column_names:
         return np.zeros(len(order) + 1, dtype=np.int64), np.zeros((len(STATE_BATCH_FIELDS), 0), dtype=np.int64)
     column = table["state_batches"].combine_chunks()
@@ -212,7 +212,7 @@ def _coded(record_types: Any) -> Any:
 
 
 def _key_numbers(table: Any) -> Any:
-    """The same number for the rows of one share-partition."""
+    """A number for each row, equal for the rows of one share-partition."""
     pair = np.zeros(table.num_rows, dtype=np.int64)
     for name in ("group_id", "topic_id"):
         coded = table[name].combine_chunks().dictionary_encode()
@@ -222,7 +222,7 @@ def _key_numbers(table: Any) -> Any:
 
 
 def _numbers(column: Any, none: int = 0) -> tuple[Any, Any]:
-    """A column of whole numbers or times as an array, with `none` for null; and where there is one."""
+    """A column of whole numbers or times as an array, with `none` for null; and a mask of the non-null values."""
     plain = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
     known = np.asarray(column.is_valid())
     filled = pc.fill_null(plain, none) if column.null_count else plain

@@ -1,1 +1,1 @@
-"""The words that clients and services share: ids, errors, state batches, messages, transport (KIP-932)."""
+"""The code that clients and services share: ids, errors, state batches, messages, transport (KIP-932)."""

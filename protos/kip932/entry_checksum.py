@@ -1,12 +1,12 @@
-"""The checksum that every stored entry carries in its field `c` (CM-100), by CRC-32C.
+"""The CRC-32C checksum that every stored entry carries in its field `c` (CM-100).
 
 It covers the stream's key, the type, the record and the entry's id, in that order: it detects an entry that was moved
 to another place as well as a changed byte. The id comes last, because the store chooses the id of a claim and then
 extends the checksum that the caller computed. An entry with a batch carries a second checksum, which extends the first
 over the batch: reads that leave batches out verify only the first.
 
-Entries of coordinators' logs carry a second one in the field `k`, over their key alone (CM-106): when the entry is
-damaged elsewhere, it proves whose change is lost.
+Entries of coordinators' logs carry another checksum in the field `k`, over the entry's place and its key (CM-106):
+when the entry is damaged elsewhere, it proves which key's change is lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if google_crc32c.implementation != "c":
     )
 
 _ID: Final = struct.Struct(">QQ")
-#: First byte of the field `key`, number 2, of the messages in coordinators' logs.
+#: The first byte of the field `key`, number 2, in the messages of coordinators' logs.
 _KEY_TAG: Final = 0x12
 _ONE: Final = struct.Struct(">I")
 _BOTH: Final = struct.Struct(">II")
@@ -40,7 +40,7 @@ def _seed(stream: str, kind: str) -> int:
 
 
 def unplaced(stream: str, kind: str, record: bytes) -> int:
-    """The checksum of an entry without its id; `placed` extends it when the id is known."""
+    """The checksum of an entry without its id; `placed` extends it once the id is known."""
     return int(_extend(_seed(stream, kind), record))
 
 
@@ -57,9 +57,9 @@ def checksum(stream: str, at: tuple[int, int], kind: str, record: bytes, batch: 
 
 
 def intact_check(stream: str, kind: str) -> Callable[[tuple[int, int], bytes, bytes], bool]:
-    """Says of many entries of one type, from id, record and field `c`, whether each is intact; none has a batch.
+    """Return a function that checks, from id, record and field `c`, whether an entry of one type is intact.
 
-    It is `damage` for the replay of a coordinator's log, whose pages are long and whose entries are short.
+    It is a faster `damage` for entries without a batch: those of coordinators' logs, which are short and many.
     """
     seed, extend, id_bytes, packed = _seed(stream, kind), _extend, _ID.pack, _ONE.pack
 
@@ -72,9 +72,9 @@ def intact_check(stream: str, kind: str) -> Callable[[tuple[int, int], bytes, by
 def damage(
     stream: str, at: tuple[int, int], kind: str, record: bytes, *, batch: bytes | None, found: bytes | None
 ) -> str:
-    """What is wrong with an entry, in words; "" for an intact one, and for one that was written without a checksum.
+    """Describe what is wrong with an entry; return "" for an intact one, and for one written without a checksum.
 
-    `found` is its field `c`, None without one. `batch` None: the batch was not read, so only the first checksum is
+    `found`: its field `c`, None without one. When `batch` is None it was not read, so only the first checksum is
     verified.
     """
     if found is None:
@@ -89,10 +89,10 @@ def damage(
 
 
 def key_of(record: bytes) -> bytes:
-    """The bytes of the key in a record of a coordinator's log, from its front; b"" when none stands there.
+    """The bytes of the key at the front of a coordinator's record; b"" when there is none.
 
-    Group and share-state records begin with their key, behind the record version where that is not 0. The record may be
-    damaged: only `proves_key` shows that the key is not.
+    Group and share-state records begin with their key, after the record version where that is not 0. The record may be
+    damaged: only `proves_key` shows that the key is intact.
     """
     if record[:1] == b"\x12" and len(record) > 1 and record[1] < 0x80:  # nearly every record
         return record[2 : 2 + record[1]]
@@ -113,8 +113,8 @@ def key_of(record: bytes) -> bytes:
 
 
 def key_proof(stream: str, at: tuple[int, int], key: bytes) -> bytes:
-    """Field `k` of an entry: four bytes over the stream's key, the entry's id and the key; b"" as the key of a
-    no-op."""
+    """Field `k` of an entry: a checksum of four bytes over the stream's key, the entry's id and the key. A no-op's key
+    is b""."""
     return _ONE.pack(_extend(_key_seed(stream), _ID.pack(*at) + key))
 
 
@@ -124,5 +124,5 @@ def _key_seed(stream: str) -> int:
 
 
 def proves_key(stream: str, at: tuple[int, int], key: bytes, proof: bytes) -> bool:
-    """Whether an entry's field `k` shows that the entry is of this key."""
+    """Return whether an entry's field `k` proves that the entry has this key."""
     return proof == key_proof(stream, at, key)

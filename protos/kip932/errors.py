@@ -124,7 +124,7 @@ class CoordinatorNotAvailableError(CoordinatorError):
 class InQuarantineError(CoordinatorNotAvailableError):
     """What is stored is damaged; it is neither read nor changed until an operator settles that."""
 
-    # The number is that of its base: a caller that does not know more waits, as for a coordinator that is away.
+    # It has its base's number: a caller that does not know this class waits, as for an unavailable coordinator.
 
 
 class NotCoordinatorError(CoordinatorError):
@@ -479,7 +479,7 @@ def error_class(code: int) -> type[KafkaError]:
 
 
 def error_for(code: int, message: str | None = None) -> KafkaError | None:
-    """The exception for an in-band (error_code, error_message), or None for NONE."""
+    """The exception for a response's (error_code, error_message); None for NONE."""
     return None if code == NONE else error_class(code)(message or None)
 
 

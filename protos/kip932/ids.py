@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 
 from kip932.errors import InvalidRequestError
 
-# Acknowledge types (CL-23). GAP is the client's answer for an offset that holds no record.
+# Acknowledge types (CL-23). A client sends GAP for an offset that holds no record.
 ACK_GAP: Final = 0
 ACK_ACCEPT: Final = 1
 ACK_RELEASE: Final = 2
 ACK_REJECT: Final = 3
 ACK_RENEW: Final = 4
 
-#: In place of a delay: the record waits as the group's back-off says (PL-930).
+#: Used in place of a delay: the group's back-off policy determines the delay (PL-930).
 POLICY_DELAY: Final = -1
 
 # Record delivery states (PL-101). ACQUIRED is never persisted.
@@ -29,7 +29,7 @@ STATE_ACQUIRED: Final = 1
 STATE_ACKNOWLEDGED: Final = 2
 STATE_ARCHIVING: Final = 3
 STATE_ARCHIVED: Final = 4
-#: Names of delivery states, as the KIP has them.
+#: The KIP's names of the delivery states.
 STATE_NAMES: Final = {
     STATE_AVAILABLE: "Available",
     STATE_ACQUIRED: "Acquired",
@@ -61,24 +61,25 @@ OFFSET_LATEST: Final = -1
 OFFSET_EARLIEST: Final = -2
 OFFSET_MAX_TIMESTAMP: Final = -3
 
-# Leave and join epochs of the heartbeat, and of share sessions.
+# Join and leave epochs, of heartbeats and of share sessions.
 EPOCH_JOIN: Final = 0
 EPOCH_LEAVE: Final = -1
 
-# What one request may hold (CM-62): servers refuse more, so the client splits its requests. As many partitions as a
-# topic may have; as many acknowledged ranges as a leader processes in 50 ms; one batch for each of so many partitions.
+# Limits of one request (CM-62): servers refuse more, so the client splits its requests. They are as many partitions as
+# a topic may have, as many acknowledged ranges as a leader processes in 50 ms, and one batch for each partition.
 REQUEST_PARTITIONS_MAX: Final = 10_000
 ACKNOWLEDGED_RANGES_MAX: Final = 5_000
 PRODUCED_BATCHES_MAX: Final = 10_000
-#: Batches of one partition in one Produce (CM-113): so many fit into one flush, which is confirmed well within a lease.
+#: Batches of one partition in one Produce (CM-113). This many fit into one flush, which is confirmed well within a
+#: lease.
 PARTITION_BATCHES_MAX: Final = 512
-# What one record batch may hold (CM-112): a leader takes no more, and a client decodes no more. BATCH_PLAIN_BYTES_MAX
-# counts decompressed records, those of one batch and those of all compressed batches of one Produce.
+# Limits of one record batch (CM-112), for leaders and for decoding clients. BATCH_PLAIN_BYTES_MAX limits the bytes of
+# decompressed records, both of one batch and of all compressed batches of one Produce.
 BATCH_RECORDS_MAX: Final = 100_000
-#: Fields of all records of a batch: keys, values, headers, timestamps.
+#: Fields of all records in a batch: keys, values, headers, timestamps.
 BATCH_FIELDS_MAX: Final = 1_000_000
 BATCH_PLAIN_BYTES_MAX: Final = 64 * 1024 * 1024
-#: State batches of one write: of one share-partition, as many as it may have records in flight, and of all together.
+#: State batches of one write: of one share-partition (the most records that it may have in flight), and in total.
 SHARE_PARTITION_BATCHES_MAX: Final = 10_000
 STATE_BATCHES_MAX: Final = 50_000
 #: Topics that one request creates, grows or deletes; the server processes them in one step.
@@ -86,15 +87,15 @@ CHANGED_TOPICS_MAX: Final = 1_000
 #: Groups that one request describes, and partitions that a share session fetches from one leader.
 REQUEST_GROUPS_MAX: Final = 1_000
 SESSION_PARTITIONS_MAX: Final = 50_000
-#: Configs of all resources, or all topics, of one request together.
+#: Configs of all resources, or of all topics, in one request together.
 REQUEST_CONFIGS_MAX: Final = 10_000
-# Offsets of one ExplainRecord (PL-826): each may have a sentence of its own in the answer.
+# Offsets of one ExplainRecord (PL-826): the answer may have a sentence for each.
 EXPLAINED_OFFSETS_MAX: Final = 1_000
 #: Topics of one ReadTopicStartOffsets (SC-116).
 STARTS_TOPICS_MAX: Final = 100
 #: Characters of a group id, and of a coordinator key: `<group>:<topic id>:<partition>`.
 GROUP_ID_MAX: Final = 255
-#: Bytes of a transactional id (CM-152), and how many ids one DescribeTransactions names (CM-157).
+#: Bytes of a transactional id (CM-152), and ids in one DescribeTransactions (CM-157).
 TRANSACTIONAL_ID_MAX: Final = 255
 REQUEST_TRANSACTIONS_MAX: Final = 100
 COORDINATOR_KEY_MAX: Final = GROUP_ID_MAX + 1 + 22 + 1 + 11
@@ -106,7 +107,7 @@ NULL_TOPIC_ID: Final = bytes(16)
 TOPIC_ID_BYTES: Final = 16
 _INT32_MAX: Final = 2**31 - 1
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-#: What a topic's name may have, in words that follow "a name has".
+#: The rule for topic names, worded to follow "a name has".
 TOPIC_NAME_RULE: Final = "1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-', and is not '.' or '..'"
 
 
@@ -174,7 +175,8 @@ def parse_topic_id(text: str) -> bytes:
 
 
 def parse_share_key(text: str) -> SharePartitionKey:
-    """Read a coordinator key from the right, since a group id may hold colons (SC-2). Raises InvalidRequestError."""
+    """Parse a coordinator key from the right, since a group id may contain colons (SC-2). Raises
+    InvalidRequestError."""
     parts = text.rsplit(":", 2)
     if len(parts) != 3:
         raise InvalidRequestError(f"share key {text!r} has {len(parts)} parts; expected <group>:<topic id>:<partition>")
@@ -200,16 +202,17 @@ def java_hash(text: str) -> int:
 
 
 def shard_index(text: str, shards: int) -> int:
-    """Which of `shards` shards owns the key `text` (SC-3, GC-1): abs of the Java hash, with abs(−2³¹) = 0, modulo."""
+    """The index of the shard, of `shards`, that owns the key `text` (SC-3, GC-1): abs(Java hash) modulo `shards`, where
+    abs(−2³¹) is 0."""
     value = java_hash(text)
     return 0 if value == -(1 << 31) else abs(value) % shards
 
 
 def possible_topic_name(name: str) -> bool:
-    """Whether a topic can have this name (CM-21)."""
+    """Return whether a topic can have this name (CM-21)."""
     return bool(_TOPIC_NAME.fullmatch(name)) and name not in {".", ".."}
 
 
 def valid_topic_name(name: str) -> bool:
-    """Whether `name` may be given to a topic by a user (CM-21); names beginning with `__` are reserved."""
+    """Return whether a user may give `name` to a topic (CM-21); names beginning with `__` are reserved."""
     return possible_topic_name(name) and not name.startswith("__")

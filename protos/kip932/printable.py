@@ -1,11 +1,11 @@
-"""Makes others' text safe for a terminal: no character in it can move the cursor or hide what follows."""
+"""Makes untrusted text safe for a terminal: no character in it can move the cursor or hide the text that follows."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-#: Control characters, line and paragraph separators, characters that change the direction of writing, and surrogates.
+#: Control characters, line and paragraph separators, characters that change the writing direction, and surrogates.
 _UNSHOWN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 

@@ -1,8 +1,8 @@
 """Checks and decodes the bytes of record batches, within bounds of memory and time (CM-112, CM-116, CL-110).
 
 A producer announces how many records a batch has. This module checks that the bytes agree, and stops at its bounds, so
-that a batch of a few bytes cannot cost much memory or time. Large batches are counted without an object per record.
-Leaders and clients use it. Pure: bytes in, numbers or errors out.
+that a batch of a few bytes cannot cost much memory or time. It counts the records of large batches without creating an
+object for each. Leaders and clients use it. Pure: bytes in, numbers or errors out.
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ if TYPE_CHECKING:
 #: Batches up to this size are parsed without counting their fields first. With two bytes per record, the worst case,
 #: that costs 20 ms and 40 MB.
 PARSED_BYTES_MAX: Final = 1 << 20
-#: A batch of n bytes that was stored before CM-112 holds at most n times as many records: it is plain, or gzip, which
-#: makes one byte of 1,032, and no record has fewer than two.
+#: A batch of n bytes stored before CM-112 holds at most this times n records: it is plain or gzip, which compresses at
+#: most 1,032 bytes into one, and a record has at least two bytes.
 _OLD_RECORDS_PER_BYTE: Final = 516
-#: Counting one field costs as much time as decompressing so many bytes.
+#: Counting one field takes as much time as decompressing this many bytes.
 _FIELD_BYTES: Final = 32
-#: How many bytes are counted between two calls of `breathe`: some milliseconds at most.
+#: Records are counted in slices of this many bytes, each in some milliseconds at most. `breathe` is called between two
+#: slices, once enough fields were counted.
 _SLICE_BYTES: Final = 1 << 13
 _RECORDS_FIELD: Final = 2
-#: Tags of the outer message: field 2, one record as it is; field 3, the compression.
+#: Tags of the outer message: field 2, one uncompressed record; field 3, the compression.
 _PLAIN_RECORD_TAG: Final = 0x12
 _COMPRESSION_TAG: Final = 0x18
-#: How many fields of the outer message are looked at for the compression.
+#: How many fields of the outer message are read to find the compression.
 _OUTER_FIELDS_MAX: Final = 16
 _VARINT_BYTES_MAX: Final = 10
 _FIXED: Final = {1: 8, 5: 4}
 
 
 def plausible_count(count: int, size_bytes: int) -> int:
-    """`count`, limited to what a stored batch of `size_bytes` can hold.
+    """Return `count`, limited to the records that a stored batch of `size_bytes` can hold.
 
-    What was stored by CM-112 is believed. Of more records than a batch may have by that rule, which were stored before
-    it, only as many are as the bytes can hold.
+    A count within the limit of CM-112 is trusted. A larger one, stored before that rule, is reduced to what the bytes
+    can hold, but not below that limit.
     """
     return min(count, max(size_bytes * _OLD_RECORDS_PER_BYTE, BATCH_RECORDS_MAX))
 
@@ -57,10 +58,10 @@ def _hold_on() -> None:
 
 
 def compression_of(data: bytes) -> int:
-    """The number of a stored batch's compression, from its outer fields; the records are not looked at.
+    """The number of a stored batch's compression, read from its outer fields; the records are not read.
 
-    A batch that a producer of this suite made says it before its records. Of one with very many other fields before
-    it, or of bytes that are no batch, the number may be wrong.
+    The producers of this suite write the field before the records. The number may be wrong for a batch with very many
+    other fields before it, and for bytes that are not a batch.
     """
     found = at = 0
     end = len(data)
@@ -83,8 +84,8 @@ def compression_of(data: bytes) -> int:
 def check_batch(data: bytes, announced: int, room_bytes: int, breathe: Callable[[], object] = _hold_on) -> int:
     """Check that `data` is a RecordBatch of `announced` records. Returns what the check cost, in bytes.
 
-    The cost is the batch's bytes, its decompressed bytes, and 32 for each field of compressed records that had to be
-    counted. `breathe` is called during long checks; when the check runs in a thread, that lets the event loop run.
+    The cost is the batch's bytes, its decompressed bytes, and 32 for each field that was counted in large compressed
+    records. `breathe` is called during long checks; when the check runs in a thread, it can let the event loop run.
 
     Raises CorruptMessageError and InvalidRecordError; UnsupportedCompressionTypeError when the library that the batch
     needs is not installed here; MoreBytesError when the cost would exceed `room_bytes`.
@@ -117,8 +118,8 @@ def check_batch(data: bytes, announced: int, room_bytes: int, breathe: Callable[
 def open_batch(data: bytes, announced: int) -> tuple[int, Sequence[Record]]:
     """Decode a stored batch of `announced` records: its base timestamp, ms since 1970, and its records.
 
-    Raises CorruptMessageError when the bytes are no such batch, or exceed the limits of a batch;
-    UnsupportedCompressionTypeError when this process cannot decompress them, so that nothing is known of them.
+    Raises CorruptMessageError when the bytes are not such a batch or exceed the limits of a batch;
+    UnsupportedCompressionTypeError when this process cannot decompress them, so their state is unknown.
     """
     try:
         value = _parsed(data, announced)
@@ -138,7 +139,7 @@ def open_batch(data: bytes, announced: int) -> tuple[int, Sequence[Record]]:
 
 
 def _kind(value: RecordBatch) -> Compression | None:
-    """How the batch is compressed; None for a number that this version does not know."""
+    """The batch's compression; None for a number that this version does not know."""
     try:
         return Compression(value.compression)
     except ValueError:
@@ -148,7 +149,8 @@ def _kind(value: RecordBatch) -> Compression | None:
 def _check_packed(
     kind: Compression, packed: bytes, announced: int, room_bytes: int, breathe: Callable[[], object]
 ) -> int:
-    """Decompress and check; returns the cost as in `check_batch`. Long ones are counted piece by piece and not kept."""
+    """Decompress and check the records; return the cost as in `check_batch`. Large ones are counted piece by piece,
+    not kept. The cost excludes the batch's own bytes."""
     held: list[bytes] = []
     size = 0
     counter: ContentCounter | None = None
@@ -168,7 +170,7 @@ def _check_packed(
 
 
 def _plain(kind: Compression, packed: bytes, announced: int) -> bytes:
-    """The decompressed records, within the limits of a batch. If they are long, their fields are counted first."""
+    """The decompressed records, within the limits of a batch. If they are large, their fields are counted first."""
     counter = ContentCounter(announced)
     pieces = []
     size = 0
@@ -184,10 +186,11 @@ def _plain(kind: Compression, packed: bytes, announced: int) -> bytes:
 
 
 class ContentCounter:
-    """Counts the records of a serialised RecordBatch that comes in pieces, and keeps none of them.
+    """Counts the records of a serialised RecordBatch that arrives in pieces, and keeps none of them.
 
-    Call `feed` for each piece, then `finish`. Both raise: InvalidRecordError as soon as there are more records than
-    announced, or more fields than a batch may have; CorruptMessageError for bytes that are no RecordBatch.
+    Call `feed` for each piece, then `finish`. `feed` raises InvalidRecordError as soon as there are more records than
+    announced, or more fields than a batch may have. Both raise CorruptMessageError for bytes that are not a
+    RecordBatch.
     """
 
     __slots__ = ("_announced", "_record_left", "_rest", "_skip", "bytes", "fields", "records")
@@ -195,8 +198,8 @@ class ContentCounter:
     def __init__(self, announced: int) -> None:
         self._announced = announced
         self._rest = b""  # the beginning of a field whose tag or length is not complete yet
-        self._skip = 0  # bytes that are left of the present field's value
-        self._record_left = 0  # bytes that are left of the present record
+        self._skip = 0  # bytes left of the current field's value
+        self._record_left = 0  # bytes left of the current record
         self.fields = 0
         self.records = 0
         self.bytes = 0
@@ -249,7 +252,7 @@ class ContentCounter:
             self._skip = body
 
     def finish(self) -> int:
-        """All pieces were fed: returns the number of records."""
+        """Return the number of records, once all pieces were fed."""
         if self._rest or self._skip or self._record_left:
             raise CorruptMessageError("the record batch ends inside a field")
         return self.records
@@ -265,7 +268,7 @@ def _walk(counter: ContentCounter, data: bytes, breathe: Callable[[], object]) -
 
 
 def _parsed(data: bytes, announced: int, breathe: Callable[[], object] = _hold_on) -> RecordBatch:
-    """Parse a batch. The fields of a large one are counted first, since two bytes can become fifty when parsed."""
+    """Parse a batch. A large one is counted first, since two bytes can take fifty when parsed."""
     if len(data) > PARSED_BYTES_MAX:
         counter = ContentCounter(announced)
         _walk(counter, data, breathe)
@@ -286,7 +289,7 @@ def _compare(found: int, announced: int) -> None:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a varint: its value and the index after it. An index of 0: it is not complete, or is no varint."""
+    """Read a varint; return its value and the index after it. The index is 0 when it is incomplete or not a varint."""
     end = len(data)
     if at < end and data[at] < 0x80:
         return data[at], at + 1

@@ -32,7 +32,7 @@ CAUSE_COLD: Final = 64
 class StateBatch(NamedTuple):
     """Offsets `first_offset`…`last_offset` (inclusive) with one delivery state and delivery count.
 
-    `not_before_ms`: Available ones are not delivered before this instant, ms since 1970; 0: at once (PL-934).
+    `not_before_ms`: Available records are not delivered before this time, in ms since 1970; 0 means at once (PL-934).
     """
 
     first_offset: int
@@ -43,7 +43,7 @@ class StateBatch(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Of two batches with an offset in common, the one with the higher rank wins there (SC-104, SC-115)."""
+        """The batch's rank: where two batches overlap, the one with the higher rank wins (SC-104, SC-115)."""
         return self.delivery_count, self.delivery_state, self.not_before_ms
 
     def __str__(self) -> str:
@@ -51,14 +51,14 @@ class StateBatch(NamedTuple):
         return f"{text}@{self.not_before_ms}" if self.not_before_ms else text
 
 
-#: Why records are archived that nobody accepted (PM-20 X9): `ArchivedRange.reason`.
+#: Values of `ArchivedRange.reason`: why records were archived that no member accepted (PM-20 X9).
 ARCHIVED_AT_LIMIT: Final = 1
 ARCHIVED_REJECTED: Final = 2
 
 
 class ArchivedRange(NamedTuple):
-    """Offsets `first_offset`…`last_offset` (inclusive) that a write archives though nobody accepted them, or that it
-    keeps as Archiving until their dead letters are written (PM-20 X9)."""
+    """Offsets `first_offset`…`last_offset` (inclusive) that no member accepted and that a write archives, or keeps as
+    Archiving until their dead letters are written (PM-20 X9)."""
 
     first_offset: int
     last_offset: int
@@ -88,7 +88,7 @@ class WriteStats(NamedTuple):
 
 
 NO_STATS: Final = WriteStats()
-#: The end of a list, as a batch above every offset.
+#: A sentinel for the end of a list: a batch above every offset.
 _END: Final = StateBatch(1 << 64, 1 << 64, 0, 0)
 
 
@@ -106,7 +106,7 @@ def combine(current: Iterable[StateBatch], new: Iterable[StateBatch], start_offs
 
 
 def merge_into(stored: Sequence[StateBatch], new: Sequence[StateBatch], start_offset: int = -1) -> list[StateBatch]:
-    """As `combine`, for a `stored` list that `combine` returned: only the part that `new` touches is combined anew.
+    """As `combine`, for a `stored` list that `combine` returned: only the part that `new` touches is combined again.
 
     O(m log m) for the m batches involved, besides copying the rest. The share coordinator calls it for every write.
     """
@@ -132,7 +132,7 @@ def merge_into(stored: Sequence[StateBatch], new: Sequence[StateBatch], start_of
 
 
 def prune(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
-    """The batches without offsets below `start_offset`; −1 keeps all (SC-101)."""
+    """Return the batches without their offsets below `start_offset`; −1 keeps all (SC-101)."""
     if start_offset == UNSET_OFFSET:
         return list(batches)
     return [
@@ -164,12 +164,13 @@ def clip(batches: Sequence[StateBatch], first_offset: int, last_offset: int) -> 
 
 
 def delayed_at(batches: Iterable[StateBatch], wall_ms: int) -> int:
-    """How many offsets wait for the end of a delay at this instant, ms since 1970 (PL-938)."""
+    """The number of offsets whose delay has not ended at `wall_ms`, in ms since 1970 (PL-938)."""
     return sum(last - first + 1 for first, last, _, _, until_ms in batches if until_ms > wall_ms)
 
 
 def terminal_count(batches: Iterable[StateBatch], start_offset: int = -1) -> int:
-    """Offsets at or above `start_offset` in a terminal state: the delivery-complete count (KIP-1226, SC-42)."""
+    """The number of offsets at or above `start_offset` in a terminal state: the delivery-complete count (KIP-1226,
+    SC-42)."""
     return sum(
         batch.last_offset - max(batch.first_offset, start_offset) + 1
         for batch in batches
@@ -231,7 +232,7 @@ def _merge(one: Sequence[StateBatch], other: Sequence[StateBatch]) -> list[State
             _emit(out, first, last, state, count, until)
             first, last, state, count, until = next(mine, _END)
         elif count > count2 or (count == count2 and (state, until) >= (state2, until2)):
-            if last2 > last:  # `mine` wins: cut its offsets off the other
+            if last2 > last:  # `mine` wins: remove its offsets from the other
                 first2 = last + 1
             else:
                 first2, last2, state2, count2, until2 = next(theirs, _END)
@@ -245,7 +246,7 @@ def _merge(one: Sequence[StateBatch], other: Sequence[StateBatch]) -> list[State
 
 
 def _sweep(batches: Sequence[StateBatch]) -> list[StateBatch]:
-    """Combine sorted batches from left to right; a heap holds those that reach the present offset, highest rank on top.
+    """Combine sorted batches from left to right; a heap holds those that cover the current offset, highest rank on top.
 
     Each step ends where the top batch ends or the next batch begins, so there are at most 2n steps.
     """

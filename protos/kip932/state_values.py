@@ -1,6 +1,6 @@
 """The write and the summary of a share-partition's state, as leader, persister and share coordinator exchange them.
 
-Values without behaviour. How batches combine is in `state_batches`.
+They are values without behaviour; `state_batches` combines batches.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from kip932.state_batches import NO_STATS, StateBatch, WriteStats
 
 
 class StateWrite(NamedTuple):
-    """One write of one share-partition, by its leader (PL-702). `batches` are the changed ranges, in any order.
+    """One write of one share-partition, by its leader (PL-702). `batches`: the changed ranges, in any order.
 
     An epoch of −1 is not checked. A `start_offset` of −1 leaves the stored one unchanged.
     """
@@ -26,15 +26,14 @@ class StateWrite(NamedTuple):
 
 
 class StateSpan(NamedTuple):
-    """The offsets whose state batches a summary shall contain (PL-825)."""
+    """The offsets whose state batches a summary must contain (PL-825)."""
 
     first_offset: int
     last_offset: int
 
 
 class DelayedAt(NamedTuple):
-    """The instant for which a summary shall say how many records wait for the end of a delay, ms since 1970
-    (PL-938)."""
+    """The time, in ms since 1970, for which a summary must count the records whose delay has not ended (PL-938)."""
 
     wall_ms: int
 
@@ -42,8 +41,8 @@ class DelayedAt(NamedTuple):
 class StateSummary(NamedTuple):
     """Start offset, epochs and counts of a share-partition; the defaults are those of one without state (SC-50).
 
-    `batches`: the state batches of the offsets that were asked for, cut at their bounds (PL-825). `delayed`: records
-    that wait for the end of a delay; −1: nobody asked, or a node of an older build answered (PL-938).
+    `batches`: the state batches of the requested offsets, cut at their bounds (PL-825). `delayed`: the number of
+    records whose delay has not ended; −1 when it was not requested, or an older build answered (PL-938).
     """
 
     state_epoch: int = 0

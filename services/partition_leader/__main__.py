@@ -1,4 +1,5 @@
-"""`python -m partition_leader`: the same as `python -m share_node serve partition_leader`, for scripts that say so.
+"""`python -m partition_leader`: the same as `python -m share_node serve partition_leader`, for scripts that use this
+form.
 
 No module imports this one, so it alone may import the composition root; the import contract names it as an exception.
 """

@@ -1,4 +1,4 @@
-"""What rounds of consumed retention report to metrics: once per partition that they change, never per record (P-6)."""
+"""Metrics of consumed retention, counted per changed partition or per round, never per record (P-6)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ConsumedMetrics:
         )
 
     def deleted(self, offsets: int) -> None:
-        """Every group had finished them, and the topic keeps only what is needed."""
+        """Count offsets that were deleted because every group had finished them."""
         self._offsets.inc(offsets)
 
     def unknown(self) -> None:
-        """A round did not hear of every group."""
+        """Count a round that deleted nothing because not every share coordinator answered."""
         self._unknown.inc()

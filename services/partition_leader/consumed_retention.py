@@ -1,7 +1,7 @@
-"""Deletes what every share group has finished, in topics with `sharegroups.retention=consumed` (CM-160).
+"""Deletes records that every share group has finished, in topics with `sharegroups.retention=consumed` (CM-160).
 
-Each round asks all share coordinators once for up to 100 topics, then moves log starts. What a round was told it uses
-for ten seconds at most. A round that did not hear of every group deletes nothing.
+Each round asks all share coordinators once for up to 100 topics, then moves log starts. It uses their answers for ten
+seconds at most. A round that does not get an answer from every coordinator deletes nothing.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from shard_runtime.rpc.bounds import Turns
 
 log = structlog.get_logger(__name__)
 
-#: How long a round may use what it was told, counted from before it asked.
+#: How long a round may use the coordinators' answers, counted from before it asked.
 TOLD_MS: Final = 10_000
-#: Log starts that are moved at a time.
+#: How many log starts are moved at a time.
 SIDE_BY_SIDE: Final = 32
-#: How often a person is told, for each topic, that a group without a start offset keeps its records.
+#: How often it is logged, for each topic, that a group without a start offset keeps its records.
 KEPT_EVERY_S: Final = 600.0
-#: Partitions that are looked at before others have their turn (CM-96).
+#: How many partitions are checked before other tasks run (CM-96).
 _SLICE: Final = 200
 
 #: topic id → group id → partition → durable start offset; −1: not chosen yet.
@@ -46,13 +46,13 @@ class StartOffsets(Protocol):
     """The share coordinators."""
 
     async def ask(self, topic_ids: Collection[bytes]) -> GroupStarts:
-        """Every group with state for any partition of these topics, and how far it durably is. Raises KafkaError unless
-        every coordinator answered."""
+        """Return every group with state for any partition of these topics, and its durable start offsets. Raises
+        KafkaError unless every coordinator answers."""
         ...
 
 
 class ConsumedRetention:
-    """The rounds of one process."""
+    """Runs the rounds of one process."""
 
     def __init__(
         self,
@@ -74,13 +74,13 @@ class ConsumedRetention:
         self._kept_lines = RateLimitedLog(log, every_s=KEPT_EVERY_S)
 
     async def round(self) -> None:
-        """Look at every led partition of such topics; failures are logged and left to the next round."""
+        """Trim every led partition of such topics; failures are logged and left to the next round."""
         topics = await self._topics()
         for first in range(0, len(topics), STARTS_TOPICS_MAX):
             await self._retain(topics[first : first + STARTS_TOPICS_MAX])
 
     def close(self) -> None:
-        """Log at once what log lines are held back."""
+        """Log the lines that the rate limit still holds back."""
         self._lines.close()
         self._kept_lines.close()
 
@@ -96,7 +96,8 @@ class ConsumedRetention:
     async def _retain(self, topic_ids: list[bytes]) -> None:
         until_ms = self._clock.now_ms() + TOLD_MS
         wanted = frozenset(topic_ids)
-        # The partitions are looked up before the question: of one that is led anew meanwhile, others may know more.
+        # The partitions are listed before the question. One that is lost and led again in between is skipped: its other
+        # leader may know more.
         partitions = [each for each in self._led.led().items() if each[0].topic_id in wanted]
         try:
             groups = await self._starts.ask(topic_ids)

@@ -1,7 +1,7 @@
 """Metrics of delivery: acknowledgements, lock time-outs, loads, sessions, share requests by topic (Kafka's names).
 
-Nothing is counted for Prometheus on the way of a record: what share-partitions, sessions and `DeliveryCounts` hold is
-read when it is asked for. A load is observed once per object.
+Delivering a record counts nothing for Prometheus: each scrape reads the numbers that share-partitions, sessions and
+`DeliveryCounts` keep. A load is observed once per object.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SHARE_PARTITION: Final = ("group", "topic_id", "partition")
 
 
 class DeliveryMetrics:
-    """What one leader delivers, as Prometheus reads it."""
+    """The delivery metrics of one leader."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -36,13 +36,13 @@ class DeliveryMetrics:
         )
 
     def loaded(self, elapsed_ms: int) -> None:
-        """A share-partition became ACTIVE, or failed to, after this time (PL-601)."""
+        """Observe how long a share-partition took to become ACTIVE, or to fail (PL-601)."""
         self._load_time.observe(elapsed_ms)
 
     def watch(
         self, sessions: SessionCache, partitions: SharePartitions, counts: DeliveryCounts, delays: DelayReports
     ) -> None:
-        """Compute everything else when it is asked for."""
+        """Compute all other metrics at each scrape."""
         self._registry.register(_Delivery(sessions, partitions, counts))
         self._registry.register(_Delays(partitions, delays))
 
@@ -54,7 +54,7 @@ class _Delivery(Collector):
         self._counts = counts
 
     def collect(self) -> Iterable[Metric]:
-        """All families, each once."""
+        """Yield each metric family once."""
         yield self._acknowledged()
         yield CounterMetricFamily(
             "share_session_cache_share_session_evictions",
@@ -84,7 +84,7 @@ class _Delivery(Collector):
         ):
             family = CounterMetricFamily(f"broker_topic_{kind}_{name}", text, labels=["topic"])
             by_name: dict[str, int] = {}
-            for topic_id in counts.total.keys() | counter.keys():  # failures from 0 on: a rate misses a first value
+            for topic_id in counts.total.keys() | counter.keys():  # failures begin at 0: a rate misses a first value
                 topic = self._counts.topic_name(topic_id)
                 by_name[topic] = by_name.get(topic, 0) + counter[topic_id]
             for topic, number in sorted(by_name.items()):
@@ -134,7 +134,7 @@ class _Delays(Collector):
         self._reports = delays
 
     def collect(self) -> Iterable[Metric]:
-        """Records that wait for the end of a delay, and those that ever did, by group (PL-938)."""
+        """Return the records that wait for the end of a delay, and those that ever did, by group (PL-938)."""
         found: dict[str, tuple[int, int]] = {}
         for host in self._partitions.hosts():
             self._reports.count(host.key, host.core)

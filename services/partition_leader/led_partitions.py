@@ -1,6 +1,6 @@
-"""The topic-partitions this process leads now: the directory that the handlers ask.
+"""The directory of the topic-partitions that this process leads now, for the handlers.
 
-`partition_owners` puts partitions in and takes them out. Who else leads what is only a hint (CM-14).
+`partition_owners` adds and removes partitions. Leaders of other partitions are known only by hints (CM-14).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shard_runtime.rpc.bounds import Turns
 
 log = structlog.get_logger(__name__)
 
-#: Partitions that a sweep looks at before others have their turn: some 3 ms.
+#: How many partitions a sweep checks before other tasks run: some 3 ms.
 SWEEP_SLICE: Final = 200
 
 
@@ -41,34 +41,34 @@ class TailCaches:
 
 
 class TopicFacts(Protocol):
-    """What the cluster's metadata says about topics, as last seen."""
+    """The cluster's metadata about topics, as last seen."""
 
     def partitions(self, topic_id: bytes) -> int | None:
-        """Number of partitions; None when the topic is not known."""
+        """Return the number of partitions; None when the topic is not known."""
         ...
 
     def name(self, topic_id: bytes) -> str:
-        """The topic's name; "" when it is not known."""
+        """Return the topic's name; "" when it is not known."""
         ...
 
     def max_message_bytes(self, topic_id: bytes) -> int:
-        """`max.message.bytes` of the topic."""
+        """Return `max.message.bytes` of the topic."""
         ...
 
     def retention(self, topic_id: bytes) -> tuple[int, int]:
-        """(`retention.ms`, `retention.bytes`) of the topic; −1: no limit."""
+        """Return (`retention.ms`, `retention.bytes`) of the topic; −1: no limit."""
         ...
 
     def consumed(self, topic_id: bytes) -> bool:
-        """Whether what every group has finished is deleted, too: `sharegroups.retention` of the topic (CM-160)."""
+        """Return whether records that every group has finished are deleted, too: `sharegroups.retention` (CM-160)."""
         ...
 
     def leader(self, partition: TopicIdPartition) -> Leader | None:
-        """The live node that last claimed the partition, None when nobody is known."""
+        """Return the live node that last claimed the partition; None when none is known."""
         ...
 
     def created_under(self, topic_id: bytes) -> str:
-        """The store's history when the topic was created, "" when unknown (CM-47)."""
+        """Return the store's history when the topic was created, "" when unknown (CM-47)."""
         ...
 
 
@@ -92,21 +92,21 @@ class LedPartitions:
         self._demand: dict[TopicIdPartition, int] = {}
 
     def led(self) -> dict[TopicIdPartition, LedPartition]:
-        """Every partition led now."""
+        """Return every partition led now."""
         return self._led
 
     def cached_bytes(self) -> int:
-        """The memory that the tail caches take now."""
+        """Return the memory that the tail caches take now."""
         return sum(led.log.cached_bytes() for led in self._led.values())
 
     # --- LogDirectory
 
     def log(self, partition: TopicIdPartition) -> TopicLog:
-        """The log, if this node leads it now. Raises as `lead`."""
+        """Return the log, if this node leads it now. Raises the errors of `lead`."""
         return self.lead(partition).log
 
     def lead(self, partition: TopicIdPartition) -> LedPartition:
-        """The log and lease of a partition led here. Raises UnknownTopicIdError, UnknownTopicOrPartitionError,
+        """Return the log and lease of a partition led here. Raises UnknownTopicIdError, UnknownTopicOrPartitionError,
         NotLeaderOrFollowerError (led elsewhere, still loading, or the lease has lapsed)."""
         led = self._led.get(partition)
         if led is not None and led.lease.valid():
@@ -125,45 +125,45 @@ class LedPartitions:
         raise NotLeaderOrFollowerError(f"this node does not lead {where}; clients look up its leader by themselves")
 
     def leader(self, partition: TopicIdPartition) -> Leader | None:
-        """The leader by hints."""
+        """Return the leader by the hints."""
         return self._facts.leader(partition)
 
     def max_message_bytes(self, topic_id: bytes) -> int:
-        """`max.message.bytes` of the topic."""
+        """Return `max.message.bytes` of the topic."""
         return self._facts.max_message_bytes(topic_id)
 
     def check_access(self, context: object, operation: str, topic_id: bytes) -> None:
-        """No authorizer is configured: everything is allowed (GC-148)."""
+        """Allow everything, since no authorizer is configured (GC-148)."""
 
-    # --- what owners tell
+    # --- called by owners
 
     def add(self, partition: TopicIdPartition, led: LedPartition) -> None:
-        """The partition is led from now on; its log gets its part of the caches."""
+        """Lead the partition from now on; its log gets its part of the caches."""
         self._led[partition] = led
         self._divide_caches()
         led.log.set_cache_bytes(self._cache_share)
 
     def remove(self, partition: TopicIdPartition, topic_log: TopicLog) -> None:
-        """The partition is led no more, at least not with this log."""
+        """Stop leading the partition, if it is led with this log."""
         led = self._led.get(partition)
         if led is not None and led.log is topic_log:
             del self._led[partition]
             self._divide_caches()
 
     def demand(self, partition: TopicIdPartition) -> int:
-        """Requests that were turned away since `count_demand` because the partition is not led here."""
+        """Return how many requests were turned away since `count_demand` because the partition is not led here."""
         return self._demand.get(partition, 0)
 
     def count_demand(self, partition: TopicIdPartition) -> None:
-        """Count from zero the requests that are turned away."""
+        """Restart the count of requests that are turned away."""
         self._demand[partition] = 0
 
     def forget_demand(self, partition: TopicIdPartition) -> None:
-        """Count no more."""
+        """Stop counting."""
         self._demand.pop(partition, None)
 
     def _divide_caches(self) -> None:
-        """Give every led partition an equal part (CM-46). The number is rounded up to a power of two, so that a node
+        """Give every led partition an equal part (CM-46). Their number is rounded up to a power of two, so that a node
         that takes over a thousand partitions divides ten times and not a thousand."""
         parts = 1 << max(len(self._led) - 1, 0).bit_length()
         share = min(self._cache_max, max(self._caches.least_bytes, self._caches.total_bytes // parts))
@@ -173,8 +173,8 @@ class LedPartitions:
                 led.log.set_cache_bytes(share)
 
     async def retain(self) -> None:
-        """One sweep of retention over every led partition (CM-45); failures are logged and left to the next sweep.
-        Others have their turn in between (CM-96), so a partition may go, or come back with another log, meanwhile.
+        """Run one sweep of retention over every led partition (CM-45); failures are logged and left to the next sweep.
+        Other tasks run in between (CM-96), so a partition may be lost, or led again with another log, during the sweep.
         Nothing is deleted by age while the clocks are in doubt (CM-170); size still counts."""
         turns = Turns(SWEEP_SLICE)
         for partition, led in list(self._led.items()):

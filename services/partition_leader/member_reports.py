@@ -1,7 +1,7 @@
-"""Tells group coordinators which members this leader has lost, and which are back (PL-527).
+"""Reports to group coordinators which members this leader has lost, and which are back (PL-527).
 
-Fire and forget: nobody waits for it, and the group's session time-out does later what a report that is lost would have
-done. Reports are gathered for a moment, sent to each coordinator in one call, and tried again for ten seconds.
+Nothing waits for a report. When one is lost, the group's session time-out does the same later. Reports are gathered for
+a moment, sent to each coordinator in one call, and tried again for ten seconds.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from shard_runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
 
-#: How long reports are gathered: a process that ends loses its connections one after the other.
+#: How long reports are gathered, since a process that ends loses its connections one after the other.
 GATHER_S: Final = 0.05
 RETRY_S: Final = 0.5
 CALL_S: Final = 3.0
-#: Reports of one call (CM-91), and of one round.
+#: The most reports of one call (CM-91), and of one round.
 CALL_REPORTS_MAX: Final = 1_000
 ROUND_REPORTS_MAX: Final = 5_000
 _REPORT: Final[Method[pb.ReportMemberConnectionsRequest, pb.ReportMemberConnectionsResponse]] = Method(
@@ -38,8 +38,8 @@ _REPORT: Final[Method[pb.ReportMemberConnectionsRequest, pb.ReportMemberConnecti
 
 
 class MemberReports:
-    """One task. `coordinator_of` gives the address between nodes of a group's coordinator, None when none is known;
-    `leader` names this leader to people; `told` counts reports by outcome."""
+    """Sends the reports in one task. `coordinator_of` returns the node-to-node address of a group's coordinator, None
+    when none is known; `leader` names this leader for people; `told` counts reports by outcome."""
 
     def __init__(
         self,
@@ -60,23 +60,23 @@ class MemberReports:
         self._task: asyncio.Task[None] | None = None
 
     def lost(self, keys: Iterable[SessionKey]) -> None:
-        """The sessions of these members ended with their stream."""
+        """Report members whose sessions ended with their stream."""
         now_ms = self._clock.now_ms()
         for key in keys:
             self._members.lost(key, now_ms)
         self._look()
 
     def back(self, key: SessionKey) -> None:
-        """The member opened a session over a stream."""
+        """Report a member that opened a session over a stream."""
         self._members.back(key, self._clock.now_ms())
         self._look()
 
     def start(self) -> None:
-        """Begin to tell; needs a running loop."""
+        """Start the reporting task; needs a running loop."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="member-reports")
 
     async def stop(self) -> None:
-        """End; what waits is not told."""
+        """Stop the task; waiting reports are not sent."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -100,7 +100,7 @@ class MemberReports:
                 await asyncio.sleep(RETRY_S)
 
     async def _round(self) -> bool:
-        """Tell what waits. Returns whether nothing of it has to be tried again."""
+        """Send the waiting reports. Returns whether none of them has to be tried again."""
         self._something.clear()
         by_address: dict[str, list[Report]] = {}
         failed: list[Report] = []
@@ -122,7 +122,7 @@ class MemberReports:
         return not failed
 
     async def _call(self, address: str, reports: Sequence[Report]) -> list[Report]:
-        """Tell one coordinator. Returns the reports to try again."""
+        """Send reports to one coordinator. Returns those to try again."""
         now_ms = self._clock.now_ms()
         request = pb.ReportMemberConnectionsRequest(leader=self._leader())
         for report in reports:
@@ -147,5 +147,5 @@ class MemberReports:
 
 
 def _elsewhere(code: int) -> bool:
-    """Whether another coordinator, or the same one a little later, takes the report."""
+    """Return whether another coordinator, or the same one a little later, would take the report."""
     return issubclass(error_class(code), CoordinatorError)

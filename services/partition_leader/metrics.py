@@ -27,11 +27,11 @@ class Led(Protocol):
     """The partitions led by this process."""
 
     def led(self) -> dict[TopicIdPartition, LedPartition]:
-        """Every partition led now."""
+        """Return every partition led now."""
         ...
 
     def cached_bytes(self) -> int:
-        """The memory that their tail caches take now."""
+        """Return the memory that their tail caches take now."""
         ...
 
 
@@ -39,16 +39,16 @@ class Letters(Protocol):
     """The dead letters of this process that are not written yet."""
 
     def all_waiting(self) -> Iterable[tuple[str, int, int, bool]]:
-        """For each share-partition with letters: its group, how many, the age of the oldest (ms), whether at the
-        bound."""
+        """Yield for each share-partition with letters: its group, how many, the age of the oldest (ms), and whether
+        they are at the bound."""
         ...
 
 
 class PartitionLeaderMetrics:
-    """What topic logs report, and gauges over sessions and share-partitions."""
+    """Counts what topic logs report, and computes gauges over sessions and share-partitions."""
 
     def __init__(self, registry: CollectorRegistry, host: HostMeter | None = None) -> None:
-        """`host`: takes what all services of a process report under the same names."""
+        """`host`: counts what all services of a process report under the same names."""
         self._registry = registry
         self.delivery, self.consumed = DeliveryMetrics(registry), ConsumedMetrics(registry)
         self._host = host or NoMeter()
@@ -109,74 +109,74 @@ class PartitionLeaderMetrics:
         )
 
     def members_reported(self, outcome: str, reports: int) -> None:
-        """Reports about members were told, refused by a coordinator of an older build, or dropped (PL-527)."""
+        """Count reports about members: sent, refused by a coordinator of an older build, or dropped (PL-527)."""
         self._member_reports.labels(outcome).inc(reports)
 
     def member_removed(self, outcome: str) -> None:
-        """A coordinator told of a member's removal (PL-528)."""
+        """Count a member's removal that a coordinator reported (PL-528)."""
         self._removals.labels(outcome).inc()
 
     def appended(self, batches: int, records: int, size: int) -> None:
-        """One flush was confirmed."""
+        """Count one confirmed flush."""
         self._batches.inc(batches)
         self._records.inc(records)
         self._bytes.inc(size)
 
     def loaded(self, report: LoadReport) -> None:
-        """A log was rebuilt."""
+        """Count a log that was rebuilt."""
         self._loads.inc()
         if report.jumped:
             self._jumps.inc()
 
     def end_raised(self, offsets: int) -> None:
-        """The log end was moved up for a share-partition's sake (CM-47)."""
+        """Count offsets by which a log end was raised to a share-partition's state (CM-47)."""
         self._raised.inc(offsets)
 
     def refused(self, records: int) -> None:
-        """Writes of topics were refused; they count as those of the other services do."""
+        """Count refused writes of topics, together with those of the other services."""
         self._host.refused(records)
 
     def end_not_raised(self) -> None:
-        """State beyond the log's end was not believed (CM-83)."""
+        """Count state beyond a log's end that was not believed (CM-83)."""
         self._not_raised.inc()
 
     def unreadable(self, offsets: int) -> None:
-        """Records are lost to damage in the store (CM-102)."""
+        """Count offsets that damage in the store made unreadable (CM-102)."""
         self._unreadable.inc(offsets)
 
     def share_partition_dropped(self, reason: DropReason) -> None:
-        """One share-partition's object was let go (PL-604, PL-631)."""
+        """Count one share-partition object that was dropped (PL-604, PL-631)."""
         self._drops.labels(reason.value).inc()
 
     def records_archived(self, cause: str, records: int) -> None:
-        """Records were archived (PL-810)."""
+        """Count archived records (PL-810)."""
         self._archived.labels(cause).inc(records)
 
     def letters_written(self, group_id: str, letters: int) -> None:
-        """Dead letters are in their topic (PL-904)."""
+        """Count dead letters that are in their topic (PL-904)."""
         self._letters.labels(group_id).inc(letters)
 
     def letters_dropped(self, group_id: str, reason: str, letters: int) -> None:
-        """Records were archived without a dead letter (PL-907)."""
+        """Count records archived without a dead letter (PL-907)."""
         self._letters_dropped.labels(group_id, reason).inc(letters)
 
     def letter_request(self, group_id: str, failed: bool) -> None:
-        """Dead letters were sent to a leader, or appended here (PL-912)."""
+        """Count a round of dead letters that was sent to a leader, or appended here (PL-912)."""
         self._letter_requests.labels(group_id).inc()
         self._letter_failures.labels(group_id).inc(int(failed))
 
     def watch(self, sessions: SessionCache, partitions: SharePartitions, led: Led, letters: Letters) -> None:
-        """Compute the gauges when they are asked for."""
+        """Compute the gauges at each scrape."""
         self._registry.register(_Gauges(sessions, partitions, led))
         self._registry.register(_LetterGauges(letters))
 
     def watch_transactions(self, led: Led, clock: Clock) -> None:
-        """Compute the gauges of open transactions when they are asked for."""
+        """Compute the gauges of open transactions at each scrape."""
         self._registry.register(TransactionGauges(led, clock))
 
 
 def _labelled(registry: CollectorRegistry, name: str, text: str, label: str, values: Iterable[str]) -> Counter:
-    """A counter with all its series from the beginning: a rate over one that begins with 1 misses the first."""
+    """Return a counter with all its series from the beginning: a rate over one that begins with 1 misses the first."""
     counter = Counter(name, text, [label], registry=registry)
     for value in values:
         counter.labels(value)
@@ -190,7 +190,7 @@ class _Gauges(Collector):
         self._led = led
 
     def collect(self) -> Iterable[Metric]:
-        """Sessions, parked fetches, and partitions led."""
+        """Yield sessions, parked fetches, and partitions led."""
         sessions, partitions = self._sessions, self._partitions
         yield GaugeMetricFamily("share_session_cache_share_sessions_count", "Share sessions.", len(sessions))
         yield GaugeMetricFamily(
@@ -208,7 +208,7 @@ class _LetterGauges(Collector):
         self._letters = letters
 
     def collect(self) -> Iterable[Metric]:
-        """Dead letters that are not written yet, by group (PL-920)."""
+        """Yield the dead letters that are not written yet, by group (PL-920)."""
         found: dict[str, tuple[int, int, int]] = {}
         for group, letters, age_ms, full in self._letters.all_waiting():
             waiting, oldest_ms, bound = found.get(group, (0, 0, 0))

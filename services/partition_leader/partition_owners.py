@@ -1,7 +1,7 @@
-"""The owners of topic-partitions' shards: logs come with a claim and go with the lease (CM-10, CM-12).
+"""The owners of topic-partitions' shards: a log is loaded after a claim and closed when the lease ends (CM-10, CM-12).
 
-Each owner puts its partition into `LedPartitions` and takes it out. When leadership goes, every share-partition of the
-topic-partition goes with it, at once (PL-632).
+Each owner adds its partition to `LedPartitions` and removes it. When leadership ends, every share-partition of the
+topic-partition is dropped at once (PL-632).
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from shard_runtime.record_log.protocol import AppendRefusedError, Claimed, Recor
 
 log = structlog.get_logger(__name__)
 
-#: How long a hand-over waits for state writes, and then for flushes; both together less than ownership allows for it.
+#: How long a hand-over waits for state writes, and then for flushes; together less than ownership allows a hand-over.
 HAND_OVER_S: Final = 2.0
 DRAIN_S: Final = 5.0
 _LOAD_ATTEMPTS: Final = 3
 
 
 def topic_shard(partition: TopicIdPartition) -> ShardId:
-    """The shard of a topic-partition."""
+    """Return the shard of a topic-partition."""
     return ShardId(ShardKind.TOPIC, partition.text)
 
 
 def partition_of(shard: ShardId) -> TopicIdPartition:
-    """The topic-partition of a shard."""
+    """Return the topic-partition of a shard."""
     text, _, number = shard.name.partition(":")
     return TopicIdPartition(parse_topic_id(text), int(number))
 
 
 class PartitionOwners:
-    """The maker of shard owners for ownership, and what those share."""
+    """Makes the shard owners for ownership, and holds what they share."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class PartitionOwners:
         self._owners: dict[ShardId, PartitionOwner] = {}
 
     def owner(self, shard: ShardId) -> PartitionOwner:
-        """The owner of a topic-partition's shard, the same one for the life of the process."""
+        """Return the owner of a topic-partition's shard, the same one each time."""
         owner = self._owners.get(shard)
         if owner is None:
             partition = partition_of(shard)
@@ -79,26 +79,26 @@ class PartitionOwners:
         return owner
 
     def topic_deleted(self, partition: TopicIdPartition) -> None:
-        """Lead it no more, at once (PL-632); its log closes when ownership takes the shard away."""
+        """Stop leading the partition at once (PL-632); its log closes when ownership takes the shard away."""
         led = self.led.led().get(partition)
         if led is not None:
             error = UnknownTopicOrPartitionError(f"topic {topic_id_text(partition.topic_id)} was deleted")
             self.uninstall(partition, led.log, error)
 
     def close(self) -> None:
-        """Say what was not yet said of refused writes."""
+        """Log the lines about refused writes that are still held back."""
         self.refusals.close()
 
-    # --- what owners tell
+    # --- called by owners
 
     def install(self, partition: TopicIdPartition, led: LedPartition) -> None:
-        """The partition is led from now on."""
+        """Lead the partition from now on."""
         self.led.count_demand(partition)
         self.led.add(partition, led)
         led.log.add_listener(_Listener(self, self._share_partitions, partition, led.log))
 
     def uninstall(self, partition: TopicIdPartition, topic_log: TopicLog, error: KafkaError) -> None:
-        """The partition is led no more: drop its share-partitions."""
+        """Stop leading the partition, and drop its share-partitions."""
         self.led.remove(partition, topic_log)
         self._share_partitions.leadership_lost(partition, topic_log, error)
 
@@ -110,14 +110,14 @@ class PartitionOwners:
         await self._share_partitions.hand_over(partition, topic_log, error, timeout_s)
 
     def ended(self, partition: TopicIdPartition) -> None:
-        """The shard's log is closed: of a deleted topic nothing is kept."""
+        """Forget the shard, which is lost or released, if its topic was deleted."""
         if self.facts.partitions(partition.topic_id) is None:
             self._owners.pop(topic_shard(partition), None)
             self.led.forget_demand(partition)
 
 
 class _Listener:
-    """Passes what a log tells on to the share-partitions of its topic-partition (PL-008)."""
+    """Passes changes of a log on to the share-partitions of its topic-partition (PL-008)."""
 
     def __init__(
         self,
@@ -132,17 +132,17 @@ class _Listener:
         self._log = topic_log
 
     def high_watermark_advanced(self, high_watermark: int) -> None:
-        """New records may be acquired."""
+        """Let waiting fetches acquire the new records."""
         del high_watermark
         self._share_partitions.wake_partition(self._partition)
 
     def log_start_advanced(self, log_start: int) -> None:
-        """Records below are gone (PL-620)."""
+        """Pass on that records below `log_start` are deleted (PL-620)."""
         for host in self._share_partitions.of_partition(self._partition):
             host.feed(ev.LogStartMoved(log_start))
 
     def log_closed(self, error: KafkaError) -> None:
-        """Leadership is lost."""
+        """Stop leading the partition."""
         self._owners.uninstall(self._partition, self._log, error)
 
 
@@ -158,11 +158,11 @@ class PartitionOwner:
 
     @property
     def demand(self) -> int:
-        """Requests that were turned away for want of this partition."""
+        """Requests that were turned away because this partition is not led here."""
         return self._owners.led.demand(self._partition)
 
     async def gained(self, claimed: Claimed, lease: Lease) -> None:
-        """Load the log and lead. Raises LogError: ownership drops the shard and claims it anew."""
+        """Load the log and lead. Raises LogError: ownership drops the shard and claims it again."""
         await self._closed()
         owners = self._owners
         self._log = await self._load(claimed, lease)
@@ -171,7 +171,7 @@ class PartitionOwner:
         log.info("leading partition", partition=self._partition.text, epoch=lease.epoch, log_end=self._log.log_end)
 
     def lost(self, reason: str) -> None:
-        """Lead no longer, at once."""
+        """Stop leading at once."""
         topic_log, self._log = self._log, None
         if topic_log is None:
             self._owners.ended(self._partition)
@@ -183,7 +183,7 @@ class PartitionOwner:
         self._owners.ended(self._partition)
 
     async def releasing(self) -> None:
-        """Hand over: take nothing new, finish the writes and flushes under way, drop the share-partitions."""
+        """Hand over: take no new requests, finish the writes and flushes under way, drop the share-partitions."""
         topic_log, self._log = self._log, None
         if topic_log is None:
             return
@@ -193,7 +193,7 @@ class PartitionOwner:
             await owners.hand_over(partition, topic_log, error, HAND_OVER_S)
             await topic_log.close(drain_s=DRAIN_S, error=error)
         finally:
-            # Cut short, the log still ends, and nothing loads it anew before it has (`gained`).
+            # If this is cut short, the log still closes, and `gained` waits for that before it loads the log again.
             self._closing = asyncio.get_running_loop().create_task(topic_log.close(error=error))
             owners.ended(partition)
 

@@ -1,7 +1,7 @@
-"""The partition leader of one process, put together: led partitions, share-partitions, sessions, the service.
+"""Assembles the partition leader of one process: led partitions, share-partitions, sessions, the service.
 
-Order: build; give `owner` to ownership and `service` to the RPC server; `start`; at the end `drain`, then `stop` after
-the shards were released.
+Order: build it; pass `owner` to ownership and `service` to the RPC server; call `start`; at the end call `drain`, then
+`stop` once the shards are released.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ IDLE_INTERVAL_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the role is given. `group`: a group's effective settings; `version`: the metadata they were computed from;
-    `idle_ms`: after how long a group's silent session without a stream ends (PL-524); `operation_timeout_ms`: how long
-    a share-partition may take to retire (PL-631); `enabled`: share.version ≥ 1 (GC-8); `leader_of`: the address between
-    nodes of a partition's leader; `starts`: the share coordinators, as `consumed_interval_ms` has them asked
-    (CM-160); `coordinator_of`: the address between nodes of a group's coordinator; `address`: of this node, as people
-    know it."""
+    """The dependencies and settings of the role. `group`: a group's effective settings; `version`: the metadata they
+    were computed from; `idle_ms`: after how long a group's silent session without a stream ends (PL-524);
+    `operation_timeout_ms`: how long a share-partition may take to retire (PL-631); `enabled`: whether share.version is
+    1 or higher (GC-8); `leader_of`: the node-to-node address of a partition's leader; `starts`: the share coordinators,
+    asked every `consumed_interval_ms` (CM-160); `coordinator_of`: the node-to-node address of a group's coordinator;
+    `address`: this node's address, for people."""
 
     record_log: RecordLog
     clock: Clock
@@ -87,12 +87,12 @@ class Surroundings:
     retention_interval_ms: int = 30_000
     enabled: Callable[[], bool] = lambda: True
     transactions: TransactionCoordinator | None = None
-    """None: no transactions are served here (CM-44)."""
+    """None when no transactions are served here (CM-44)."""
     coordinator_of: Callable[[str], str | None] | None = None
-    """None: no coordinator is told about lost members (PL-527)."""
+    """None when no coordinator is to be notified of lost members (PL-527)."""
     address: Callable[[], str] = str
     clock_doubt: Callable[[], str] = str
-    """Why nothing may be deleted by age now; "" when it may (CM-170)."""
+    """Returns why nothing may be deleted by age now; "" when it may (CM-170)."""
 
 
 class PartitionLeader:
@@ -188,19 +188,19 @@ class PartitionLeader:
         )
 
     def topics_changed(self, deleted: frozenset[bytes]) -> None:
-        """The metadata image has a new version; `deleted` topics are led no more (PL-632)."""
+        """Apply a new metadata image; `deleted` topics are led no more (PL-632)."""
         for partition in [partition for partition in self.led.led() if partition.topic_id in deleted]:
             self.owners.topic_deleted(partition)
         self._counts.forget(deleted)
         self.letters.look_again()
 
     def groups_changed(self) -> None:
-        """Group configs may have changed: parked fetches look again (PL-214)."""
+        """Pass changed group configs to the share-partitions; parked fetches try again (PL-214)."""
         cached = [host.key for host in self.share_partitions.hosts()]
         self.share_partitions.later(cached, lambda host: host.feed(ev.SettingsChanged(host.group.settings)))
 
     def start(self) -> None:
-        """Begin the sweeps; needs a running loop."""
+        """Start the sweeps; needs a running loop."""
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._sweep_retention(), name="retention"),
@@ -217,7 +217,7 @@ class PartitionLeader:
         self.requests.drain()
 
     async def stop(self) -> None:
-        """End everything; the shards were released before."""
+        """End everything. Call it after the shards were released."""
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:

@@ -1,4 +1,4 @@
-"""PartitionLeaderService: messages in, messages out. Unary calls and streams share one handler each (P-4)."""
+"""The handlers of PartitionLeaderService. A unary call and its stream share one handler (P-4)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ log = structlog.get_logger(__name__)
 IN_FLIGHT_PER_STREAM: Final = 64
 
 #: Bytes of batches that answers of one share stream may hold: those under way, and those the client has not taken yet.
-#: One whole answer and a little more, for fetches that follow each other; a client that does not read gets no more.
+#: There is room for one whole answer and a little more, for fetches that follow each other; a client that does not read
+#: gets no more.
 ANSWER_BYTES_PER_STREAM: Final = FETCH_MAX_BYTES + 8 * 1024 * 1024
 
 #: How long a stream whose client sends no more is kept for the last answers; a state write takes no longer (PL-723).
@@ -79,11 +80,11 @@ class PartitionLeaderService:
         self._offsets = OffsetsService(led, min(fetch_max_bytes, OFFSET_FETCH_MAX_BYTES), progress)
 
     async def produce(self, request: produce_pb2.ProduceRequest, context: CallContext) -> produce_pb2.ProduceResponse:
-        """Append batches; answered once they are in the store."""
+        """Append batches; answer once they are in the store."""
         return await self._produce.produce(request, context)
 
     async def produce_stream(self, stream: ServerStream) -> None:
-        """Produce, many requests in flight."""
+        """Append batches, with many requests in flight."""
         await self._produce.produce_stream(_messages(stream), stream.write, stream.context)
 
     async def fetch(self, request: fetch_pb2.FetchRequest, context: CallContext) -> fetch_pb2.FetchResponse:
@@ -93,7 +94,7 @@ class PartitionLeaderService:
     async def list_offsets(
         self, request: list_offsets_pb2.ListOffsetsRequest, context: CallContext
     ) -> list_offsets_pb2.ListOffsetsResponse:
-        """Offsets by timestamp."""
+        """Return offsets by timestamp."""
         return await self._offsets.list_offsets(request, context)
 
     async def delete_records(
@@ -105,7 +106,7 @@ class PartitionLeaderService:
     async def explain_record(
         self, request: explain_record_pb2.ExplainRecordRequest, context: CallContext
     ) -> explain_record_pb2.ExplainRecordResponse:
-        """Why records are, or are not, delivered now (PL-820); changes nothing."""
+        """Explain why records are, or are not, delivered now (PL-820); changes nothing."""
         question = question_of(request)
         try:
             return explained(await self._explainer.explain(question))
@@ -124,13 +125,13 @@ class PartitionLeaderService:
     async def share_acknowledge(
         self, request: share_acknowledge_pb2.ShareAcknowledgeRequest, context: CallContext
     ) -> share_acknowledge_pb2.ShareAcknowledgeResponse:
-        """Acknowledge records; answered once the outcome is in the store."""
+        """Acknowledge records; answer once the outcome is in the store."""
         response = share_acknowledge_pb2.ShareAcknowledgeResponse()
         await fill_acknowledge_response(response, await self._call(acknowledge_request(request, None)), self._led)
         return response
 
     async def share_stream(self, stream: ServerStream) -> None:
-        """ShareFetch and ShareAcknowledge of one session; its end is the connection loss of PL-520."""
+        """Serve ShareFetch and ShareAcknowledge of one session; the stream's end is the connection loss of PL-520."""
         await _ShareStream(stream, self._led, self._requests).run()
 
     async def _call(self, request: ShareRequest) -> ShareAnswer:
@@ -149,7 +150,7 @@ class PartitionLeaderService:
 
 
 class _Answered(NamedTuple):
-    """An answer that is to be written, with the bytes of batches in it."""
+    """An answer that is ready to be written, with the bytes of its batches."""
 
     correlation_id: int
     is_fetch: bool
@@ -160,8 +161,9 @@ class _Answered(NamedTuple):
 class _ShareStream:
     """One share stream: requests are begun in the order of arrival, answers are written as they become ready.
 
-    A client that does not take its answers is not read from: past 64 requests under way, and past the bytes that their
-    answers may hold. A fetch is given the room that is left (CM-62), so nothing waits for a fetch that is parked (P-5).
+    A client that does not take its answers is not read from beyond 64 requests under way, nor beyond the bytes that
+    their answers may hold. A fetch is given the room that is left (CM-62), so no request waits for a parked fetch
+    (P-5).
     """
 
     def __init__(self, stream: ServerStream, led: LedPartitions, requests: ShareRequests) -> None:
@@ -192,7 +194,8 @@ class _ShareStream:
             elif writer.done() and not writer.cancelled() and (broken := writer.exception()) is not None:
                 log.info("an answer could not be written; the share stream ends", reason=str(broken))
         finally:
-            # Connection loss first: what ends with it must not be answered as if it had not.
+            # Report the connection loss before any await: requests that end with it must not be answered as if it had
+            # not happened.
             for handle in list(self._running.values()):
                 self._requests.abandon(handle)
             self._requests.connection_lost(self._connection_id)
@@ -214,7 +217,8 @@ class _ShareStream:
             del message
 
     async def _half_closed(self, writer: asyncio.Task[None]) -> None:
-        """The client sends no more but still reads: what is under way is answered, parked fetches empty and at once."""
+        """Serve a client that sends no more but still reads: answer all requests under way, parked fetches at once and
+        empty."""
         self._half_closed_by_client = True
         for handle in list(self._running.values()):
             self._requests.hurry(handle)
@@ -251,7 +255,7 @@ class _ShareStream:
             self._running[sequence] = handle
 
     def _wake(self) -> None:
-        """Let the writer look."""
+        """Wake the writer."""
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
 
@@ -281,4 +285,4 @@ class _ShareStream:
 async def _messages(stream: ServerStream) -> AsyncIterator[produce_pb2.ProduceStreamRequest]:
     while (message := await stream.read()) is not None:
         yield message
-        del message  # it is not kept while the next one is waited for
+        del message  # do not keep it while the next one is awaited

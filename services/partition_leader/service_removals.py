@@ -1,4 +1,4 @@
-"""MemberSessionsService: what group coordinators tell of removed members (PL-528).
+"""MemberSessionsService: ends the sessions of members that group coordinators have removed (PL-528).
 
 It is served to nodes only (CM-80), so it checks no access.
 """
@@ -14,7 +14,7 @@ from partition_leader.share.removals import MemberRemovals
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns
 
-#: Removals of one call.
+#: The most removals of one call.
 REMOVALS_MAX: Final = 1_000
 #: How many are carried out in one turn of the event loop.
 _SLICE: Final = 20
@@ -29,8 +29,8 @@ class MemberSessions:
     async def end_member_sessions(
         self, request: pb.EndMemberSessionsRequest, context: CallContext
     ) -> pb.EndMemberSessionsResponse:
-        """End the sessions of lives that are over. It does not wait for what their members release. Raises
-        InvalidRequestError for more removals than a call may have (CM-91)."""
+        """End the sessions that members had before their removal, without waiting for the release of their records.
+        Raises InvalidRequestError for more removals than a call may have (CM-91)."""
         del context
         if len(request.members) > REMOVALS_MAX:
             raise InvalidRequestError(f"{len(request.members)} removed members in one call; at most {REMOVALS_MAX}")

@@ -1,4 +1,4 @@
-"""Gauges of the transactions that are open in the logs led here, computed when they are asked for (PL-1006)."""
+"""Gauges of the transactions that are open in the logs led here, computed at each scrape (PL-1006)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ class Led(Protocol):
     """The partitions led by this process."""
 
     def led(self) -> dict[TopicIdPartition, LedPartition]:
-        """Every partition led now."""
+        """Return every partition led now."""
         ...
 
 
 class TransactionGauges(Collector):
-    """What holds up groups that read committed records."""
+    """Gauges of the transactions that hold up groups that read committed records."""
 
     def __init__(self, led: Led, clock: Clock) -> None:
         self._led = led
         self._clock = clock
 
     def collect(self) -> Iterable[Metric]:
-        """Open transactions, the oldest one's age, partitions that one holds up for long, and offsets behind them."""
+        """Yield the open transactions, the age of the oldest, the partitions held up for long, and the unstable
+        offsets."""
         wall_ms = self._clock.wall_ms()
         oldest_ms = late = unstable = 0
         transactions: set[tuple[int, int]] = set()

@@ -1,7 +1,8 @@
-"""Looks after the transactions that stay open in the logs this node leads (CM-155, CM-156).
+"""Takes care of transactions that stay open in the logs this node leads (CM-155, CM-156).
 
-An open transaction holds up every consumer of committed records behind it. So the leader, who is always there, asks the
-transaction's record: it aborts what is past its time-out, finishes what was decided and left, and waits for the rest.
+An open transaction holds up every consumer of committed records after it. So the leader, which is always there,
+consults the transaction's record: it aborts what is past its time-out, finishes what was decided but not completed, and
+waits for the rest.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from transaction_coordinator.core.transaction import Fate, Identity
 
 log = structlog.get_logger(__name__)
 
-#: How often the led logs are looked through, in seconds. What is seen open twice is asked for.
+#: How often the led logs are checked, in seconds. A transaction's record is consulted once two checks saw it open.
 SWEEP_S: Final = 1.0
-#: How long an open transaction is left alone after its record was asked, unless its time-out comes first, in ms.
+#: How long an open transaction is left alone after its record was consulted, unless its time-out comes first, in ms.
 ASK_AGAIN_MS: Final = 5_000
-#: How many records one sweep asks for; the others have their turn in the next ones.
+#: How many records one sweep consults; the others have their turn in the next ones.
 ASKED_MAX: Final = 200
-#: How many of them at the same time.
+#: How many records are consulted at the same time.
 _TOGETHER: Final = 32
-#: How many of those open for long are told by name in one sweep, and how many of the partitions of each.
+#: How many long-open transactions are logged by name in one sweep, and how many of the partitions of each.
 TOLD_MAX: Final = 5
 _PARTITIONS_TOLD: Final = 5
 
 
 class OpenOnes(Protocol):
-    """The records of transactional ids, for those who look after open transactions."""
+    """The records of transactional ids, for the sweep of open transactions."""
 
     async def look_after(self, transactional_id: str, identity: Identity, open_ms: int) -> tuple[Fate, int]:
-        """What becomes of it, and for how many ms it may still be open. `open_ms`: for how long it was seen open here,
-        by the deadline clock. Raises KafkaError."""
+        """Return what becomes of it, and for how many ms it may still be open. `open_ms`: how long it has been seen
+        open here, by the deadline clock. Raises KafkaError."""
         ...
 
 
@@ -51,9 +52,9 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Watched:
-    """One transaction in the logs led here. `ask_ms`: when its record is asked next; `seen_ms`: when it was seen open
-    first. `open_ms`: for how long it is open in one of them; `tell_ms`: how long it must be open to be told, which
-    doubles each time it was."""
+    """One transaction in the logs led here. `ask_ms`: when its record is consulted next; `seen_ms`: when it was first
+    seen open. `open_ms`: the longest time for which it is open in one of them; `tell_ms`: how long it must be open to
+    be logged, doubled each time it is."""
 
     ask_ms: int
     seen_ms: int
@@ -81,7 +82,7 @@ class TransactionSweep:
                 log.exception("sweep of open transactions cut short")
 
     async def sweep(self) -> None:
-        """One round."""
+        """Run one sweep."""
         await self._look_through()
         self._tell_long()
         now_ms = self._clock.now_ms()
@@ -91,7 +92,8 @@ class TransactionSweep:
             await asyncio.gather(*(self._ask(key) for key in keys[at : at + _TOGETHER]))
 
     async def _look_through(self) -> None:
-        """Note what is open now. It is asked for after this: a record read before could be older than the log."""
+        """Note which transactions are open now. Their records are read later: a record read before could be older than
+        the log."""
         turns, now_ms, wall_ms = Turns(SWEEP_SLICE), self._clock.now_ms(), self._clock.wall_ms()
         former, self._watched = self._watched, {}
         for partition, led in list(self._led.led().items()):
@@ -111,7 +113,7 @@ class TransactionSweep:
                 watched.open_ms = max(watched.open_ms, one.open_ms(wall_ms))
 
     def _tell_long(self) -> None:
-        """Say which transactions hold up readers for long, the longest first."""
+        """Log which transactions hold up readers for long, the longest first."""
         long = [(watched.open_ms, key) for key, watched in self._watched.items() if watched.open_ms >= watched.tell_ms]
         long.sort(reverse=True)
         for open_ms, key in long[:TOLD_MAX]:

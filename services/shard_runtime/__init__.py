@@ -1,1 +1,1 @@
-"""What the three services share: pure shards run over durable logs, with ownership, fencing, transport and settings."""
+"""The runtime of all three services: it runs pure shards over durable logs, with ownership, fencing and transport."""

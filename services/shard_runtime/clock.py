@@ -1,8 +1,8 @@
-"""The only module that reads time: a wall clock for records, and a deadline clock that goes on during suspension.
+"""The only module that reads time: a wall clock for records, and a deadline clock that also runs in suspension.
 
-CLOCK_BOOTTIME goes on while a virtual machine is suspended. CLOCK_MONOTONIC stops, so a lease measured by it would seem
-valid after it has ended (CM-3). `StoreTime` is the wall clock of a process in a cluster: the store's, so that one
-host's wrong clock neither deletes records nor ends delays (CM-170).
+CLOCK_BOOTTIME keeps running while a virtual machine is suspended. CLOCK_MONOTONIC stops, so a lease measured by it
+would seem valid after it has ended (CM-3). `StoreTime` is the wall clock of a process in a cluster. It follows the
+store's clock, so that one host's wrong clock neither deletes records nor ends delays (CM-170).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from typing import Final, Protocol
 
-#: How long a comparison of the host's clock with the store's counts.
+#: How long a comparison of the host's clock with the store's stays valid.
 COMPARED_MAX_MS: Final = 60_000
-#: For how long time must have gone on without a step before records are deleted by age: a person notices a wrong clock.
+#: How long the clocks must have run without a step before records are deleted by age: time to notice a wrong clock.
 STEADY_MS: Final = 3_600_000
 
 _DEADLINE_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -43,15 +43,15 @@ class SystemClock:
 
 
 class StoreTime:
-    """The wall clock that all processes of a cluster share: the store's, carried on by this host's deadline clock.
+    """The wall clock that all processes of a cluster share: the store's time, advanced by this host's deadline clock.
 
-    Until the first comparison it is the host's own. `bound_ms`: the most by which the host's and the store's clock may
-    differ, and by which either may change between two comparisons, before it counts as set wrong (CM-170).
+    Until the first comparison it is the host's own wall clock. `bound_ms`: the most by which the host's and the store's
+    clock may differ, and by which either may jump between two comparisons, before it counts as set wrong (CM-170).
     """
 
     def __init__(self, host: Clock, bound_ms: int) -> None:
         self._host = host
-        #: The host's deadline clock. Itself, for a request asks for it some twenty times.
+        #: The host's deadline clock, without a wrapper: one request reads it some twenty times.
         self.now_ms = host.now_ms
         self._bound_ms = bound_ms
         self._ahead_ms = host.wall_ms() - host.now_ms()
@@ -61,15 +61,14 @@ class StoreTime:
         """By how much the store's clock was ahead of the host's at the last comparison."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970 by the store's clock, as far as it is to be believed."""
+        """Milliseconds since 1970 by the store's clock; by the host's when `compare` found the store's set wrong."""
         return self._host.now_ms() + self._ahead_ms
 
     def compare(self, store_ms: int, asked_ms: int) -> None:
-        """Take the store's time, which was asked for at `asked_ms` of the deadline clock and has just arrived.
+        """Take in the store's time, which was requested at `asked_ms` of the deadline clock and has just arrived.
 
-        Of two clocks that differ, the one that agrees with the time until now is believed: the other one was set. When
-        neither agrees, or this is the first comparison, the store's is believed. An answer that took longer than the
-        bound says too little and is passed over.
+        The store's time is adopted, unless the store's clock has jumped and the host's has not: then the host's is. An
+        answer that took longer than the bound is too imprecise and is ignored.
         """
         host_ms, now_ms = self._host.wall_ms(), self._host.now_ms()
         if now_ms - asked_ms > self._bound_ms:
@@ -84,7 +83,7 @@ class StoreTime:
         self._compared_ms = now_ms
 
     def doubt(self) -> str:
-        """Why nothing may be deleted by age now; "" when it may."""
+        """Return why nothing may be deleted by age now; "" when deletion is allowed."""
         now_ms, bound_ms = self._host.now_ms(), self._bound_ms
         if self._compared_ms is None or now_ms - self._compared_ms > COMPARED_MAX_MS:
             return "this host's clock was not compared with the store's in the last minute"
@@ -99,8 +98,8 @@ class StoreTime:
         return ""
 
     def judged(self, store_ms: int) -> tuple[int, bool]:
-        """What time it is, given the store's answer of this moment, and whether ages by it may end something early: not
-        while a clock may be wrong (CM-156)."""
+        """Return the time to judge ages by, given the store's time just read, and whether it is reliable enough to end
+        something early: it is not while a clock may be wrong (CM-156)."""
         wall_ms = self.wall_ms()
         near = self._near(store_ms, wall_ms)
         return (store_ms if near else wall_ms), near and not self.doubt()

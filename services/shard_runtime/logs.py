@@ -19,7 +19,7 @@ from shard_runtime.record_log.store_url import masked
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
-#: Without the values of local variables: these may be records or tokens, which must not be logged (CM-61).
+#: Leaves out the values of local variables: they may be records or tokens, which must not be logged (CM-61).
 _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
@@ -57,7 +57,7 @@ def configure_logs(level: str = "info", form: str = "auto", stream: TextIO | Non
 
 
 def _clean(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Escape control characters for the terminal's renderer, which prints text as it is; JSON escapes by itself."""
+    """Escape control characters for the terminal's renderer, which prints text as it is; the JSON renderer escapes."""
     return {printable(name): printable(value) if isinstance(value, str) else value for name, value in event.items()}
 
 

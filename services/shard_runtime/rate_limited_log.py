@@ -32,10 +32,10 @@ class _Kept:
 
 
 class RateLimitedLog:
-    """One line per `key` and `every_s`, for `keys_max` keys; one shared line for all others. For one event loop.
+    """Logs one line per `key` and `every_s` for `keys_max` keys, and one shared line for all others; on one event loop.
 
     Make one for each object that logs, not one per module: each process of a simulation has its own. `close` logs at
-    once what is still held back; without it the end of the interval does.
+    once what is still held back; otherwise the end of the interval does.
     """
 
     def __init__(self, log: Any, *, every_s: float = EVERY_S, keys_max: int = KEYS_MAX) -> None:
@@ -45,8 +45,8 @@ class RateLimitedLog:
         self._kept: dict[Hashable, _Kept] = {}
 
     def warning(self, event: str, *, key: Hashable, sums: Mapping[str, int] | None = None, **fields: Any) -> None:
-        """As the log's own `warning`. `key`: who caused it and why, such as (peer, cause). `sums`: numbers to add up
-        over the lines held back, such as records."""
+        """Log a warning, within the limit. `key`: the originator and the reason, such as (peer, cause). `sums`: numbers
+        to add up over the lines held back, such as records."""
         self._say("warning", event, key, sums or {}, fields)
 
     def error(self, event: str, *, key: Hashable, sums: Mapping[str, int] | None = None, **fields: Any) -> None:
@@ -84,7 +84,7 @@ class RateLimitedLog:
         return kept
 
     def _end(self, key: Hashable) -> None:
-        """End an interval: log one line for what was held back; that line begins the next interval."""
+        """End an interval: log one line for what was held back, which begins the next interval; else drop the key."""
         if self._kept[key].held_back:
             self._tell(key)
             self._open(key)
@@ -101,4 +101,4 @@ class RateLimitedLog:
 
 
 class _Others:
-    """The shared key of everything beyond `keys_max`; its line names the newest of them."""
+    """The shared key of all lines beyond `keys_max` keys; its line carries the newest one's fields."""

@@ -1,4 +1,4 @@
-"""`python -m share_coordinator`: the same as `python -m share_node serve share_coordinator`, for scripts that say so.
+"""Runs `python -m share_coordinator`, which is the same as `python -m share_node serve share_coordinator`.
 
 No module imports this one, so it alone may import the composition root; the import contract names it as an exception.
 """

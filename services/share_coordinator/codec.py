@@ -24,16 +24,16 @@ UPDATE: Final = "U"
 TOMBSTONE: Final = "T"
 _KINDS: Final = frozenset({SNAPSHOT, UPDATE, TOMBSTONE})
 _VERSION: Final = 0
-#: How many keys are kept, so that the entries of a share-partition share one; a shard has about as many, at most.
+#: How many keys are cached, so that the entries of a share-partition share one; a shard has at most about as many.
 _KEYS_MAX: Final = 16_384
-_new_update = tuple.__new__  # ShareUpdate(…) of a tuple of its fields; a replay makes them by the hundred thousand
+_new_update = tuple.__new__  # makes a ShareUpdate of a tuple of its fields; a replay makes hundreds of thousands
 
 
 class ShareStateCodec:
     """The Codec of share-state records. Unknown types and versions decode to None (SC-51, SR-26)."""
 
     def encode(self, record: ShareRecord, wall_ms: int) -> tuple[str, bytes]:
-        """The entry's type letter and bytes; `wall_ms` is its append time (PM-20 X1)."""
+        """Return the entry's type letter and bytes; `wall_ms` is its append time (PM-20 X1)."""
         message = pb.ShareStateRecord(record_version=_VERSION, append_time_ms=wall_ms)
         key = message.key
         key.group_id, key.topic_id, key.partition = record.key
@@ -47,7 +47,7 @@ class ShareStateCodec:
         return kind, message.SerializeToString()
 
     def decode(self, kind: str, data: bytes) -> ShareRecord | None:
-        """The record; None for a type or version of a later build. Raises ValueError for bytes that are no such
+        """Return the record; None for a type or version of a later build. Raises ValueError for bytes that are no such
         record."""
         if kind not in _KINDS:
             return None
@@ -72,7 +72,7 @@ class ShareStateCodec:
         raise ValueError(f"an entry of type {kind} for {key.text} holds {found or 'no value'}")
 
     def key(self, data: bytes) -> SharePartitionKey:
-        """The share-partition of a damaged entry, from the bytes of its key. Raises ValueError."""
+        """Return the share-partition of a damaged entry, from the bytes of its key. Raises ValueError."""
         try:
             return _key(data)
         except DecodeError as error:
@@ -81,7 +81,7 @@ class ShareStateCodec:
 
 @lru_cache(maxsize=_KEYS_MAX)
 def _key(data: bytes) -> SharePartitionKey:
-    """The key from its bytes. Many entries have the same one. Raises DecodeError."""
+    """Decode a key; cached, since many entries have the same one. Raises DecodeError."""
     key = pb.ShareStateRecord.Key.FromString(data)
     return SharePartitionKey(key.group_id, key.topic_id, key.partition)
 
@@ -107,7 +107,7 @@ def _snapshot_message(record: ShareSnapshot) -> pb.ShareSnapshot:
 
 
 def _fill_update(message: pb.ShareUpdate, record: ShareUpdate) -> None:
-    """Nearly all records are updates, so an update is written into its message directly, without a copy."""
+    """Write an update into its message directly, without a copy, since nearly all records are updates."""
     message.snapshot_epoch = record.snapshot_epoch
     message.leader_epoch = record.leader_epoch
     message.start_offset = record.start_offset

@@ -1,4 +1,4 @@
-"""The share coordinator's part of the settings of `shard_runtime.config.kafka_configs` (section 6.1)."""
+"""The settings of `shard_runtime.config.kafka_configs` that the share coordinator uses (section 6.1)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ShareCoordinatorConfig:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The values of a process's settings."""
+        """Take the values from a process's settings."""
         return cls(
             state_topic_num_partitions=settings[STATE_SHARDS],
             snapshot_update_records_per_snapshot=settings[UPDATES_PER_SNAPSHOT],

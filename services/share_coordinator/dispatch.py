@@ -1,7 +1,7 @@
-"""Gives a request's commands to the hosts of their shards, and collects the outcomes (SC-5, SC-12, SC-14, SC-63, P-2).
+"""Passes a request's commands to their shards' hosts, and collects the outcomes (SC-5, SC-12, SC-14, SC-63, P-2).
 
 All keys of one shard go to its host as one command, so that they share one flush; shards do not wait for each other.
-Knows nothing of messages: `service` and `local` bring values.
+It handles values only; `service` translates the messages.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class StateHost(Protocol):
 
     def post(self, command: ShareCommand) -> asyncio.Future[object]:
         """Decide now; the future gets the reply, or a KafkaError, once the records are durable. Raises KafkaError when
-        the command is not taken at all."""
+        the command is not accepted at all."""
         ...
 
 
 class ShardDirectory(Protocol):
-    """The shards of this process, and hints for the others'."""
+    """The shards of this process, and hints about the owners of all others."""
 
     @property
     def shards(self) -> int:
@@ -64,19 +64,19 @@ class ShardDirectory(Protocol):
         ...
 
     def host_for(self, shard_index: int) -> StateHost:
-        """The host of a shard. Raises KafkaError when this process has no host for it: answer that error."""
+        """Return the host of a shard. Raises KafkaError, to be sent as the answer, when this process has none."""
         ...
 
     def serves(self, shard_index: int) -> bool:
-        """Whether the shard is owned and replayed here."""
+        """Return whether the shard is owned and replayed here."""
         ...
 
     def served(self) -> Collection[int]:
-        """The shards that are owned and replayed here."""
+        """Return the shards that are owned and replayed here."""
         ...
 
     def owner(self, shard_index: int) -> OwnerAddress | None:
-        """The shard's owner by the hints, for NOT_COORDINATOR answers; None when not known (CM-14)."""
+        """Return the shard's owner by the hints, for NOT_COORDINATOR answers; None when it is not known (CM-14)."""
         ...
 
 
@@ -85,14 +85,14 @@ Starts = tuple[tuple[SharePartitionKey, int], ...]
 
 
 class Begun(NamedTuple):
-    """Commands given to their shards. `parts`: for indexes of commands the shard's future, or why there is none."""
+    """Commands passed to their shards. `parts`: indexes of commands, with their shard's future or its refusal."""
 
     commands: Sequence[KeyCommand]
     started_ms: int
     parts: Sequence[tuple[list[int], asyncio.Future[object] | KafkaError]]
 
     def futures(self) -> list[asyncio.Future[object]]:
-        """The futures of the shards' answers."""
+        """Return the futures of the shards' answers."""
         return [result for _, result in self.parts if isinstance(result, asyncio.Future)]
 
     def leave(self) -> None:
@@ -117,15 +117,15 @@ class Dispatcher:
         return self._directory.active
 
     def serves(self, shard_index: int) -> bool:
-        """Whether the shard is served here."""
+        """Return whether the shard is served here."""
         return self._directory.serves(shard_index)
 
     def owner(self, key: SharePartitionKey) -> OwnerAddress | None:
-        """The owner of the key's shard by the hints."""
+        """Return the owner of the key's shard by the hints."""
         return self._directory.owner(state_shard(key, self._directory.shards))
 
     def begin(self, commands: Sequence[KeyCommand]) -> Begun:
-        """Give commands to their shards, now and in this order; a key may appear twice. Pass the result to `finish`."""
+        """Pass commands to their shards, now and in this order; a key may appear twice. Pass the result to `finish`."""
         parts: list[tuple[list[int], asyncio.Future[object] | KafkaError]] = [
             (
                 indexes,
@@ -136,8 +136,8 @@ class Dispatcher:
         return Begun(commands, self._clock.now_ms(), parts)
 
     async def finish(self, begun: Begun) -> list[KeyOutcome]:
-        """Wait for the outcomes of what was begun, in the order of its commands. After `write_timeout_ms` a command
-        without an answer has the outcome that its write is not confirmed."""
+        """Wait for the outcomes of the commands begun; return them in the same order. After `write_timeout_ms`, a
+        command without an answer gets the error that the store did not confirm it."""
         outcomes: list[KeyOutcome] = [None] * len(begun.commands)
         waiting = [future for future in begun.futures() if not future.done()]
         try:
@@ -181,12 +181,12 @@ class Dispatcher:
         return outcome
 
     async def topic_starts(self, topic_ids: frozenset[bytes]) -> Mapping[int, Starts | KafkaError]:
-        """How far every group is in these topics, by each shard served here (SC-116). A shard's answer shows only what
-        is durable, and comes within `write_timeout_ms`; it is complete, or an error."""
+        """Return every group's start offsets in these topics, by shard served here (SC-116). A shard's answer has only
+        durable offsets, and comes within `write_timeout_ms`; it is complete, or an error."""
         asked: dict[int, asyncio.Future[object] | KafkaError] = {}
         for shard in self._directory.served() if self.active else ():
             asked[shard] = self._post(shard, ListStarts(topic_ids))
-            await asyncio.sleep(0)  # a shard looks through all its keys
+            await asyncio.sleep(0)  # each shard goes through all its keys
         waiting = [future for future in asked.values() if isinstance(future, asyncio.Future)]
         if waiting:
             await asyncio.wait(waiting, timeout=self._write_timeout_ms / 1000)
@@ -198,7 +198,7 @@ class Dispatcher:
     async def delete_topics(self, topic_ids: frozenset[bytes]) -> int:
         """Tombstone every key of deleted topics on the shards served here (SC-80). Returns how many.
 
-        A shard that loads or moves meanwhile is swept by its next owner after the replay.
+        A shard that loads or moves in the meantime is swept after its next replay.
         """
         return sum([await self._delete_topics(shard, topic_ids) for shard in tuple(self._directory.served())])
 
@@ -219,7 +219,7 @@ class Dispatcher:
         return removed
 
     def _plan(self, commands: Sequence[KeyCommand]) -> Iterable[tuple[int, list[int]]]:
-        """(shard, indexes of commands), each with different keys; a repeated key goes into a later one (SC-13)."""
+        """Group commands by shard, as indexes, each group with different keys; repeats go into later ones (SC-13)."""
         plan: list[tuple[int, list[int]]] = []
         last: dict[int, tuple[list[int], set[SharePartitionKey]]] = {}
         for index, command in enumerate(commands):
@@ -286,7 +286,7 @@ def _stopped() -> CoordinatorNotAvailableError:
 
 
 def _expire(result: asyncio.Future[object], limit_ms: int) -> None:
-    """Stop waiting. Nothing is rolled back: the records may still commit (SC-63)."""
+    """End the wait with an error. Nothing is rolled back: the records may still commit (SC-63)."""
     if not result.done():
         result.set_exception(_unconfirmed(limit_ms))
 

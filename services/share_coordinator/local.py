@@ -1,4 +1,4 @@
-"""This process's share coordinator, for the persister of the same process: without messages (P-12)."""
+"""Gives the persister of the same process access to this share coordinator without messages (P-12)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LocalShareCoordinator:
         self._dispatcher = dispatcher
 
     def owns(self, shard_index: int) -> bool:
-        """Whether this process serves the shard at present."""
+        """Return whether this process serves the shard at present."""
         return self._dispatcher.active and self._dispatcher.serves(shard_index)
 
     async def perform(
@@ -43,7 +43,7 @@ class LocalShareCoordinator:
         return self._refusal(key, outcome) if isinstance(outcome, KafkaError) else Answer(None, _value(outcome))
 
     async def topic_starts(self, topic_ids: frozenset[bytes]) -> Mapping[int, TopicStarts | KafkaError]:
-        """How far every group is in these topics, by each shard served here (SC-116)."""
+        """Return every group's start offsets in these topics, by shard served here (SC-116)."""
         return await self._dispatcher.topic_starts(topic_ids)
 
     def _refusal(self, key: SharePartitionKey, error: KafkaError) -> Answer:

@@ -1,4 +1,4 @@
-"""What the share coordinator counts, once per batch, never per record (share-coordinator.md section 6.2)."""
+"""The share coordinator's metrics, counted once per batch, never per record (share-coordinator.md section 6.2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25
 
 
 class ShardOverview(Protocol):
-    """What a shard shows to metrics."""
+    """The part of a shard that metrics read."""
 
     @property
     def keys(self) -> int:
@@ -24,27 +24,27 @@ class ShardOverview(Protocol):
 
     @property
     def counts(self) -> Counts:
-        """What replay has counted."""
+        """The counts made during replay."""
         ...
 
 
 class CoordinatorMeter(Protocol):
-    """What the request path reports to."""
+    """Receives the counts of the request path."""
 
     def wrote(self, keys: int, elapsed_ms: int) -> None:
-        """A write of `keys` keys was answered, refused ones included; `elapsed_ms` includes the commit."""
+        """Count an answered write of `keys` keys, refused ones included; `elapsed_ms` includes the commit."""
         ...
 
     def raised(self, keys: int) -> None:
-        """Reads of `keys` keys stored a newer leader epoch; they count as writes."""
+        """Count reads of `keys` keys that stored a newer leader epoch; they count as writes."""
         ...
 
     def fenced(self, keys: int) -> None:
-        """A caller with an old epoch was refused for `keys` keys."""
+        """Count `keys` keys for which a caller with an old epoch was refused."""
         ...
 
     def implausible(self, keys: int) -> None:
-        """For `keys` keys, a value was refused that no correct node sends (CM-82)."""
+        """Count `keys` keys for which a value was refused that no correct node sends (CM-82)."""
         ...
 
 
@@ -52,20 +52,20 @@ class NoMeter:
     """A meter that counts nothing."""
 
     def wrote(self, keys: int, elapsed_ms: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def raised(self, keys: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def fenced(self, keys: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def implausible(self, keys: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class ShareCoordinatorMetrics:
-    """The meter for Prometheus. `shards` gives, at each scrape, the shards served here, by index."""
+    """The meter for Prometheus. `shards` returns, at each scrape, the shards served here, by index."""
 
     def __init__(self, registry: CollectorRegistry, shards: Callable[[], Mapping[int, ShardOverview]]) -> None:
         self._writes = Counter(
@@ -90,20 +90,20 @@ class ShareCoordinatorMetrics:
         registry.register(_ShardCollector(shards))
 
     def wrote(self, keys: int, elapsed_ms: int) -> None:
-        """One write request was answered."""
+        """Count an answered write request."""
         self._writes.inc(keys)
         self._latency.observe(elapsed_ms / 1000)
 
     def raised(self, keys: int) -> None:
-        """Reads stored newer leader epochs."""
+        """Count reads that stored newer leader epochs."""
         self._writes.inc(keys)
 
     def fenced(self, keys: int) -> None:
-        """Callers with an old epoch were refused."""
+        """Count requests refused for an old epoch."""
         self._fenced.inc(keys)
 
     def implausible(self, keys: int) -> None:
-        """Values were refused that no correct node sends."""
+        """Count refused values that no correct node sends."""
         self._implausible.inc(keys)
 
 

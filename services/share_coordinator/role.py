@@ -1,6 +1,6 @@
 """Builds the share coordinator of one process: a host for every shard, the service, the local coordinator, metrics.
 
-Ownership decides which of the hosts serve; this module only builds them and reports which do.
+Ownership decides which of the hosts serve; this module only builds them and returns those that do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from share_coordinator.metrics import NoMeter, ShardOverview, ShareCoordinatorMe
 from share_coordinator.service import ShareCoordinatorService
 
 ShareStateHost = ShardHost[ShareCommand, ShareRecord]
-#: A shard's owner by the hints (CM-14).
+#: Returns a shard's owner by the hints (CM-14).
 Owner = Callable[[int], OwnerAddress | None]
 
 
@@ -44,23 +44,23 @@ class HostedShards:
         return len(self._hosts)
 
     def host_for(self, shard_index: int) -> ShareStateHost:
-        """The shard's host. A host that does not serve refuses commands itself."""
+        """Return the shard's host. A host that does not serve refuses commands itself."""
         return self._hosts[shard_index]
 
     def serves(self, shard_index: int) -> bool:
-        """Whether the shard is owned and replayed here."""
+        """Return whether the shard is owned and replayed here."""
         return self._hosts[shard_index].shard is not None
 
     def served(self) -> Collection[int]:
-        """The shards that are owned and replayed here."""
+        """Return the shards that are owned and replayed here."""
         return [index for index in range(len(self._hosts)) if self.serves(index)]
 
     def owner(self, shard_index: int) -> OwnerAddress | None:
-        """A shard's owner by the hints."""
+        """Return a shard's owner by the hints."""
         return self._owner(shard_index)
 
     def overviews(self) -> Mapping[int, ShardOverview]:
-        """The shards served here, for metrics."""
+        """Return the shards served here, for metrics."""
         return {index: cast(ShareStateShard, self._hosts[index].shard) for index in self.served()}
 
 
@@ -68,8 +68,8 @@ class ShareCoordinator:
     """One process's share coordinator.
 
     Give `hosts` to ownership as the owners of their `shard_id`, bind `service` to ShareCoordinatorService, and pass
-    `local` to the persister of the same process (P-12). Call `start` when requests may come, `stop` before ownership
-    ends.
+    `local` to the persister of the same process (P-12). Call `start` when requests may arrive, and `stop` before
+    ownership ends.
     """
 
     def __init__(
@@ -116,5 +116,5 @@ class ShareCoordinator:
         self.directory.active = False
 
     async def topics_deleted(self, topic_ids: frozenset[bytes]) -> int:
-        """These topics were deleted, by the metadata log: tombstone their keys here (SC-80). Returns how many."""
+        """Tombstone the keys of these topics, which were deleted (SC-80). Returns how many."""
         return await self._dispatcher.delete_topics(topic_ids)

@@ -53,12 +53,12 @@ from share_coordinator.dispatch import Begun, Dispatcher
 
 log = structlog.get_logger(__name__)
 
-#: How much one step decides: share-partitions, and their state batches together (one share-partition may have more).
+#: How many share-partitions one step decides, and how many state batches, unless one share-partition has more.
 KEYS_SLICE: Final = 200
 BATCHES_SLICE: Final = 5_000
-#: What to count delayed records costs of it: all state batches are looked at, mostly some, 10,000 at most.
+#: The cost of counting delayed records, in state batches: all stored ones are read, usually few, at most 10,000.
 _DELAYED_COST: Final = 100
-#: How many share-partitions of an answer to ReadTopicStartOffsets are written in one step.
+#: How many share-partitions of a ReadTopicStartOffsets response are written in one step.
 STARTS_SLICE: Final = 1_000
 #: The most bytes of a request with state batches; their number is bounded, too.
 WRITE_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -68,8 +68,8 @@ STREAM_REQUESTS_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class _Rpc:
-    """How one RPC differs from the others: its message types, its command, the fields of a success, and SC-11's
-    order."""
+    """How one RPC differs from the others: the verb of its errors, its response type, its command, the fields of a
+    success, and whether emptiness is checked first (SC-11)."""
 
     verb: str
     response: type[Any]
@@ -92,7 +92,7 @@ def _write_command(key: SharePartitionKey, partition: Any) -> WriteState:
 
 
 def _span_of(partition: Any) -> int:
-    """Of how many offsets the state batches are asked for."""
+    """Return the number of offsets whose state batches are requested."""
     if not partition.HasField("batches_from"):
         return 0
     if not partition.HasField("batches_through"):
@@ -117,7 +117,7 @@ def _summary_fields(reply: Any) -> dict[str, Any]:
 
 
 def _optional(message: Any, field: str) -> int:
-    """An optional number; −1 when it is absent."""
+    """Return an optional number; −1 when it is absent."""
     return getattr(message, field) if message.HasField(field) else -1
 
 
@@ -200,7 +200,7 @@ class ShareCoordinatorService:
     async def read_topic_start_offsets(
         self, request: ReadTopicStartOffsetsRequest, context: CallContext
     ) -> ReadTopicStartOffsetsResponse:
-        """How far every group with state here is in some topics (SC-116)."""
+        """Return the start offsets, in some topics, of every group with state here (SC-116)."""
         if not 1 <= len(request.topic_ids) <= STARTS_TOPICS_MAX:
             raise invalid_argument(f"1 to {STARTS_TOPICS_MAX} topic ids are expected; {len(request.topic_ids)} came")
         for topic_id in request.topic_ids:
@@ -224,9 +224,9 @@ class ShareCoordinatorService:
     async def state_stream(self, stream: ServerStream) -> None:
         """Serve writes and reads on one stream (P-4): several at a time, each answered when it is done.
 
-        Tasks begin in the order of their requests, and each gives its commands to the shards in its first step. A
-        request counts for the stream's bound until its answer is sent, so that answers to a caller that does not read
-        stay bounded.
+        Tasks begin in the order of their requests, and each passes its first commands to the shards in its first step.
+        A request counts towards the stream's bound until its answer is sent, so that answers to a caller that does not
+        read stay bounded.
         """
         running: set[asyncio.Task[None]] = set()
         places = asyncio.Semaphore(STREAM_REQUESTS_MAX)
@@ -249,7 +249,7 @@ class ShareCoordinatorService:
                 task.cancel()
 
     async def _answer(self, request: StateStreamRequest, stream: ServerStream) -> None:
-        """Answer one request. An answer without a response means: it failed here, or is of an unknown kind (PL-732)."""
+        """Answer one request. An answer without a response means that it failed, or is of an unknown kind (PL-732)."""
         answer = StateStreamResponse(correlation_id=request.correlation_id)
         kind = request.WhichOneof("request")
         try:
@@ -265,7 +265,7 @@ class ShareCoordinatorService:
             log.debug("the caller has gone; the answer is dropped", kind=kind, why=repr(error))
 
     def _failed(self, kind: str | None, peer: str, error: Exception) -> None:
-        """Log one line per peer and cause, since a peer that sends broken requests sends them fast."""
+        """Log a failure, rate-limited per peer and cause, since a peer that sends broken requests sends them fast."""
         key = (peer, kind, type(error))
         if expected(error):
             self._failures.warning(
@@ -291,7 +291,7 @@ class ShareCoordinatorService:
             check_state_spans([_span_of(partition) for _, partition in named])
         begun: list[Begun] = []
         try:
-            # No part waits until an earlier one is durable: by then the caller may have timed out and written again.
+            # Do not wait until an earlier part is durable: by then the caller may have timed out and written again.
             for part in _slices(rpc, named):
                 if begun:
                     await asyncio.sleep(0)
@@ -340,7 +340,7 @@ class ShareCoordinatorService:
 
 
 def _batches(rpc: _Rpc, partition: Any) -> int:
-    """How many state batches a partition of a request brings, or may bring back."""
+    """Return the cost of a request's partition, in state batches: those it contains or requests."""
     if rpc is _WRITE:
         return len(partition.state_batches)
     if rpc is not _SUMMARY:
@@ -363,7 +363,7 @@ def _slices(rpc: _Rpc, named: Sequence[tuple[bytes, Any]]) -> Iterator[Sequence[
 def _per_key(
     commands: Sequence[KeyCommand], outcomes: Sequence[KeyOutcome]
 ) -> dict[TopicIdPartition, tuple[SharePartitionKey, KeyOutcome]]:
-    """One outcome per key: its first error, else its last reply (SC-13)."""
+    """Return one outcome per key: its first error, else its last reply (SC-13)."""
     results: dict[TopicIdPartition, tuple[SharePartitionKey, KeyOutcome]] = {}
     for command, outcome in zip(commands, outcomes, strict=True):
         name = command.key.topic_partition

@@ -1,6 +1,6 @@
 """The persister: the share coordinator's client, for leaders and group coordinators (PL-720…PL-732, GC-74).
 
-It decides rules of the KIP (which errors are retried, which coordinator is asked), so it is not part of the runtime.
+It applies rules of the KIP (which errors are retried, which coordinator is called), so it is not part of the runtime.
 """
 
 from share_persister.client import PersisterClient

@@ -1,7 +1,7 @@
 """The persister: attempts, back-off, and whether a failed write may have been applied (PL-707, PL-723, GC-74).
 
-When this process owns the shard, the persister calls the coordinator in this process (P-12), else it uses the queue to
-the owner's node. Every operation ends within `operation_timeout_ms`, whatever it waits for.
+When this process owns the shard, the persister calls the coordinator in this process (P-12); otherwise it uses the
+queue to the owner's node. Every operation ends within `operation_timeout_ms`, waits included.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from share_persister.values import (
 
 #: How many share-partitions of one administrative call are processed at a time.
 _SIDE_BY_SIDE: Final = 1_000
-#: How many queues are kept; above that, idle ones (of nodes that may be gone) are dropped.
+#: How many queues are kept; above that, idle ones are dropped, whose nodes may no longer exist.
 _QUEUES_MAX: Final = 1_024
 
 
@@ -67,7 +67,7 @@ class _Attempts:
         self.leader_epoch: int | None = None
 
     def failed(self) -> PersisterError:
-        """The error that ends the operation, made from the last attempt's."""
+        """Return the error that ends the operation, made from the last attempt's."""
         error = self.error or CoordinatorNotAvailableError("the share coordinator did not answer in time")
         return PersisterError(error, self.unknown, self.leader_epoch)
 
@@ -75,8 +75,8 @@ class _Attempts:
 class PersisterClient:
     """A `Persister` over a Transport; it calls a coordinator in the same process directly.
 
-    `nodes` gives addresses that answer FindCoordinator; `resolve` gives the address of a shard's coordinator by this
-    node's hints (CM-14), or None. `shards` is share.coordinator.state.topic.num.partitions.
+    `nodes` returns addresses that answer FindCoordinator; `resolve` returns the address of a shard's coordinator by
+    this node's hints (CM-14), or None. `shards` is share.coordinator.state.topic.num.partitions.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class PersisterClient:
     async def initialize(
         self, group_id: str, partitions: Mapping[TopicIdPartition, StateInit]
     ) -> dict[TopicIdPartition, PersisterError | None]:
-        """Create or reset state. Returns each partition's outcome: None for success."""
+        """Create or reset state. Returns each partition's error, or None for success."""
         results = await self._perform_all(StateOperation.INITIALIZE, group_id, partitions)
         return {name: _failure(result) for name, result in results.items()}
 
@@ -137,7 +137,7 @@ class PersisterClient:
     async def summary(
         self, group_id: str, partitions: Collection[TopicIdPartition], delayed_at: DelayedAt | None = None
     ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
-        """Read start offsets and epochs without fencing any leader; with `delayed_at` also how many records wait."""
+        """Read start offsets and epochs without fencing any leader; with `delayed_at` also count delayed records."""
         results = await self._perform_all(StateOperation.SUMMARY, group_id, dict.fromkeys(partitions, delayed_at))
         return cast("dict[TopicIdPartition, StateSummary | PersisterError]", results)
 
@@ -146,7 +146,7 @@ class PersisterClient:
         return cast(StateSummary, await self._perform(StateOperation.SUMMARY, key, span))
 
     def write_attempts(self, key: SharePartitionKey) -> int:
-        """How often the write of `key` that runs now has been sent; 0 when none runs."""
+        """Return how often the present write of `key` has been sent; 0 when none is under way."""
         attempts = self._writes.get(key)
         return attempts.sent if attempts is not None else 0
 
@@ -199,8 +199,8 @@ class PersisterClient:
     async def _begin(
         self, operation: StateOperation, key: SharePartitionKey, payload: Payload, attempts: _Attempts
     ) -> Value:
-        """Nearly always this process's own coordinator answers at once, within its own time-out: then no timer is
-        set."""
+        """Make the first attempt without a timer when this process's own coordinator serves the key: it has a time-out
+        of its own, and its answer nearly always ends the operation."""
         answer = None
         if not self._closed and self._is_beside(key):
             answer = await self._ask_local(operation, key, payload, attempts)
@@ -226,7 +226,7 @@ class PersisterClient:
         attempts: _Attempts,
         answer: Answer | None = None,
     ) -> Value:
-        """Attempt until there is an outcome. `answer`: this process's own coordinator's answer to a first attempt."""
+        """Attempt until there is an outcome. `answer`: the own coordinator's answer to a first attempt, if made."""
         shard = state_shard(key, self._shards)
         while not self._closed:
             address = ""
@@ -271,7 +271,7 @@ class PersisterClient:
         try:
             answer = await entry.answer
         finally:
-            # PL-707: it may have been sent, and there is no answer, or one that leaves the outcome unknown.
+            # PL-707: unknown if it may have been sent and has no answer, or one that leaves the outcome open.
             open_ = answer is None or (answer.error is not None and may_have_applied(answer.error))
             attempts.unknown |= entry.sent and open_
         return answer
@@ -294,7 +294,8 @@ class PersisterClient:
             return address
 
     def _redirected(self, shard: int, address: str, answer: Answer, attempts: _Attempts) -> bool:
-        """Follow the hint of a NOT_COORDINATOR answer at once, but only once per operation: hints may form a circle."""
+        """Note the hint of a NOT_COORDINATOR answer. Returns whether to follow it at once: only once per operation,
+        since hints may form a circle."""
         if answer.hint is None or answer.hint == address or not isinstance(answer.error, NotCoordinatorError):
             return False
         self._finder.believe(shard, answer.hint)
@@ -302,7 +303,7 @@ class PersisterClient:
         return first
 
     async def _pause(self, failures: int, attempts: _Attempts) -> None:
-        """Wait before the next attempt. Raises PersisterError when no attempts, or no time for one, are left."""
+        """Wait before the next attempt. Raises PersisterError when no attempt, or no time for one, is left."""
         if failures >= self._settings.attempts:
             raise attempts.failed()
         pause_ms = self._settings.pause_ms(failures, self._rng)
@@ -323,7 +324,7 @@ class PersisterClient:
         return queue
 
     def _moved(self, address: str, key: SharePartitionKey) -> bool:
-        """Whether, by this node's hints, the owner of a share-partition's state is no longer the node at `address`."""
+        """Return whether, by this node's hints, the owner of a share-partition's state is no longer at `address`."""
         shard = state_shard(key, self._shards)
         if self._local is not None and self._local.owns(shard):
             return True
@@ -342,7 +343,7 @@ class PersisterClient:
 
 
 def _check(key: SharePartitionKey) -> None:
-    """SC-90: fail a key that no coordinator would accept, before anything is sent."""
+    """SC-90: refuse a key that no coordinator would accept, before anything is sent. Raises PersisterError."""
     if not key.group_id or len(key.topic_id) != TOPIC_ID_BYTES or key.topic_id == NULL_TOPIC_ID or key.partition < 0:
         text = f"{key!r} names no share-partition; expected a group, a topic id of 16 bytes and a partition from 0"
         raise PersisterError(InvalidRequestError(text), outcome_unknown=False)

@@ -17,19 +17,19 @@ from share_persister.retry_rules import from_transport
 
 _FIND: Final = service_methods(cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"])["FindCoordinator"]
 
-#: Shard → address by this node's hints; None when it has none.
+#: Returns a shard's address by this node's hints; None when it has none.
 Resolve = Callable[[int], str | None]
-#: Gives addresses of nodes that answer FindCoordinator.
+#: Returns addresses of nodes that answer FindCoordinator.
 Nodes = Callable[[], Sequence[str]]
 
 
 class NoNodesError(Exception):
-    """No node is known that could be asked: do not retry (SC-91)."""
+    """No node that answers FindCoordinator is known: do not retry (SC-91)."""
 
 
 class CoordinatorFinder:
-    """Addresses of coordinators, by shard. At most one look-up per shard is under way; other callers share its
-    result."""
+    """Finds and caches coordinators' addresses, by shard. At most one lookup per shard is under way; other callers
+    share its result."""
 
     def __init__(
         self, transport: Transport, nodes: Nodes, resolve: Resolve | None, rng: Random, timeout_s: float
@@ -44,7 +44,7 @@ class CoordinatorFinder:
         self._lookups: dict[int, asyncio.Task[str]] = {}
 
     async def find(self, shard: int, key: SharePartitionKey) -> str:
-        """The address of a shard's coordinator. Raises KafkaError when the look-up fails, or NoNodesError."""
+        """Return the address of a shard's coordinator. Raises KafkaError when the lookup fails, or NoNodesError."""
         address = self._known.get(shard)
         if address is not None:
             return address
@@ -65,18 +65,18 @@ class CoordinatorFinder:
             raise
 
     def doubt(self, shard: int, address: str) -> None:
-        """`address` did not serve: forget it, and do not use the node's own hint if it is the same (SC-93)."""
+        """Forget `address`, which did not serve, and do not use this node's own hint if it is the same (SC-93)."""
         self._doubted[shard] = address
         if self._known.get(shard) == address:
             del self._known[shard]
 
     def believe(self, shard: int, address: str) -> None:
-        """Note the coordinator's address: it came with a refusal (CM-14), or the node served."""
+        """Note the coordinator's address, which came with a refusal (CM-14) or from FindCoordinator."""
         self._known[shard] = address
         self._doubted.pop(shard, None)
 
     def close(self) -> None:
-        """End the look-ups under way."""
+        """End the lookups under way."""
         for lookup in self._lookups.values():
             lookup.cancel()
 
@@ -101,4 +101,4 @@ class CoordinatorFinder:
     def _looked_up(self, shard: int, lookup: asyncio.Task[str]) -> None:
         del self._lookups[shard]
         if not lookup.cancelled():
-            lookup.exception()  # retrieve it: there may be no caller left that does
+            lookup.exception()  # retrieve it, since all callers may have left

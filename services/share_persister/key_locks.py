@@ -1,4 +1,4 @@
-"""A lock for each share-partition, given in order of arrival [SC-99 R]."""
+"""A lock for each share-partition, granted in order of arrival [SC-99 R]."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kip932.ids import SharePartitionKey
 
 
 class KeyLocks:
-    """The locks that are held now, each with its waiting callers."""
+    """Keeps the locks that are held now, each with its waiting callers."""
 
     def __init__(self) -> None:
         self._held: dict[SharePartitionKey, deque[asyncio.Future[None]]] = {}
@@ -22,7 +22,7 @@ class KeyLocks:
         return len(self._held)
 
     def take(self, key: SharePartitionKey) -> bool:
-        """Take the key's lock if it is free. Returns whether it was taken; then `give_back` must be called."""
+        """Take the key's lock if it is free. Returns whether it was taken; if so, call `give_back` later."""
         if key in self._held:
             return False
         self._held[key] = deque()
@@ -40,7 +40,7 @@ class KeyLocks:
 
     @asynccontextmanager
     async def hold(self, key: SharePartitionKey) -> AsyncIterator[None]:
-        """Hold the key's lock, after all callers that came before."""
+        """Hold the key's lock, after all callers that arrived before."""
         if not self.take(key):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._held[key].append(waiter)

@@ -86,7 +86,7 @@ _SHAPES: Final[dict[StateOperation, _Shape]] = {
 def build_request(
     operation: StateOperation, group_id: str, entries: Iterable[tuple[SharePartitionKey, Payload]]
 ) -> Message:
-    """One group's request, for different share-partitions."""
+    """Build one group's request, for different share-partitions."""
     request: Any = METHODS[operation.value].request_type(group_id=group_id)
     fields = _SHAPES[operation].fields
     topics: dict[bytes, Any] = {}
@@ -99,8 +99,7 @@ def build_request(
 
 
 def read_response(operation: StateOperation, response: Any) -> dict[TopicIdPartition, Answer]:
-    """The answers in a response, by share-partition. The caller must check for share-partitions that are missing
-    (PL-722)."""
+    """Return the answers in a response, by share-partition. The caller must check for missing ones (PL-722)."""
     value = _SHAPES[operation].value
     answers: dict[TopicIdPartition, Answer] = {}
     for topic in response.results:

@@ -2,7 +2,7 @@
 
 There is no linger. A batch has a share-partition at most once (PL-705). It is sent as one request per group, all at the
 same time; the next batch is sent when all of them are answered. The queue never retries; `client` does. When the node
-is silent, for example because its process is stopped, calls whose shard another node owns by now fail at once: their
+does not answer, for example because its process is stopped, calls whose shard another node now owns fail at once: their
 outcome is unknown, as after a broken connection (PL-707).
 """
 
@@ -42,13 +42,13 @@ class QueuedCall:
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     def settle(self, answer: Answer) -> None:
-        """Answer, unless the caller has gone."""
+        """Set the answer, unless the caller has stopped waiting."""
         if not self.answer.done():
             self.answer.set_result(answer)
 
 
 class NodeQueue:
-    """One node's queue for one kind of operation. `moved(key)`: whether another node is the key's coordinator now."""
+    """One node's queue for one kind of operation. `moved(key)` returns whether another node now coordinates the key."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class NodeQueue:
             self._look_timer = None
 
     def _look(self, batch: list[QueuedCall]) -> None:
-        """The node is silent: fail calls whose shard another node owns now; check again later."""
+        """After a time without an answer, fail the calls whose shard another node now owns; check again later."""
         gone = Answer(NetworkError("the coordinator did not answer, and another one owns the shard now"))
         for entry in [*batch, *self._queue]:
             if not entry.answer.done() and self._moved(entry.key):
@@ -116,7 +116,7 @@ class NodeQueue:
         self._look_later(batch, self._settings.silence_ms // 3)
 
     def _take(self) -> list[QueuedCall]:
-        """The next batch, oldest calls first; a second call of a share-partition waits for a later batch."""
+        """Take the next batch, oldest calls first; a second call of a share-partition waits for a later batch."""
         waiting = [entry for entry in self._queue if not entry.answer.done()]
         batch: dict[SharePartitionKey, QueuedCall] = {}
         self._queue, held = [], 0
@@ -140,7 +140,7 @@ class NodeQueue:
             await asyncio.gather(*(self._request(group_id, entries) for group_id, entries in groups.items()))
 
     async def _request(self, group_id: str, entries: list[QueuedCall]) -> None:
-        """Send one group's calls and answer each. One that is missing in the reply has an unknown outcome (PL-722)."""
+        """Send one group's calls and answer each. A call missing in the reply has an unknown outcome (PL-722)."""
         try:
             request = build_request(self._operation, group_id, [(entry.key, entry.payload) for entry in entries])
         except (TypeError, ValueError) as error:
@@ -165,7 +165,7 @@ class NodeQueue:
 
 
 def _batches(payload: Payload) -> int:
-    """How many state batches a call brings, or may bring back: one for each offset (CM-91)."""
+    """Return how many state batches a call contains, or how many its answer may: one for each offset (CM-91)."""
     if isinstance(payload, StateWrite):
         return len(payload.batches)
     return payload.last_offset - payload.first_offset + 1 if isinstance(payload, StateSpan) else 0

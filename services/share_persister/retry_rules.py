@@ -1,4 +1,4 @@
-"""Which failures may be retried, and which prove that nothing was applied (PL-707, PL-723)."""
+"""Decides which failures may be retried, and which prove that nothing was applied (PL-707, PL-723)."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _BY_STATUS: Final[dict[TransportStatus, type[errors.KafkaError]]] = {
 
 
 def retriable(operation: StateOperation, error: errors.KafkaError) -> bool:
-    """Whether another attempt may help: not where nothing is to be deleted (SC-48), nor where what is stored is in
-    quarantine (SC-114)."""
+    """Return whether another attempt may help: not when there is nothing to delete (SC-48), nor when the stored state
+    is in quarantine (SC-114)."""
     if isinstance(error, errors.InQuarantineError):
         return False
     if operation is StateOperation.DELETE and isinstance(error, errors.UnknownTopicOrPartitionError):
@@ -54,10 +54,10 @@ def retriable(operation: StateOperation, error: errors.KafkaError) -> bool:
 
 
 def may_have_applied(error: errors.KafkaError) -> bool:
-    """Whether a request that was answered with `error` may have taken effect, or still may."""
+    """Return whether a request that was answered with `error` may have taken effect, or still may."""
     return error.code not in _NOT_APPLIED and not isinstance(error, errors.InQuarantineError)
 
 
 def from_transport(error: TransportError) -> errors.KafkaError:
-    """The Kafka error for a request that got no response (SR-32)."""
+    """Return the Kafka error for a request that got no response (SR-32)."""
     return _BY_STATUS.get(error.status, errors.NetworkError)(str(error))

@@ -1,4 +1,4 @@
-"""Which shard has a share-partition's state."""
+"""Finds the shard that has a share-partition's state."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from kip932.ids import SharePartitionKey, shard_index
 
 @lru_cache(maxsize=65_536)
 def state_shard(key: SharePartitionKey, shards: int) -> int:
-    """The shard of a key (SC-3); cached, since hashing the text takes longer than the rest of a look-up."""
+    """Return the shard of a key (SC-3); cached, since hashing the text takes longer than the rest of a lookup."""
     return shard_index(key.text, shards)

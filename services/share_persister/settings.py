@@ -12,16 +12,16 @@ class PersisterSettings:
 
     operation_timeout_ms: int = 15_000  # persister.operation.timeout.ms: look-up, attempts and pauses of one operation
     request_timeout_ms: int = 30_000
-    silence_ms: int = 3_000  # after this time without an answer another coordinator is asked, if there is one by now
+    silence_ms: int = 3_000  # without an answer for this long, calls of a moved shard fail; also bounds lookups
     backoff_ms: int = 100
-    backoff_max_ms: int = 1_000  # so that a coordinator is asked soon after it is back: a take-over is bounded (CM-4)
+    backoff_max_ms: int = 1_000  # short, so that attempts resume soon after a take-over, which is bounded (CM-4)
     jitter: float = 0.2
     attempts: int = 25  # more than fit into the operation's time-out
     keys_per_request: int = 1_000  # SC-97 [R]
     queue_max: int = 10_000  # how many operations may wait for one node; further ones fail at once
 
     def pause_ms(self, failures: int, rng: Random) -> float:
-        """How long to wait after the `failures`-th failure in a row (1, 2, …)."""
+        """Return how long to wait after the `failures`-th failure in a row (1, 2, …)."""
         base = min(self.backoff_ms << (failures - 1), self.backoff_max_ms)
         return base * rng.uniform(1 - self.jitter, 1 + self.jitter)
 

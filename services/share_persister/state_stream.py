@@ -28,8 +28,8 @@ class StateStream:
         self._next_id = 0
 
     async def request(self, operation: StateOperation, request: Any, timeout_s: float) -> Any:
-        """Send a read or a write; return its StateStreamResponse. Raises TransportError. When the answer takes longer
-        than `timeout_s`, the stream is closed, too."""
+        """Send a read or a write and return its StateStreamResponse. Raises TransportError, and closes the stream then,
+        also when the answer takes longer than `timeout_s`."""
         self._next_id += 1
         message = StateStreamRequest(correlation_id=self._next_id)
         getattr(message, "write" if operation is StateOperation.WRITE else "read").CopyFrom(request)
@@ -60,7 +60,7 @@ class StateStream:
             await self._leave(self._stream)
 
     async def _leave(self, stream: ClientStream[Any, Any] | None) -> None:
-        """End this stream; keep a newer one that may have replaced it."""
+        """End this stream, unless a newer one has replaced it."""
         if stream is None or stream is not self._stream:
             return
         reader = self._reader

@@ -1,7 +1,7 @@
-"""Asks every share coordinator how far the groups are in some topics (SC-116).
+"""Reads the groups' start offsets in some topics from every share coordinator (SC-116).
 
-The state of a partition's groups lies in any shard, so all shards are asked: one request to each node that owns some.
-The answer is complete, or an error; nothing is tried again, since whoever asks does so from time to time.
+The state of a partition's groups may be in any shard, so all shards are read: one request to each node that owns some.
+The answer is complete, or an error; nothing is retried, since callers repeat the request from time to time.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _Answer = Mapping[int, TopicStarts | KafkaError]
 
 
 class TopicStartOffsets:
-    """The share coordinators, as one that asks for the start offsets of all groups sees them.
+    """Reads the start offsets of all groups from all share coordinators.
 
-    `resolve` gives the address of a shard's coordinator by this node's hints (CM-14), or None. `shards` is
+    `resolve` returns the address of a shard's coordinator by this node's hints (CM-14), or None. `shards` is
     share.coordinator.state.topic.num.partitions.
     """
 
@@ -44,8 +44,8 @@ class TopicStartOffsets:
         self._local = local
 
     async def ask(self, topic_ids: Collection[bytes]) -> GroupStarts:
-        """Every group that has state for any partition of these topics, and how far it is. What is told was durable
-        when the shard was asked, which is after this call began. At most STARTS_TOPICS_MAX topics.
+        """Return every group with state for any partition of these topics, with its start offsets. They were durable
+        when the shard read them, which is after this call began. At most STARTS_TOPICS_MAX topics.
 
         Raises the KafkaError of a shard or node that did not answer: then nothing is known.
         """
@@ -81,8 +81,8 @@ class TopicStartOffsets:
         return found
 
     def _merged(self, answers: Iterable[_Answer]) -> GroupStarts:
-        """All shards together. A shard that two nodes answered for has just moved: the lower offset counts, and a group
-        that either has counts."""
+        """Merge the answers of all shards. A shard that two nodes answered for has just moved: then every group that
+        either returned is included, with the lower offset."""
         refused: dict[int, KafkaError] = {}
         answered: set[int] = set()
         starts: dict[bytes, dict[str, dict[int, int]]] = {}

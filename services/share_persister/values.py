@@ -13,7 +13,7 @@ from kip932.state_values import DelayedAt, StateSpan, StateSummary, StateWrite
 
 
 class StoredState(NamedTuple):
-    """What is stored for a share-partition; `start_offset` −1: the leader chooses it (SC-37, SC-39)."""
+    """A share-partition's stored state; `start_offset` −1: the leader chooses it (SC-37, SC-39)."""
 
     state_epoch: int
     start_offset: int
@@ -28,7 +28,7 @@ class StateRead(NamedTuple):
 
 
 class StateInit(NamedTuple):
-    """How to initialise a share-partition (GC-73); `start_offset` −1: its leader chooses it."""
+    """The initial state of a share-partition (GC-73); `start_offset` −1: its leader chooses it."""
 
     state_epoch: int
     start_offset: int
@@ -50,12 +50,12 @@ class PersisterError(Exception):
 
 
 class Persister(Protocol):
-    """Share-partition state, on whichever node its coordinator is. Every operation retries by itself and ends within
-    its time-out (PL-723)."""
+    """Reads and writes share-partition state on the nodes of its coordinators. Every operation retries by itself and
+    ends within its time-out (PL-723)."""
 
     async def read(self, key: SharePartitionKey, leader_epoch: int, generation: int) -> StoredState:
-        """Read for a leader and fence older leaders. Raises PersisterError: the leader must not acquire records without
-        the state."""
+        """Read for a leader and fence older leaders. Raises PersisterError; without the state, the leader must not
+        acquire records."""
         ...
 
     async def write(self, key: SharePartitionKey, write: StateWrite) -> None:
@@ -68,7 +68,7 @@ class Persister(Protocol):
     async def initialize(
         self, group_id: str, partitions: Mapping[TopicIdPartition, StateInit]
     ) -> dict[TopicIdPartition, PersisterError | None]:
-        """Create or reset state. Returns each partition's outcome: None for success."""
+        """Create or reset state. Returns each partition's error, or None for success."""
         ...
 
     async def delete(
@@ -84,7 +84,7 @@ class Persister(Protocol):
         self, group_id: str, partitions: Collection[TopicIdPartition], delayed_at: DelayedAt | None = None
     ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
         """Read start offsets and epochs without fencing any leader. Returns each partition's summary or error. With
-        `delayed_at` they have the number of records that wait for the end of a delay then."""
+        `delayed_at`, summaries also count the records that wait for the end of a delay at that time."""
         ...
 
     async def close(self) -> None:
@@ -93,15 +93,15 @@ class Persister(Protocol):
 
 
 class LeaderPersister(Persister, Protocol):
-    """What a partition leader asks besides."""
+    """A persister with the operations that only partition leaders need."""
 
     async def look(self, key: SharePartitionKey, span: StateSpan) -> StateSummary:
-        """The summary of one share-partition with the state batches of `span`. Nothing is written and no leader is
+        """Read the summary of one share-partition with the state batches of `span`. Nothing is written and no leader is
         fenced (SC-50, PL-825). Raises PersisterError."""
         ...
 
     def write_attempts(self, key: SharePartitionKey) -> int:
-        """How often the write of `key` that runs now has been sent; 0 when none runs."""
+        """Return how often the present write of `key` has been sent; 0 when none is under way."""
         ...
 
 
@@ -115,14 +115,14 @@ class StateOperation(Enum):
     SUMMARY = "ReadShareGroupStateSummary"
 
 
-#: An operation's argument: for DELETE the state epoch, for SUMMARY None, whose batches it shall contain, or when the
-#: delayed records that it shall count wait.
+#: An operation's argument: for DELETE the state epoch; for SUMMARY None, the span of the batches to return, or the time
+#: at which to count delayed records.
 Payload = StateRead | StateWrite | StateInit | StateSpan | DelayedAt | int | None
 Value = StoredState | StateSummary | None
 
 
 class Answer(NamedTuple):
-    """One share-partition's answer to one attempt. `hint`: the coordinator's address, if it came with a refusal."""
+    """One share-partition's answer to one attempt. `hint`: the coordinator's address, if a refusal contained it."""
 
     error: KafkaError | None = None
     value: Value = None
@@ -138,15 +138,15 @@ class LocalCoordinator(Protocol):
     """The share coordinator of the same process (P-12): the same rules, without messages."""
 
     def owns(self, shard_index: int) -> bool:
-        """Whether this process serves the shard at present. Check it before each `perform`."""
+        """Return whether this process serves the shard at present. Check it before each `perform`."""
         ...
 
     async def perform(
         self, operation: StateOperation, key: SharePartitionKey, payload: Payload, within_ms: int
     ) -> Answer:
-        """Run one operation. It is answered within the coordinator's write time-out and within `within_ms`."""
+        """Run one operation. The answer comes within the coordinator's write time-out and within `within_ms`."""
         ...
 
     async def topic_starts(self, topic_ids: frozenset[bytes]) -> Mapping[int, TopicStarts | KafkaError]:
-        """How far every group is in these topics, by each shard that this process serves (SC-116)."""
+        """Return every group's start offsets in these topics, by each shard that this process serves (SC-116)."""
         ...

@@ -1,7 +1,7 @@
 """The deliveries that the application holds, its acknowledgements, its commits, and the results for its callback.
 
-Rules CL-21, CL-23 to CL-27, CL-113. It hands acknowledgements to the sessions that delivered the records; `settled`
-brings back their outcome.
+Rules CL-21, CL-23 to CL-27, CL-113. The ledger hands acknowledgements to the sessions that delivered the records;
+`settled` receives their outcome.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from sharegroups.messages import Delivered, TopicIdPartition
 AckCallback = Callable[[dict[TopicIdPartition, set[int]], KafkaError | None], None]
 CommitResult = dict[TopicIdPartition, KafkaError | None]
 
-#: How many results wait for the callback at most; the oldest are dropped.
+#: The most results that wait for the callback; the oldest are dropped.
 _RESULTS_MAX: Final = 10_000
 _NEVER_MS: Final = 2**53
-#: The longest delay that can be asked for, s: a century. What a group may ask for is the leader's to say (PL-931).
+#: The longest delay that this client accepts, s: a century. The leader sets each group's maximum (PL-931).
 _DELAY_MAX_S: Final = 36_525 * 86_400
 
 
@@ -44,7 +44,7 @@ class AckResult(NamedTuple):
 
 
 class Commit:
-    """A commit_sync that waits for the results of its acknowledgements. `partitions` has one entry for each of them."""
+    """A commit_sync that waits for the results of its acknowledgements. `partitions` has an entry for each of them."""
 
     def __init__(self, partitions: Iterable[TopicIdPartition]) -> None:
         self.results: CommitResult = {}
@@ -52,11 +52,11 @@ class Commit:
 
     @property
     def is_done(self) -> bool:
-        """Whether every acknowledgement has its result."""
+        """True when every acknowledgement has its result."""
         return not self._open
 
     def settle(self, partition: TopicIdPartition, error: KafkaError | None) -> None:
-        """One acknowledgement has its result. The first error of a partition is the partition's result."""
+        """Record the result of one acknowledgement. The first error of a partition is the partition's result."""
         if self.results.get(partition) is None:
             self.results[partition] = error
         self._open[partition] -= 1
@@ -64,7 +64,7 @@ class Commit:
             del self._open[partition]
 
     def time_out(self) -> None:
-        """The caller waits no longer (CL-34): the partitions without a result get RequestTimedOutError."""
+        """Give RequestTimedOutError to the partitions without a result, because the caller waits no longer (CL-34)."""
         for partition in self._open:
             self.results[partition] = RequestTimedOutError(
                 f"the acknowledgements for {partition.topic}-{partition.partition} were not confirmed in time; "
@@ -73,7 +73,7 @@ class Commit:
 
 
 class AckLedger:
-    """The deliveries that the application holds. `explicit`: whether the acknowledgement mode is explicit."""
+    """The deliveries that the application holds. `explicit`: True in explicit acknowledgement mode."""
 
     def __init__(self, explicit: bool) -> None:
         self.explicit = explicit
@@ -84,36 +84,36 @@ class AckLedger:
 
     @property
     def holds_any(self) -> bool:
-        """Whether the application has records whose acknowledgement has not been sent."""
+        """True when the application has records whose acknowledgement has not been sent."""
         return bool(self._handed)
 
     def in_hand(self) -> list[Delivered]:
-        """The deliveries with records whose acknowledgement has not been sent. May be called from any thread."""
+        """Return the deliveries with records whose acknowledgement has not been sent. May be called from any thread."""
         return list(self._handed)
 
     def hand_out(self, delivered: Iterable[Delivered]) -> None:
-        """A poll returns these records to the application."""
+        """Add the records that a poll returns to the application."""
         self._handed.extend(delivered)
 
     def take_back(self, delivered: Iterable[Delivered]) -> list[Delivered]:
-        """The poll was interrupted before it returned these: remove and return those that are still held."""
+        """Remove the records of an interrupted poll, which did not return them. Returns those that were still held."""
         returned = [part for part in delivered if part in self._handed]
         self._handed = [part for part in self._handed if part not in returned]
         return returned
 
     def uses(self, session: ShareSession) -> bool:
-        """Whether the application holds records of this session (CL-37)."""
+        """Return whether the application holds records of this session (CL-37)."""
         return any(part.session is session for part in self._handed)
 
     def acknowledge(
         self, part: Delivered, offset: int, kind: int, delay: float | None = None, undelivered: bool = False
     ) -> None:
-        """Set one record's acknowledgement, for how long (s) its release keeps it from being delivered (CL-113), and
-        whether its delivery is taken back (CL-145).
+        """Set one record's acknowledgement; `delay` (s) postpones its next delivery (CL-113), `undelivered` takes the
+        delivery back (CL-145).
 
-        Raises IllegalStateError when the record is not in flight (CL-23), ValueError for a delay that cannot be,
-        DelayTooLongError for one above the group's maximum, UnsupportedVersionError for one that the leader would
-        pass over.
+        Raises IllegalStateError when the record is not in flight (CL-23), ValueError for an invalid delay or
+        `undelivered`, DelayTooLongError for a delay above the group's maximum, UnsupportedVersionError for one that the
+        leader would ignore.
         """
         self._check_explicit()
         delay_ms = None if delay is None else _delay_ms("acknowledge", kind, delay)
@@ -127,7 +127,7 @@ class AckLedger:
     def acknowledge_offset(  # noqa: PLR0917 - what a caller of the consumer gives
         self, topic: str, partition: int, offset: int, kind: int, delay: float | None = None, undelivered: bool = False
     ) -> None:
-        """As `acknowledge`, for the record at this topic, partition and offset (CL-23)."""
+        """Do the same as `acknowledge` for the record at this topic, partition and offset (CL-23)."""
         self._check_explicit()
         if type(offset) is not int:
             arguments.whole("acknowledge_offset", "offset", offset, 64)
@@ -149,7 +149,7 @@ class AckLedger:
             raise IllegalStateError("All records must be acknowledged in explicit acknowledgement mode.")
 
     def take(self, accept_rest: bool) -> list[PendingAck]:
-        """Take the acknowledgements to send. With `accept_rest`, records without one are accepted. Call `send` next."""
+        """Return the acknowledgements to send. With `accept_rest`, accept records without one. Call `send` next."""
         acks: list[PendingAck] = []
         if not self._handed:
             return acks
@@ -165,7 +165,7 @@ class AckLedger:
     def send(
         acks: list[PendingAck], timeout_ms: int | None, now_ms: int, commit: Commit | None = None, flush: bool = True
     ) -> None:
-        """Hand acknowledgements to their sessions, which retry them for `timeout_ms` from now on, without end for None.
+        """Hand acknowledgements to their sessions, which retry them for `timeout_ms` from now on; None means no limit.
 
         With `flush` the sessions send them now, otherwise with their next ShareFetch.
         """
@@ -179,18 +179,18 @@ class AckLedger:
                 session.flush()
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> Delivered | None:
-        """The outcome of acknowledgements is final. Returns the renewed records, for poll to return again (CL-27)."""
+        """Record the final outcome of acknowledgements. Returns renewed records, for poll to return again (CL-27)."""
         partition = ack.delivered.key
         if isinstance(ack.commit, Commit):
             ack.commit.settle(partition, error)
-        # The application was given none of a gap's offsets, and a gap may span a million of them (CM-47).
+        # The application never received a gap's offsets, and a gap may span a million of them (CM-47).
         if self.callback is not None and not ack.unseen and (ranges := record_ranges(ack.batches)):
             self._results.append(AckResult(partition, ranges, error))
         return _renewed(ack) if ack.renews and error is None else None
 
     @property
     def has_results(self) -> bool:
-        """Whether results wait for the callback."""
+        """True when results wait for the callback."""
         return self.callback is not None and bool(self._results)
 
     def set_callback(self, callback: AckCallback | None) -> None:
@@ -221,7 +221,7 @@ class AckLedger:
 
 
 def _refusal(place: str, offset: int, *, renewed: bool = False) -> IllegalStateError:
-    """Why a record cannot be acknowledged (CL-23, CL-27)."""
+    """Return the error that says why a record cannot be acknowledged (CL-23, CL-27)."""
     if renewed:
         why = (
             "its renewal has been sent, so it is not in your hands: poll() returns it again once the renewal is "
@@ -233,7 +233,7 @@ def _refusal(place: str, offset: int, *, renewed: bool = False) -> IllegalStateE
 
 
 def _delay_ms(call: str, kind: int, delay: float) -> int:
-    """The delay of a release in ms, never less than what was asked for. Raises ValueError (CL-113)."""
+    """Return the delay of a release in ms, rounded up. Raises ValueError for an invalid one (CL-113)."""
     if isinstance(delay, bool) or not isinstance(delay, int | float) or not 0 <= delay <= _DELAY_MAX_S:
         instead = f"{call}(message, AcknowledgeType.RELEASE, delay=30.0)"
         raise arguments.refusal(call, "delay", delay, "seconds from 0 on, or None for the group's back-off", instead)
@@ -245,7 +245,7 @@ def _delay_ms(call: str, kind: int, delay: float) -> int:
 
 
 def _check_undelivered(call: str, kind: int, undelivered: object) -> None:
-    """Raise ValueError for what cannot take a delivery back (CL-145)."""
+    """Raise ValueError unless `undelivered` is True and the type is RELEASE (CL-145)."""
     if undelivered is not True:
         raise arguments.refusal(call, "undelivered", undelivered, "True or False")
     if kind != ACK_RELEASE:
@@ -255,8 +255,8 @@ def _check_undelivered(call: str, kind: int, undelivered: object) -> None:
 
 
 def _check_delay(call: str, part: Delivered, offset: int, delay_ms: int) -> None:
-    """Raise UnsupportedVersionError when the leader that delivered the records knows no delays, DelayTooLongError when
-    it has told a lower maximum (PL-931)."""
+    """Raise UnsupportedVersionError when the leader that delivered the records supports no delays, DelayTooLongError
+    when it has announced a lower maximum (PL-931)."""
     session = part.session
     maximum_ms = session.release_delay_max_ms
     if not maximum_ms:
@@ -274,7 +274,7 @@ def _check_delay(call: str, part: Delivered, offset: int, delay_ms: int) -> None
 
 
 def _renewed(ack: PendingAck) -> Delivered:
-    """The records that a successful renewal gives back to the application, as a delivery of their own."""
+    """Return the records that a successful renewal gives back to the application, as a separate delivery."""
     old = ack.delivered
     ranges = offsets_with(ack.batches, ACK_RENEW)
     extents = [Extent(batch.base_offset, batch.size) for batch in old.batches]

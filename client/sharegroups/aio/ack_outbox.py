@@ -1,7 +1,7 @@
 """The acknowledgements that wait to be sent to one leader, and the outcome of those that were sent.
 
-Rules CL-32 to CL-35. It decides which acknowledgements share a request, which must fail and which are retried; the
-session that owns it sends them.
+Rules CL-32 to CL-35. The outbox decides which acknowledgements share a request, which must fail and which are retried;
+the session that owns it sends them.
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ from sharegroups.messages import Delivered
 
 log = logging.getLogger(__name__)
 
-#: The session is gone (CL-31), or not to be had before this member has joined again (CL-38).
+#: The session is lost (CL-31), or cannot be opened until this member has joined again (CL-38).
 SESSION_GONE: Final = (
     ShareSessionNotFoundError,
     InvalidShareSessionEpochError,
     ShareSessionLimitReachedError,
     UnknownMemberIdError,
 )
-#: The metadata are out of date (CL-34).
+#: Errors that show that the metadata are out of date (CL-34).
 OUTDATED: Final = (
     NotLeaderOrFollowerError,
     FencedLeaderEpochError,
     UnknownTopicOrPartitionError,
     UnknownTopicIdError,
 )
-#: Ranges of offsets in one request. The ranges of one delivery may exceed it, so it is half of what a leader takes
+#: Ranges of offsets in one request. The ranges of one delivery may exceed it, so it is half of the leader's limit
 #: (CM-62).
 _RANGES_MAX: Final = ACKNOWLEDGED_RANGES_MAX // 2
 _NEVER_MS: Final = 2**62
-#: A request that is answered so for a partition has changed nothing there (INV-6, PL-401, PL-930).
+#: Errors of a partition for which the request changed nothing there (INV-6, PL-401, PL-930).
 _CHANGED_NOTHING: Final = (InvalidRecordStateError, InvalidRequestError)
 _FINAL: Final = (*OUTDATED, *SESSION_GONE, NetworkError)
 
 
 @dataclass(slots=True, eq=False)
 class PendingAck:
-    """Acknowledgements of one delivery that are to be sent, or were sent. `commit` is the commit that waits (CL-24).
+    """Acknowledgements of one delivery, pending or sent. `commit` is the commit that waits for them (CL-24).
 
-    `unseen`: the client acknowledges records that the application was never given, so no callback reports them (CL-26).
+    `unseen`: the application does not know of this acknowledgement, so no callback reports it (CL-26).
     """
 
     delivered: Delivered
@@ -75,15 +75,15 @@ class PendingAck:
     unseen: bool = False
     #: A retry is not sent before this time.
     not_before_ms: int = 0
-    #: The error of an earlier attempt that may have taken effect all the same.
+    #: The error of an earlier attempt that may have taken effect nevertheless.
     unsure: KafkaError | None = None
-    #: Is told the outcome in place of the application: a renewal of `keep_alive` (CL-94).
+    #: Called with the outcome instead of notifying the application: a renewal of `keep_alive` (CL-94).
     told: Callable[[PendingAck, KafkaError | None], None] | None = None
-    #: They were refused together with others of their partition, so they go again in a request without those (CL-97).
+    #: They were refused together with others of their partition, so they are sent again without those (CL-97).
     alone: bool = False
-    #: When the request that carries them was sent.
+    #: When the ShareAcknowledge that carried them was sent.
     sent_ms: int = 0
-    #: How long renewed locks last from then on, as the answer says; 0: it does not say.
+    #: How long renewed locks last from then on, according to the answer; 0 when it does not say.
     lock_ms: int = 0
     renews: bool = field(init=False)
 
@@ -92,14 +92,14 @@ class PendingAck:
 
 
 class NothingToSendError(Exception):
-    """A request was to carry acknowledgements, and one that was written before it has taken them all."""
+    """An earlier request has already taken all the acknowledgements that this one was to carry."""
 
 
 class AckOwner(Protocol):
-    """Is told the outcome of acknowledgements."""
+    """Receives the outcome of acknowledgements."""
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
-        """The outcome is final; it is not retried again (CL-26)."""
+        """Receive a final outcome; the acknowledgements are not retried again (CL-26)."""
         ...
 
 
@@ -118,7 +118,7 @@ class AckOutbox:
 
     @property
     def has_renewals(self) -> bool:
-        """Whether a renewal waits; a ShareFetch cannot carry it (CL-27)."""
+        """True when a renewal waits; a ShareFetch cannot carry it (CL-27)."""
         return any(ack.renews for ack in self._pending)
 
     def add(self, ack: PendingAck) -> None:
@@ -126,19 +126,20 @@ class AckOutbox:
         self._pending.append(ack)
 
     def next_due_ms(self) -> int | None:
-        """When the first of them may be sent; None without any."""
+        """Return when the first pending acknowledgement may be sent; None without any."""
         return min((ack.not_before_ms for ack in self._pending), default=None)
 
     def latest_ms(self) -> int:
-        """When to send the first of them though the leader wants no request: at three quarters of its records' lock."""
+        """Return when to send the first one even if the leader wants no requests: at three quarters of its records'
+        lock."""
         held = (ack.delivered for ack in self._pending)
         return min((one.acquired_ms + one.lock_ms * 3 // 4 for one in held if one.lock_ms), default=_NEVER_MS)
 
     def take(self, renewals: bool) -> list[PendingAck]:
         """Remove and return the acknowledgements of the next request.
 
-        Those that overlap others wait for the request after it, and so do those that exceed its limit. Report the taken
-        ones with `fetch_answered`, `acknowledge_answered`, `fail` or `put_back`.
+        Those that overlap others, or exceed the request's limit, wait for the request after it. Report the taken ones
+        with `fetch_answered`, `acknowledge_answered`, `fail` or `put_back`.
         """
         if len(self._pending) == 1:
             ack = self._pending[0]
@@ -171,7 +172,7 @@ class AckOutbox:
 
     @property
     def fits_one_request(self) -> bool:
-        """Whether one request can carry everything that is pending."""
+        """True when one request can carry everything that is pending."""
         parts: dict[TopicIdPartition, list[list[AckBatch]]] = {}
         for ack in self._pending:
             parts.setdefault(ack.delivered.id_partition, []).append(ack.batches)
@@ -181,7 +182,7 @@ class AckOutbox:
         return few and not any(merge(batches)[1] for batches in parts.values())
 
     def drop_dead(self, generation: int) -> None:
-        """Fail acknowledgements whose session is gone or whose partition's leader has changed (CL-32, CL-33)."""
+        """Fail acknowledgements whose session was lost or whose partition's leader has changed (CL-32, CL-33)."""
         dead: list[tuple[PendingAck, KafkaError]] = []
         for ack in self._pending:
             leader = self._cluster.leader(ack.delivered.id_partition)
@@ -198,17 +199,17 @@ class AckOutbox:
                 self._owner.settled(ack, error)
 
     def fail(self, acks: list[PendingAck], error: KafkaError) -> None:
-        """The request that carried `acks` failed as a whole."""
+        """Fail `acks`, whose request failed as a whole."""
         for ack in acks:
             self._owner.settled(ack, error)
 
     def fail_pending(self, error: KafkaError) -> None:
-        """Nothing will be sent any more: fail everything that waits."""
+        """Fail all pending acknowledgements, because nothing will be sent any more."""
         acks, self._pending = list(self._pending), deque()
         self.fail(acks, error)
 
     def put_back(self, acks: list[PendingAck], error: KafkaError) -> None:
-        """The leader had no room to process their request: retry them until their deadline (CL-87)."""
+        """Retry acknowledgements until their deadline, because the leader had no room for their request (CL-87)."""
         delay_ms = self._backoff.next_ms()
         for ack in acks:
             unsure = ack.unsure
@@ -216,11 +217,11 @@ class AckOutbox:
             ack.unsure = unsure  # this attempt has changed nothing at the leader
 
     def fetch_answered(self, acks: list[PendingAck], results: Mapping[TopicIdPartition, KafkaError | None]) -> None:
-        """Take in the results of acknowledgements that a ShareFetch carried; these are not retried (CL-21)."""
+        """Process the results of acknowledgements that a ShareFetch carried; these are not retried (CL-21)."""
         self._settle(acks, results, retry=False)
 
     def acknowledge_answered(self, acks: list[PendingAck], response: ShareAcknowledgeResponse, retry: bool) -> None:
-        """Take in the results of a ShareAcknowledge. With `retry`, retriable ones are retried until their deadline
+        """Process the results of a ShareAcknowledge. With `retry`, retriable errors are retried until the deadline
         (CL-34)."""
         results: dict[TopicIdPartition, KafkaError | None] = {}
         for topic in response.responses:
@@ -252,7 +253,7 @@ class AckOutbox:
                 )  # one for all: they failed together
                 self._try_again(ack, error, delay_ms)
             elif isinstance(error, _CHANGED_NOTHING) and together.get(partition, 1) > 1:
-                ack.alone = True  # it may be refused for another's sake
+                ack.alone = True  # another one may be the cause of the refusal
                 self._pending.append(ack)
             elif isinstance(error, InvalidRequestError) and has_delay(ack.batches):
                 log.warning(
@@ -278,7 +279,7 @@ class AckOutbox:
 
 
 def by_partition(acks: list[PendingAck]) -> dict[TopicIdPartition, list[AckBatch]]:
-    """The batches of one request, by partition; `take` has left out what would overlap."""
+    """Return the batches of one request, by partition; `take` has left out those that would overlap."""
     if len(acks) == 1:
         return {acks[0].delivered.id_partition: acks[0].batches}
     parts: dict[TopicIdPartition, list[list[AckBatch]]] = {}

@@ -48,7 +48,8 @@ Errors = dict[str, KafkaError | None]
 
 
 class Admin(GroupAdmin, TransactionAdmin):
-    """Administration. Settings as a dict, or as keywords with `_` for `.`; use it as `async with`, or call `close`.
+    """The admin client. Takes settings as a dict, or as keywords with `_` for `.`. Use it as `async with`, or call
+    `close`.
 
     A call that changes several things returns each one's result or error. It raises KafkaError if it fails as a whole.
     """
@@ -78,7 +79,7 @@ class Admin(GroupAdmin, TransactionAdmin):
     # Topics.
 
     async def create_topics(self, topics: Iterable[NewTopic | str], validate_only: bool = False) -> Errors:
-        """Create topics (CM-21); a name alone means one partition."""
+        """Create topics (CM-21); a plain name means one partition."""
         request = CreateTopicsRequest(timeout_ms=int(self._timeout_s * 1000), validate_only=validate_only)
         instead = 'create_topics(["orders"]), or create_topics([NewTopic("orders", 2)])'
         for given in arguments.items("create_topics", topics, "topics or their names", (NewTopic, str), instead):
@@ -140,7 +141,7 @@ class Admin(GroupAdmin, TransactionAdmin):
         }
 
     async def describe_cluster(self) -> ClusterDescription:
-        """The cluster id and its live nodes."""
+        """Return the cluster id and its live nodes."""
         response = await at_any(self._cluster, wire.DESCRIBE_CLUSTER, DescribeClusterRequest(), self._timeout_s)
         if error := error_for(response.error_code, response.error_message):
             raise error
@@ -155,7 +156,8 @@ class Admin(GroupAdmin, TransactionAdmin):
     async def list_offsets(
         self, specs: Mapping[TopicPartition, int] | Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | KafkaError]:
-        """Offsets by timestamp in ms, or by kip932.ids.OFFSET_* (CM-45); for a list of partitions, the logs' ends."""
+        """Return offsets by timestamp in ms, or by kip932.ids.OFFSET_* (CM-45); for a list of partitions, the logs'
+        ends."""
         if isinstance(specs, Mapping):
             wanted = dict(specs)
         else:
@@ -185,7 +187,7 @@ class Admin(GroupAdmin, TransactionAdmin):
         return await self._at_leaders(wanted, call)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
-        """Move the start offsets of logs forward to these, −1 for the log's end; returns the new start offsets."""
+        """Move the start offsets of logs forward to these; −1 means the log's end. Returns the new start offsets."""
         instead = 'delete_records({TopicPartition("orders", 0): 100})'
         arguments.mapping("delete_records", "before", before, "TopicPartition to offsets", instead)
         for key, offset in before.items():
@@ -211,8 +213,8 @@ class Admin(GroupAdmin, TransactionAdmin):
         return await self._at_leaders(before, call)
 
     async def read_records(self, partition: TopicPartition, offset: int, max_bytes: int = READ_BYTES) -> RecordsRead:
-        """Records of a partition from `offset` on, whoever may have consumed them (CL-92): about `max_bytes` of them,
-        at least one batch. Reading changes nothing.
+        """Return records of a partition from `offset` on, even if consumed (CL-92): about `max_bytes` of them, at least
+        one batch. Reading changes nothing.
 
         Raises KafkaError: OffsetOutOfRangeError outside the log, UnknownTopicOrPartitionError, RequestTimedOutError.
         """
@@ -225,11 +227,11 @@ class Admin(GroupAdmin, TransactionAdmin):
     async def explain_record(
         self, group_id: str, partition: TopicPartition, offset: int, last_offset: int | None = None
     ) -> RecordsExplained:
-        """Why a record is, or is not, delivered to a group now; or the records from `offset` to `last_offset`, 1,000
-        at most (CL-90). Asking changes nothing.
+        """Explain why a record is, or is not, delivered to a group now; or the records from `offset` to `last_offset`,
+        at most 1,000 (CL-90). Changes nothing.
 
-        Raises KafkaError: GroupIdNotFoundError, UnknownTopicOrPartitionError, InvalidRequestError for offsets that
-        cannot be, NotLeaderOrFollowerError when no leader was found in time.
+        Raises KafkaError: GroupIdNotFoundError, UnknownTopicOrPartitionError, InvalidRequestError for invalid offsets,
+        NotLeaderOrFollowerError when no leader was found in time.
         """
         call_name = "explain_record"
         arguments.text(call_name, "group_id", group_id)
@@ -245,7 +247,7 @@ class Admin(GroupAdmin, TransactionAdmin):
         )
 
     async def _at_leaders(self, partitions: Iterable[TopicPartition], call: Any) -> dict[TopicPartition, Any]:
-        """Send each leader one call for its partitions; partitions without a leader get an error."""
+        """Send each leader one call for its partitions; the result has an error for partitions without a leader."""
         names = list(partitions)
         topics = {partition.topic for partition in names}
         await until_answered(self._cluster, "Metadata", self._timeout_s, lambda: self._cluster.fetch_metadata(topics))
@@ -282,7 +284,7 @@ class Admin(GroupAdmin, TransactionAdmin):
     async def describe_configs(
         self, resources: Iterable[ConfigResource], documentation: bool = False
     ) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
-        """Configs of topics, nodes and groups, with their synonyms (CM-23)."""
+        """Return configs of topics, nodes and groups, with their synonyms (CM-23)."""
         request = DescribeConfigsRequest(include_synonyms=True, include_documentation=documentation)
         instead = 'describe_configs([ConfigResource.topic("orders")])'
         for resource in arguments.items("describe_configs", resources, "ConfigResource", ConfigResource, instead):

@@ -1,8 +1,8 @@
-"""What the client knows of the cluster: nodes, topics and leaders; one refresher keeps it up to date.
+"""The client's view of the cluster: nodes, topics and leaders. One refresher task keeps it up to date.
 
 Rules CL-14, CL-15, CL-34, CM-14, CM-22. Callers may call `request_refresh` as often as they like: refreshes run one at
-a time, with a back-off between them. Only topics that a caller named are kept. After an outage the refresher tells its
-listeners that the cluster can be reached again, so that they need not wait for their own back-offs as well.
+a time, with a back-off between them. Only topics that a caller named are kept. After an outage the refresher notifies
+its listeners that the cluster can be reached again, so that they need not wait for their own back-offs as well.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Leader(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """A topic as of one metadata version (CM-20)."""
+    """A topic at one metadata version (CM-20)."""
 
     name: str
     topic_id: bytes
@@ -46,7 +46,7 @@ class Topic(NamedTuple):
 class Cluster:
     """Metadata and addresses. `start` starts the refresher, `close` ends it; the caller must close the transport.
 
-    All calls of the client must go through `self.transport`, which waits while a node wants no requests (CL-86).
+    The client must make all calls through `self.transport`, which waits while a node wants no requests (CL-86).
     """
 
     def __init__(self, transport: Transport, config: Config) -> None:
@@ -80,7 +80,7 @@ class Cluster:
         return float(self._config["request.timeout.ms"]) / 1000
 
     def backoff(self) -> Backoff:
-        """A new back-off by this client's settings."""
+        """Return a new back-off with this client's settings."""
         return Backoff(self._config["retry.backoff.ms"], self._config["retry.backoff.max.ms"], random.random)
 
     def start(self) -> None:
@@ -95,27 +95,27 @@ class Cluster:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    # What is known.
+    # Known metadata.
 
     def address(self, node_id: int) -> str | None:
-        """`host:port` of a node, or None."""
+        """Return `host:port` of a node, or None when it is unknown."""
         return self._nodes.get(node_id)
 
     def node_at(self, address: str) -> int:
-        """The id of the node with this `host:port`; −1 when the last metadata have no such node."""
+        """Return the id of the node with this `host:port`; −1 when the last metadata have no such node."""
         return next((node_id for node_id, known in self._nodes.items() if known == address), -1)
 
     def node_ids(self) -> list[int]:
-        """The live nodes of the last metadata, ascending."""
+        """Return the ids of the live nodes in the last metadata, ascending."""
         return sorted(self._nodes)
 
     def leader(self, partition: TopicIdPartition) -> Leader | None:
-        """The leader of a partition; None when it, or its address, is unknown."""
+        """Return the leader of a partition; None when the leader or its address is unknown."""
         leader = self._leaders.get(partition)
         return leader if leader is not None and leader.node_id in self._nodes else None
 
     def moved(self, partitions: Iterable[TopicIdPartition], node_id: int) -> bool:
-        """Whether other nodes are known to lead all of these partitions, which `node_id` led.
+        """Return whether nodes other than `node_id` are known to lead all of these partitions.
 
         Partitions of deleted topics do not count; partitions without a known leader have not moved yet.
         """
@@ -143,16 +143,16 @@ class Cluster:
         self._failed.append(listener)
 
     def on_recovery(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when a refresh succeeds after one that failed: what waits for a back-off is due now."""
+        """Call `listener` when a refresh succeeds after one that failed: it can end its back-offs."""
         self._recovered.append(listener)
 
     def heard(self) -> None:
-        """A node has answered a call: if the last refresh failed, the next one starts without its back-off."""
+        """Note that a node has answered a call. If the last refresh failed, the next one skips its back-off."""
         if self.trouble:
             self._urgent.set()
 
     def want(self, names: Iterable[str], ids: Iterable[bytes] = ()) -> None:
-        """Keep the topics `names` too, and look up those of `ids` that have no known name, instead of earlier ids.
+        """Keep the topics `names` too, and look up the names of unknown `ids`, in place of earlier ids.
 
         Requests a refresh when a name is new or an id is unknown.
         """
@@ -165,7 +165,7 @@ class Cluster:
             self.request_refresh()
 
     def forget(self, names: Iterable[str]) -> None:
-        """Leave these topics out of the next refreshes."""
+        """Leave these topics out of later refreshes."""
         self._wanted -= set(names)
 
     def request_refresh(self) -> None:
@@ -173,7 +173,7 @@ class Cluster:
         self._refresh.set()
 
     async def wait_refreshed(self) -> None:
-        """Request a refresh and return when one has ended, successful or not; one that is already running counts."""
+        """Request a refresh and return when one has ended, successfully or not; one that is already running counts."""
         target = self._rounds + 1
         self._refresh.set()
         async with self._refreshed:
@@ -201,7 +201,8 @@ class Cluster:
     async def ask_any(
         self, method: Method[wire.RequestT, wire.ResponseT], request: wire.RequestT, timeout_s: float | None = None
     ) -> wire.ResponseT:
-        """As `call_any`, for requests that may be sent twice: while one node is silent, the next is called as well."""
+        """Do the same as `call_any` for requests that may be sent twice: while one node is silent, call the next as
+        well."""
         addresses = sorted(self._addresses(), key=self.transport.left_s)
         self._silent.intersection_update(addresses)
 
@@ -211,8 +212,8 @@ class Cluster:
         return await first_answer(addresses, call, self._silent, method.name)
 
     async def find_coordinator(self, group_id: str) -> str:
-        """Address of a group's coordinator. Raises KafkaError or TransportError; it does not retry."""
-        if not self._nodes:  # otherwise an admin client would know no other node when its bootstrap node goes down
+        """Return the address of a group's coordinator. Raises KafkaError or TransportError; it does not retry."""
+        if not self._nodes:  # otherwise an admin client would know no other node when its bootstrap node fails
             await self.fetch_metadata([])
         request = FindCoordinatorRequest(key_type=KEY_TYPE_GROUP, coordinator_keys=[group_id])
         response = await self.ask_any(wire.FIND_COORDINATOR, request)
@@ -224,7 +225,7 @@ class Cluster:
         raise CoordinatorNotAvailableError(f"the answer does not name the coordinator of group {group_id!r}")
 
     async def fetch_metadata(self, names: Iterable[str] | None, ids: Iterable[bytes] = ()) -> MetadataResponse:
-        """Fetch the metadata of some topics, or of all with None, and store them. Raises KafkaError, TransportError."""
+        """Fetch and store the metadata of these topics, or of all for None. Raises KafkaError, TransportError."""
         request = MetadataRequest()
         if names is not None:
             request.topics.SetInParent()
@@ -241,7 +242,8 @@ class Cluster:
     # Steps.
 
     def _addresses(self) -> list[str]:
-        """The known nodes and the bootstrap servers, in random order. Raises IllegalStateError in a forked child."""
+        """Return the known nodes and the bootstrap servers, in random order. Raises IllegalStateError in a forked
+        child."""
         if self._process_id != os.getpid():
             raise another_process("client", self._process_id)
         addresses = list(dict.fromkeys([*self._nodes.values(), *self._bootstrap]))
@@ -293,7 +295,7 @@ class Cluster:
             listener()
 
     async def _refresh_forever(self) -> None:
-        """Refresh on request and when metadata.max.age.ms is over, with a back-off after each refresh."""
+        """Refresh on request and after metadata.max.age.ms, with a back-off after each refresh."""
         backoff = self.backoff()
         max_age_s = self._config["metadata.max.age.ms"] / 1000
         quiet_s = self._config["retry.backoff.max.ms"] * 2 / 1000

@@ -1,4 +1,4 @@
-"""Where a request about configs goes: what names a node to that node, which alone knows its own; the rest to any."""
+"""Routes requests about configs: a node's own configs to that node, which alone knows them; the rest to any node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 async def at_their_nodes(
     cluster: Cluster, method: Method[Any, ResponseT], request: Any, timeout_s: float
 ) -> tuple[list[ResponseT], dict[ConfigResource, KafkaError]]:
-    """The answers to a request with `resources`, and the error of each that names a node that is not alive.
+    """Return the answers to a request with `resources`, and an error for each resource whose node is not alive.
 
     Raises KafkaError, RequestTimedOutError after `timeout_s` without an answer.
     """

@@ -1,4 +1,4 @@
-"""The share consumer for asyncio: `aio.engine` for one task at a time; its calls run the acknowledgement callback.
+"""The share consumer for asyncio: wraps `aio.engine` for one task at a time, and runs the acknowledgement callback.
 
 Rules CL-26, CL-28, CL-29; `aio.engine` carries out the rest of CL-20 to CL-28.
 """
@@ -23,9 +23,10 @@ from sharegroups.messages import AcknowledgeType, Message, Messages, delivered_o
 
 
 class ShareConsumer(OfOneProcess):
-    """A member of a share group. Settings as a dict, or as keywords with `_` for `.` (CL-44).
+    """A member of a share group. Takes settings as a dict, or as keywords with `_` for `.` (CL-44).
 
-    Raises ConfigError for settings, InvalidGroupIdError without a group. Use it as `async with`, or call `close`.
+    Raises ConfigError for invalid settings, InvalidGroupIdError without a group. Use it as `async with`, or call
+    `close`.
     """
 
     _WHAT = "consumer"
@@ -61,7 +62,7 @@ class ShareConsumer(OfOneProcess):
             self._engine.unsubscribe()
 
     def subscription(self) -> list[str]:
-        """The topics subscribed to."""
+        """Return the topics subscribed to."""
         self._check_open()
         return list(self._engine.subscription)
 
@@ -71,12 +72,13 @@ class ShareConsumer(OfOneProcess):
         *,
         max_records: int | None = None,
     ) -> Messages:
-        """Return records as soon as there are any; empty after `timeout` seconds; None waits without end (CL-21).
+        """Return records as soon as there are any, or nothing after `timeout` seconds; None waits without limit
+        (CL-21).
 
-        In implicit mode it accepts what the previous poll returned. `max_records`: how many records to ask for at most;
-        0 asks for none, and only keeps the membership (CL-98). Raises WakeupError; IllegalStateError without a
-        subscription, and in explicit mode while a record is neither acknowledged nor kept alive; KafkaError that ended
-        the membership.
+        In implicit mode the records of the previous poll are accepted. `max_records`: how many records to ask for at
+        most; 0 asks for none, and only keeps the membership (CL-98). Raises WakeupError; IllegalStateError without a
+        subscription, and in explicit mode while a record is neither acknowledged nor kept alive; the KafkaError that
+        ended the membership.
         """
         arguments.seconds("poll", timeout)
         arguments.count("poll", "max_records", max_records)
@@ -93,7 +95,7 @@ class ShareConsumer(OfOneProcess):
                 messages = await engine.wait_records(None if deadline is None else deadline - clock())
             return messages
         except KafkaError:
-            await asyncio.sleep(0)  # who polls on and on all the same lets the member's leave go out
+            await asyncio.sleep(0)  # lets the leave be sent even if the caller keeps polling
             raise
         finally:
             self._busy = False
@@ -106,14 +108,16 @@ class ShareConsumer(OfOneProcess):
         delay: float | None = None,
         undelivered: bool = False,
     ) -> None:
-        """Acknowledge a record; the next poll or commit sends it (CL-23). Raises IllegalStateError if not in flight.
+        """Acknowledge a record; the next poll or commit sends it (CL-23). Raises IllegalStateError if it is not in
+        flight.
 
-        `delay`: with RELEASE, for how many seconds the group does not get the record again; 0: at once; None: as the
-        group's back-off says (CL-113). ValueError with another type; DelayTooLongError, one of these, above the
-        group's maximum: the record stays as it was; UnsupportedVersionError from a node of before. `undelivered`: with
-        RELEASE, the record was not begun with, so this delivery does not count, at most ten times in a row (CL-145).
+        `delay`: with RELEASE, how many seconds the group does not get the record again; 0: at once; None: the group's
+        back-off applies (CL-113). Raises ValueError with another type, and its subclass DelayTooLongError above the
+        group's maximum, which leaves the record unchanged; UnsupportedVersionError when the node is too old for delays.
+        `undelivered`: with RELEASE, the application did not begin with the record, so this delivery does not count, at
+        most ten times in a row (CL-145).
         """
-        self._enter()  # and no context manager: this is called for each record
+        self._enter()  # no context manager: this is called for each record
         try:
             kind = type if type.__class__ is AcknowledgeType else AcknowledgeType(type)
             self._engine.ledger.acknowledge(delivered_of(message), message.offset(), kind, delay, undelivered)
@@ -130,24 +134,26 @@ class ShareConsumer(OfOneProcess):
         delay: float | None = None,
         undelivered: bool = False,
     ) -> None:
-        """As `acknowledge`, for the record in flight at this topic, partition and offset (CL-23)."""
+        """Do the same as `acknowledge` for the record in flight at this topic, partition and offset (CL-23)."""
         with self._exclusive():
             kind = AcknowledgeType(type)
             self._engine.ledger.acknowledge_offset(topic, partition, offset, kind, delay, undelivered)
 
     def keep_alive(self, messages: Message | Iterable[Message], on_lost: OnLost | None = None) -> KeepAlive:
-        """`async with consumer.keep_alive(message) as kept:` renews until they are acknowledged or the block ends.
+        """Keep locks alive: `async with consumer.keep_alive(message) as kept:` renews until acknowledgement or the
+        block's end.
 
-        It needs explicit mode. `kept.lost`, `kept.is_lost(message)` and `kept.check()` tell that a lock could not be
-        kept; `on_lost` is called with the messages it befell (CL-94 to CL-96). Meanwhile poll() may be called.
+        This needs explicit mode. `kept.lost`, `kept.is_lost(message)` and `kept.check()` report a lock that could not
+        be kept; `on_lost` is called with the affected messages (CL-94 to CL-96). poll() may be called inside the block.
         """
         return KeepAlive(self, Kept(messages, on_lost))
 
     async def commit_sync(self, timeout: float | None = None) -> CommitResult:  # noqa: ASYNC109 - the shape of CL-44
-        """Send the acknowledgements and wait (CL-24): None or the error per partition; {} when nothing is pending.
+        """Send the acknowledgements and wait (CL-24). Returns None or the error by partition; {} when nothing is
+        pending.
 
-        In implicit mode it accepts what the last poll returned. `timeout` is in seconds, default.api.timeout.ms by
-        default, below 0 without end. Raises WakeupError.
+        In implicit mode the records of the last poll are accepted. `timeout` is in seconds, default.api.timeout.ms by
+        default; below 0 means no limit. Raises WakeupError.
         """
         arguments.seconds("commit_sync", timeout)
         with self._exclusive():
@@ -156,7 +162,7 @@ class ShareConsumer(OfOneProcess):
             return results
 
     def commit_async(self) -> None:
-        """Send the acknowledgements; the callback gets their results (CL-25). Must run inside the event loop."""
+        """Send the acknowledgements; the callback receives their results (CL-25). Must run inside the event loop."""
         with self._exclusive():
             self._engine.ledger.run_callbacks()
             self._engine.send_acknowledged()
@@ -164,25 +170,26 @@ class ShareConsumer(OfOneProcess):
     def set_acknowledgement_commit_callback(self, callback: AckCallback | None) -> None:
         """Set the function that poll, commit and close call for each partition's result (CL-26).
 
-        None clears it, and drops queued results.
+        None clears it and drops queued results.
         """
         with self._exclusive():
             self._engine.ledger.set_callback(callback)
 
     def delivery_count_limit(self) -> int | None:
-        """After how many deliveries the group archives a record, as a leader last answered; None: none has said it."""
+        """Return after how many deliveries the group archives a record, as last reported; None before a report."""
         return self._engine.delivery_count_limit()
 
     def dead_letter_topic(self) -> str | None:
-        """The group's dead-letter topic, "" without one, as a leader last answered; None: none has said it."""
+        """Return the group's dead-letter topic as a leader last reported it; "" when there is none, None before a
+        report."""
         return self._engine.dead_letter_topic()
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long records are locked, ms, as a leader last answered; None before the first answer (CL-27)."""
+        """Return how long records are locked, ms, as a leader last reported; None before the first answer (CL-27)."""
         return self._engine.acquisition_lock_timeout_ms()
 
     def metrics(self) -> dict[tuple[str, str], float]:
-        """Metrics by (group, name) (CL-41); empty before the first poll. Must run inside the event loop."""
+        """Return metrics by (group, name) (CL-41); empty before the first poll. Must run inside the event loop."""
         return self._engine.metrics()
 
     def wakeup(self) -> None:
@@ -216,7 +223,7 @@ class ShareConsumer(OfOneProcess):
             self._busy = False
 
     def _enter(self) -> None:
-        """One caller at a time (CL-29), none from inside a callback (CL-26), none after close (CL-28)."""
+        """Admit one caller at a time (CL-29), none from inside a callback (CL-26), none after close (CL-28)."""
         if self._engine.ledger.in_callback:
             raise IllegalStateError("The consumer cannot be used from inside its acknowledgement callback.")
         if self._busy:
@@ -226,7 +233,7 @@ class ShareConsumer(OfOneProcess):
 
 
 class KeepAlive:
-    """What `keep_alive` returns: `async with`, or `begin` and `end`."""
+    """The result of `keep_alive`. Use it as `async with`, or call `begin` and `end`."""
 
     def __init__(self, consumer: ShareConsumer, kept: Kept) -> None:
         self._consumer = consumer
@@ -234,16 +241,16 @@ class KeepAlive:
 
     @property
     def kept(self) -> Kept:
-        """What `begin` returns; until it is called, nothing is renewed and no lock counts as lost."""
+        """The object that `begin` returns. Until `begin` is called, nothing is renewed and no lock counts as lost."""
         return self._kept
 
     def begin(self) -> Kept:
-        """Begin to renew. Raises IllegalStateError in implicit mode, or for a record that is not in flight."""
+        """Start renewing. Raises IllegalStateError in implicit mode, or for a record that is not in flight."""
         self._consumer._keep(self._kept, begin=True)
         return self._kept
 
     def end(self) -> None:
-        """Renew no longer. A second call does nothing."""
+        """Stop renewing. A second call does nothing."""
         self._consumer._keep(self._kept, begin=False)
 
     async def __aenter__(self) -> Kept:

@@ -1,4 +1,4 @@
-"""Builds what a consumer runs in its event loop: transport, cluster, heartbeats, fetcher, stall watch."""
+"""Builds the parts that a consumer runs in its event loop: transport, cluster, heartbeats, fetcher, stall watch."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from sharegroups.security import transport_for
 
 log = logging.getLogger(__name__)
 
-#: How long a leave that goes only at the close's deadline may take to be answered, s (CL-11).
+#: How long the answer to a leave that is sent only at the deadline of `close` may take, s (CL-11).
 _LEAVE_S: Final = 0.05
 
 
 class ConsumerRuntime:
-    """Create it inside the running event loop, at the first poll. `close` ends it."""
+    """The running parts of a consumer. Create it inside the running event loop, at the first poll; `close` ends it."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class ConsumerRuntime:
         self.watch.start()
 
     def _look_at_names(self) -> None:
-        """Let the next poll raise that no topic can have a name of the subscription, once for each name (CL-93)."""
+        """Make the next poll raise an error for a subscribed name that no topic can have, once per name (CL-93)."""
         names = self._membership.subscription
         errors = {name: self.cluster.errors[name] for name in names if name in self.cluster.errors}
         impossible = {name: error for name, error in errors.items() if isinstance(error, InvalidTopicError)}
@@ -88,7 +88,7 @@ class ConsumerRuntime:
         self._impossible = frozenset(impossible)
 
     def _give_up(self, error: KafkaError) -> None:
-        """Leave the group, tell why, and have every poll raise it (CL-111)."""
+        """Leave the group, log why, and make every poll raise the error (CL-111)."""
         if self._membership.fatal is not None:
             return
         told = type(error)(
@@ -100,7 +100,7 @@ class ConsumerRuntime:
         self.heartbeats.wake()
 
     async def close(self, budget_s: float) -> None:
-        """Close sessions, leave the group, stop everything, within about `budget_s` seconds (CL-28)."""
+        """Close sessions, leave the group and stop everything, within about `budget_s` seconds (CL-28)."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + budget_s
         try:

@@ -1,4 +1,5 @@
-"""Calls to a group's coordinator, which follow it to another node (CL-46), and to any node; they raise KafkaError."""
+"""Calls to a group's coordinator, which follow it to another node (CL-46), and calls to any node. They raise
+KafkaError."""
 
 from __future__ import annotations
 
@@ -38,10 +39,10 @@ async def at_coordinator(
     call: Callable[[str], Coroutine[Any, Any, T]],
     places: AbstractAsyncContextManager[Any] | None = None,
 ) -> T:
-    """Retry `call(address)` at the group's coordinator until it succeeds. Raises KafkaError: one that a retry cannot
-    help, which that of a group in quarantine is, or RequestTimedOutError after `timeout_s`.
+    """Retry `call(address)` at the group's coordinator until it succeeds. Raises a KafkaError that a retry cannot help,
+    such as InQuarantineError, or RequestTimedOutError after `timeout_s`.
 
-    `places` is held while a node is asked, and not while a retry waits: so many groups are asked at a time.
+    `places` limits how many groups are asked at a time: it is held while a node is asked, but not while a retry waits.
     """
     asking = nullcontext() if places is None else places
     backoff = cluster.backoff()
@@ -81,14 +82,14 @@ async def at_coordinator(
 async def at_any(
     cluster: Cluster, method: Method[wire.RequestT, wire.ResponseT], request: wire.RequestT, timeout_s: float
 ) -> wire.ResponseT:
-    """Call any node, and retry until one answers. Raises KafkaError, RequestTimedOutError after `timeout_s`."""
+    """Call any node, retrying until one answers. Raises KafkaError, RequestTimedOutError after `timeout_s`."""
     call = cluster.ask_any if method.path in _QUESTIONS else cluster.call_any
     one_s = min(timeout_s, cluster.timeout_s)
     return await until_answered(cluster, method.name, timeout_s, lambda: call(method, request, one_s))
 
 
 async def until_answered(cluster: Cluster, what: str, timeout_s: float, call: Callable[[], Awaitable[T]]) -> T:
-    """Retry `call()` until it succeeds. Raises KafkaError: one that a retry cannot help, or RequestTimedOutError after
+    """Retry `call()` until it succeeds. Raises a KafkaError that a retry cannot help, or RequestTimedOutError after
     `timeout_s`. `what` names the request in that error."""
     backoff = cluster.backoff()
     last: KafkaError = NetworkError("no node answered")
@@ -107,7 +108,7 @@ async def until_answered(cluster: Cluster, what: str, timeout_s: float, call: Ca
 
 
 async def while_no_room(cluster: Cluster, timeout_s: float, call: Callable[[], Awaitable[T]]) -> T:
-    """Retry `call()` while its node has no room for it (CL-86), for at most `timeout_s`. Raises what `call` raises."""
+    """Retry `call()` while its node has no room for it (CL-86), at most for `timeout_s`. Raises its errors."""
     backoff, clock = cluster.backoff(), asyncio.get_running_loop().time
     until_s = clock() + timeout_s
     while True:

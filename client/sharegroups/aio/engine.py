@@ -1,4 +1,4 @@
-"""What the asyncio and the blocking share consumer have in common: everything but callers, callbacks and threads.
+"""The common part of the asyncio and blocking share consumers: everything except callers, callbacks and threads.
 
 Rules CL-20 to CL-28. All coroutines run in one event loop. Plain methods may be called from the application's thread,
 but only while no coroutine of this object runs; the two consumers guarantee that (CL-29).
@@ -32,7 +32,7 @@ from sharegroups.messages import Delivered, Messages
 
 
 class ConsumerEngine:
-    """State of one consumer. Raises ConfigError for settings, InvalidGroupIdError without a group."""
+    """The state of one consumer. Raises ConfigError for invalid settings, InvalidGroupIdError without a group."""
 
     def __init__(self, settings: Mapping[str, Any] | None, keywords: Mapping[str, Any], transport: Transport | None):
         self._config = consumer_config(settings, keywords)
@@ -68,7 +68,7 @@ class ConsumerEngine:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the application has polled."""
+        """True once the application has polled."""
         return self._machinery is not None
 
     def subscribe(self, topics: Iterable[str]) -> None:
@@ -93,11 +93,11 @@ class ConsumerEngine:
             self._machinery.heartbeats.wake()
 
     def limit_records(self, count: int) -> None:
-        """Let later fetches ask for at most `count` records, and never for more than max.poll.records."""
+        """Limit later fetches to `count` records, from 1 to max.poll.records."""
         self._member.records_cap = max(1, min(count, self._config["max.poll.records"]))
 
     def raise_background(self) -> None:
-        """Raise what happened since the last call: wakeup(), or an error of a session or the membership (CL-21)."""
+        """Raise WakeupError after wakeup(), or a pending error of a session or the membership (CL-21)."""
         if self._wakeup:
             self._raise_wakeup()
         if self._errors:
@@ -108,8 +108,8 @@ class ConsumerEngine:
     async def poll(self, timeout_s: float | None, max_records: int | None = None) -> Messages | None:
         """Send the acknowledgements of the previous poll, then wait for records (CL-21).
 
-        Returns None when results wait for the callback: run the callbacks, then call `wait_records`. Raises what poll()
-        of the consumers raises.
+        Returns None when results wait for the callback: run the callbacks, then call `wait_records`. Raises the errors
+        of the consumers' poll().
         """
         self._last_polled = []
         self.ledger.check_all_acknowledged()
@@ -124,19 +124,20 @@ class ConsumerEngine:
         return await self.wait_records(timeout_s)
 
     async def wait_records(self, timeout_s: float | None) -> Messages | None:
-        """Wait for records; empty after `timeout_s`. None: results wait for the callback; run it, then call again."""
+        """Wait for records; empty after `timeout_s`. Returns None when results wait for the callback: run it, then call
+        again."""
         machinery = self._machinery or self._start()
         fetcher = machinery.fetcher
         clock = asyncio.get_running_loop().time
         now_s = clock()
         deadline = None if timeout_s is None else now_s + timeout_s
         if self._membership.poll(int(now_s * 1000)):
-            machinery.heartbeats.wake()  # it joins again, now: the callback, too, may have taken max.poll.interval.ms
+            machinery.heartbeats.wake()  # join again now: the callback too may have taken max.poll.interval.ms
         while True:
             try:
                 self.raise_background()
             except Exception:
-                fetcher.flush()  # nobody may poll for long
+                fetcher.flush()  # the application may not poll again for long
                 raise
             now_ms = int(now_s * 1000)
             if delivered := fetcher.collect(now_ms):
@@ -161,7 +162,7 @@ class ConsumerEngine:
     async def commit(self, timeout_s: float | None) -> CommitResult:
         """Send acknowledgements and wait for their results (CL-24); the caller runs the callbacks.
 
-        `timeout_s`: None means default.api.timeout.ms, below 0 no end.
+        `timeout_s`: None means default.api.timeout.ms, below 0 no limit.
         """
         self._raise_wakeup()
         seconds = self._config["default.api.timeout.ms"] / 1000 if timeout_s is None else timeout_s
@@ -177,7 +178,8 @@ class ConsumerEngine:
         return commit.results
 
     def send_acknowledged(self) -> None:
-        """Send the acknowledgements, in implicit mode of all records of the last poll (CL-25). Call it in the loop."""
+        """Send the acknowledgements; in implicit mode, accept all records of the last poll (CL-25). Call it in the
+        loop."""
         self._send_acknowledged(int(asyncio.get_running_loop().time() * 1000), polls=False)
 
     def _send_acknowledged(self, now_ms: int, *, polls: bool) -> None:
@@ -195,7 +197,7 @@ class ConsumerEngine:
             self._machinery.fetcher.wake()
 
     def take_back(self) -> None:
-        """The last poll was interrupted: the next poll returns the records that it had taken. Call it in the loop."""
+        """Take back the records of an interrupted poll, so that the next poll returns them. Call it in the loop."""
         if self._machinery is not None:
             returned = self.ledger.take_back(self._last_polled)
             self._holding.taken_back(returned)
@@ -203,19 +205,19 @@ class ConsumerEngine:
         self._last_polled = []
 
     def delivery_count_limit(self) -> int | None:
-        """After how many deliveries the group archives a record, as a leader last answered."""
+        """Return after how many deliveries the group archives a record, as a leader last reported."""
         return self._member.delivery_count_limit
 
     def dead_letter_topic(self) -> str | None:
-        """The group's dead-letter topic, as a leader last answered."""
+        """Return the group's dead-letter topic, as a leader last reported."""
         return self._member.dead_letter_topic
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long records are locked, ms, as a leader last answered; None before the first answer (CL-27)."""
+        """Return how long records are locked, ms, as a leader last reported; None before the first answer (CL-27)."""
         return self._machinery.fetcher.acquisition_lock_timeout_ms() if self._machinery is not None else None
 
     def metrics(self) -> dict[tuple[str, str], float]:
-        """Metrics by (group, name) (CL-41); empty before the first poll. Call it in the loop."""
+        """Return metrics by (group, name) (CL-41); empty before the first poll. Call it in the loop."""
         if self._machinery is None:
             return {}
         now_s = asyncio.get_running_loop().time()
@@ -276,7 +278,7 @@ class ConsumerEngine:
             await fetcher.wait(remaining, int(loop.time() * 1000))
 
     def _settled(self, ack: PendingAck, error: KafkaError | None) -> None:
-        """The outcome of acknowledgements is final; the next poll returns renewed records again (CL-27)."""
+        """Handle the final outcome of acknowledgements; the next poll returns renewed records again (CL-27)."""
         if ack.told is not None:
             ack.told(ack, error)
             return

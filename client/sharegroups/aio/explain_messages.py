@@ -1,4 +1,4 @@
-"""ExplainRecord messages as values of the admin client (PL-820, CL-97)."""
+"""Converts between ExplainRecord messages and values of the admin client (PL-820, CL-97)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sharegroups.admin_values import Node, PendingWrite, RecordExplanation, Reco
 
 
 def request_for(group_id: str, partition: TopicIdPartition, offset: int, last_offset: int) -> pb.ExplainRecordRequest:
-    """The question about some offsets."""
+    """Return the request about these offsets."""
     return pb.ExplainRecordRequest(
         group_id=group_id,
         topic_id=partition.topic_id,
@@ -23,7 +23,7 @@ def request_for(group_id: str, partition: TopicIdPartition, offset: int, last_of
 def told(
     group_id: str, partition: TopicPartition, leader: Node, response: pb.ExplainRecordResponse
 ) -> RecordsExplained:
-    """An answer without an error, as the leader gave it."""
+    """Return the leader's answer, which has no error, as a value."""
     return RecordsExplained(
         group_id,
         partition,
@@ -70,6 +70,6 @@ def _optional(message: Any, field: str) -> int | None:
 
 
 def _word(enum: Any, prefix: str, number: int) -> str:
-    """A value of an enum as a word; a leader of a later build may have values that are not known here."""
+    """Return an enum value as a word. A leader of a later build may use values that are not known here."""
     known = enum.values()
     return enum.Name(number).removeprefix(prefix).lower() if number in known else f"unknown ({number})"

@@ -1,4 +1,4 @@
-"""Asks why records are not delivered: their leader, and beside it the group's coordinator (CL-90, PL-820)."""
+"""Asks why records are not delivered: their leader, and in parallel the group's coordinator (CL-90, PL-820)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from sharegroups.aio.cluster import Cluster
 from sharegroups.aio.explain_messages import request_for, told
 from sharegroups.explanations import completed
 
-#: How long the group's coordinator may take; without it the answer lacks the members only.
+#: How long the group's coordinator may take, s. Without its answer only the members are missing.
 DESCRIBE_S: Final = 5.0
-#: Sends the leader of each partition one call with its partitions; what came of each.
+#: Sends each leader one call with its partitions, and returns the result by partition.
 AtLeaders = Callable[[Iterable[TopicPartition], Any], Awaitable[dict[TopicPartition, Any]]]
 
 
 class Question(NamedTuple):
-    """The records from one offset to another, inclusive, of a group's partition."""
+    """A range of offsets, both ends inclusive, of a group's partition."""
 
     group_id: str
     partition: TopicPartition
@@ -45,12 +45,12 @@ async def explained(
     at_leaders: AtLeaders,
     describe: Callable[[str], Awaitable[ShareGroupDescription]],
 ) -> RecordsExplained:
-    """The leader's answer, with the group's members. Raises KafkaError; of the coordinator's failures only that there
-    is no such group, or that it is in quarantine: without its members the answer still says most."""
+    """Return the leader's answer with the group's members. Raises KafkaError. A KafkaError of the coordinator is raised
+    only if the group does not exist or is in quarantine; otherwise the answer carries it, without members."""
     answer, group = await asyncio.gather(
         _told(cluster, question, timeout_s, at_leaders), _described(describe, question.group_id), return_exceptions=True
     )
-    # A group that is not there, or not served until an operator acts, says more than what the leader makes of it.
+    # A missing group, or one that is not served until an operator acts, explains more than the leader's answer.
     if isinstance(group, BaseException) and (
         isinstance(group, GroupIdNotFoundError | InQuarantineError) or not isinstance(group, KafkaError)
     ):
@@ -76,7 +76,7 @@ async def _described(
 
 
 async def _told(cluster: Cluster, question: Question, timeout_s: float, at_leaders: AtLeaders) -> RecordsExplained:
-    """The leader's answer; a leader that has moved is looked up again until the time is over. Raises KafkaError."""
+    """Return the leader's answer. If the leader has moved, find it again until the time is over. Raises KafkaError."""
     group_id, partition = question.group_id, question.partition
 
     async def call(address: str, parts: dict[TopicIdPartition, TopicPartition]) -> dict[TopicPartition, Any]:

@@ -1,4 +1,4 @@
-"""What becomes of the partitions that a leader refuses to fetch from: learned anew, raised, or told (CL-34, CL-91)."""
+"""Handles fetch errors of single partitions: refreshes the metadata, raises the error or logs it (CL-34, CL-91)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class FetchRefusals:
-    """The refusals of one leader's session. Call `answered` with each answer of a ShareFetch."""
+    """The refusals of one leader's session. Call `answered` with each answer to a ShareFetch."""
 
     def __init__(self, group_id: str, cluster: Cluster, owner: SessionOwner) -> None:
         self._cluster = cluster
@@ -26,8 +26,9 @@ class FetchRefusals:
     def answered(
         self, errors: Mapping[TopicIdPartition, KafkaError], wanted: Mapping[TopicIdPartition, str], now_ms: int
     ) -> None:
-        """An error that names a former leader or topic refreshes the metadata. One that does not pass is raised by the
-        next poll, or ends the membership (CL-111). Of one that may pass the log tells once it has lasted."""
+        """Handle the errors of one answer. An error about an outdated leader or topic refreshes the metadata. A
+        permanent error is raised by the next poll, or ends the membership (CL-111). Others, including outdated ones,
+        are logged once they have lasted."""
         if not errors and not self._told.refused:
             return
         passing: dict[TopicIdPartition, str] = {}

@@ -1,9 +1,9 @@
 """The share sessions of one consumer, and a buffer for fetched records that no poll has returned yet.
 
-Rules CL-21, CL-30, CL-34, CL-36, CL-37, CL-83, CL-136 to CL-139. It follows the assignment and the metadata: one
-session per leader of an assigned partition. It fetches only while the application polls and the buffer is empty, so
-that no record is locked before it is needed (P-5), but for what one fetch brings for several polls of a quick
-application.
+Rules CL-21, CL-30, CL-34, CL-36, CL-37, CL-83, CL-136 to CL-139. There is one session per leader of an assigned
+partition, as the assignment and the metadata say. The consumer fetches only while the application polls and the buffer
+is empty, so that no record is locked before it is needed (P-5). The exception is a quick application, for which one
+fetch brings the records of several polls.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from sharegroups.metrics import ConsumerMetrics
 
 log = logging.getLogger(__name__)
 
-#: How long acknowledgements wait for a fetch that carries them, while what was fetched ahead is handed out, ms.
+#: How long acknowledgements wait for a fetch to carry them, while records fetched ahead are handed out, ms.
 _ACKS_WAIT_MS: Final = 20
-#: How long records that were fetched ahead lie here without a poll, s, before they are released.
+#: How long records that were fetched ahead may wait without a poll, s, before they are released.
 LYING_S: Final = 1.0
 
 
 class Fetcher:
-    """Sessions and buffer.
+    """The sessions and the buffer.
 
     `settled` is called with the outcome of acknowledgements, `failed` with errors that poll must raise, `gave_up` with
-    one that ends the membership, `expired` with records that were dropped because of their lock. `in_use` tells whether
-    the application holds records of a session.
+    one that ends the membership, `expired` with records that were dropped because of their lock. `in_use` returns
+    whether the application holds records of a session.
     """
 
     def __init__(
@@ -69,40 +69,40 @@ class Fetcher:
         self._signal = Signal()
         self._closing: set[asyncio.Task[None]] = set()
         self._flush_timer: asyncio.TimerHandle | None = None
-        #: Since when acknowledgements wait for a fetch that carries them.
+        #: Since when acknowledgements wait for a fetch to carry them.
         self._unsent_ms: int | None = None
         self._lying_timer: asyncio.TimerHandle | None = None
-        #: When records came, or were handed out and others left, s of the loop's clock.
+        #: When records last arrived or were handed out, s of the loop's clock.
         self._touched_s = 0.0
         self._turn = 0
         self._max_records = int(member.config["max.poll.records"])
-        #: How many leaders were asked, one at a time, since one had records.
+        #: How many leaders were asked, one at a time, since one last had records.
         self._asked = 0
         self._wait_ms = int(member.config["fetch.max.wait.ms"])
         cluster.listen(self.follow_metadata)
         cluster.on_recovery(self._recovered)
 
-    # What sessions report (SessionOwner).
+    # Reports of the sessions (SessionOwner).
 
     def fetched(self, delivered: list[Delivered]) -> None:
-        """Records arrived."""
+        """Buffer records that arrived."""
         self._asked = 0
         self._buffer.extend(delivered)
         if any(part.ahead for part in delivered):
             self._watch_lying()
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
-        """The outcome of acknowledgements is final."""
+        """Pass on the final outcome of acknowledgements."""
         self._settled(ack, error)
         self._signal.set()
 
     def failed(self, error: KafkaError) -> None:
-        """An error that the application must see."""
+        """Pass on an error that the application must see."""
         self._failed(error)
         self._signal.set()
 
     def gave_up(self, error: KafkaError) -> None:
-        """The member cannot read what it would be given."""
+        """Pass on the error of a member that cannot read its records."""
         self._gave_up(error)
         self._signal.set()
 
@@ -111,10 +111,10 @@ class Fetcher:
         self._reap()
         self._signal.set()
 
-    # What the consumer asks.
+    # Calls of the consumer.
 
     def assign(self, partitions: frozenset[TopicIdPartition]) -> None:
-        """Follow a new assignment. Buffered records of partitions that are no longer assigned are released."""
+        """Adopt a new assignment. Buffered records of partitions that are no longer assigned are released."""
         self._assignment = partitions
         kept: deque[Delivered] = deque()
         for part in self._buffer:
@@ -148,8 +148,8 @@ class Fetcher:
         self._signal.set()
 
     def collect(self, now_ms: int) -> list[Delivered]:
-        """Take buffered records for one poll: whole answers until max.poll.records is reached (CL-36), of those that
-        were fetched ahead whole batches (CL-139).
+        """Take buffered records for one poll: whole answers until max.poll.records is reached (CL-36), or whole batches
+        of records fetched ahead (CL-139).
 
         Records are released instead when their lock expired in the buffer, or would expire while the application
         processes them (CL-83).
@@ -173,7 +173,7 @@ class Fetcher:
         return taken
 
     def put_back(self, delivered: Sequence[Delivered]) -> None:
-        """Put back records of an interrupted poll; the next poll returns them first."""
+        """Put back the records of an interrupted poll; the next poll returns them first."""
         self._buffer.extendleft(reversed(delivered))
         if any(part.ahead for part in delivered):
             self._watch_lying()
@@ -181,7 +181,8 @@ class Fetcher:
     def renewed(self, part: Delivered) -> None:
         """Let the next poll return these renewed records first.
 
-        Several such deliveries are ordered by offset, whatever order their renewals were confirmed in (CL-22, CL-27).
+        Several such deliveries are ordered by partition and offset, not by the order of their confirmations (CL-22,
+        CL-27).
         """
         self._buffer.appendleft(part)
         index = 1
@@ -193,7 +194,7 @@ class Fetcher:
             index += 1
 
     def send_fetches(self, now_ms: int) -> None:
-        """Fetch from the leaders, with the acknowledgements. Sessions that cannot fetch send theirs alone (P-5)."""
+        """Fetch from the leaders, with acknowledgements. Sessions that cannot fetch send theirs alone (P-5)."""
         sessions = list(self._sessions.values())
         wanted = self._member.max_records > 0
         ready = [session for session in sessions if session.wants_fetch(now_ms)] if wanted else []
@@ -209,10 +210,10 @@ class Fetcher:
                 session.flush()
 
     def _next_of(self, ready: list[ShareSession], now_ms: int) -> list[ShareSession]:
-        """The leader whose turn it is; none while another leader's answer is awaited and not late.
+        """Return the leader whose turn it is; none while another leader's answer is awaited and not late.
 
-        Each leader is asked once without waiting. When none had records, each may wait for its share of
-        fetch.max.wait.ms, so that records of one leader do not wait for long while another is asked.
+        Each leader is asked once without waiting. When none had records, each may then wait for its share of
+        fetch.max.wait.ms, so that one leader's records do not wait for long while another is asked.
         """
         if any(session.awaits_records(now_ms) for session in self._sessions.values()):
             return []
@@ -223,8 +224,8 @@ class Fetcher:
         return [session]
 
     def handed_out(self, now_ms: int) -> None:
-        """A poll returns records, and so sends no ShareFetch. Pending acknowledgements are sent without one (P-5);
-        those of a consumer that fetches ahead wait for the next one, _ACKS_WAIT_MS at most (CL-139)."""
+        """Note that a poll returns records, and so sends no ShareFetch. Pending acknowledgements are sent without one
+        (P-5); if the consumer fetches ahead, they wait up to _ACKS_WAIT_MS for the next one (CL-139)."""
         self._touched_s = now_ms / 1000
         if not self._member.fetches_ahead:
             self.flush()
@@ -245,7 +246,7 @@ class Fetcher:
                 session.flush()
 
     async def wait(self, timeout_s: float, now_ms: int) -> None:
-        """Return when something happened, when a session may fetch again, or after `timeout_s`."""
+        """Return when woken, when a session may fetch again or its answer is late, or after `timeout_s`."""
         others_wait = len(self._sessions) > 1 and self._member.asks_one_leader
         for session in self._sessions.values():
             if session.not_before_ms > now_ms:
@@ -258,13 +259,13 @@ class Fetcher:
             self._signal.clear()
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long records are locked, ms, as a leader last answered (CL-27)."""
+        """Return how long records are locked, ms, as a leader last reported (CL-27)."""
         known = [session.lock_timeout_ms for session in self._sessions.values() if session.lock_timeout_ms is not None]
         return known[-1] if known else self.lock_timeout_ms
 
     async def close(self, timeout_s: float) -> None:
-        """Close every session (CL-28). The requests that do it release the buffered records as not delivered, and
-        what an answer under way still brings (CL-145)."""
+        """Close every session (CL-28). The closing requests release as not delivered the buffered records and those
+        that an answer in flight still brings (CL-145)."""
         buffered, self._buffer = self._buffer, deque()
         self._assignment = frozenset()
         sessions = list(self._sessions.values())
@@ -275,7 +276,7 @@ class Fetcher:
                 session_of(part).release(part, flush=False)
         try:
             await asyncio.gather(*(session.close(timeout_s) for session in sessions), self._finish_closing(timeout_s))
-        finally:  # not before: answers come until then
+        finally:  # not earlier: answers still come until then
             for timer in (self._flush_timer, self._lying_timer):
                 if timer is not None:
                     timer.cancel()
@@ -284,7 +285,7 @@ class Fetcher:
     # Steps.
 
     async def _finish_closing(self, timeout_s: float) -> None:
-        """Wait for sessions that are being closed already; they get no more time than the others."""
+        """Wait for sessions that are already closing; they get no more time than the others."""
         if self._closing:
             _, late = await asyncio.wait(self._closing, timeout=timeout_s)
             for task in late:
@@ -304,16 +305,15 @@ class Fetcher:
             self.flush()
 
     def _watch_lying(self) -> None:
-        """Records came that may lie here, for several polls or because nobody polls any more: see that they do not lie
-        for long."""
+        """Start the timer that releases records fetched ahead if no poll takes them in time."""
         loop = asyncio.get_running_loop()
         self._touched_s = loop.time()
         if self._lying_timer is None:
             self._lying_timer = loop.call_later(LYING_S, self._release_lying)
 
     def _release_lying(self) -> None:
-        """Release what a quick application, which works slowly now, was to be given in its next polls, so that others
-        get it (CL-137). A poll's worth with records that were delivered before stays: a release might be their last."""
+        """Release records fetched ahead that no poll has taken in time, so that other members get them (CL-137). A
+        poll's worth that includes redelivered records is kept: with a release they might reach their delivery limit."""
         self._lying_timer = None
         if not self._buffer:
             return
@@ -348,7 +348,7 @@ class Fetcher:
         self._signal.set()
 
     def _reap(self) -> None:
-        """Close sessions without partitions that have nothing left to do (CL-37)."""
+        """Close sessions that have no partitions and nothing left to do (CL-37)."""
         for node_id, session in list(self._sessions.items()):
             if session.wanted or session.is_busy or self._in_use(session):
                 continue

@@ -1,4 +1,4 @@
-"""Whether a leader has released delivered records because their session has ended (CL-33, PL-520)."""
+"""Checks whether a leader has released delivered records because their session has ended (CL-33, PL-520)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from sharegroups.messages import Delivered
 
 
 def session_of(part: Delivered) -> ShareSession:
-    """The session that delivered these records."""
+    """Return the session that delivered these records."""
     session = part.session
     assert isinstance(session, ShareSession)
     return session
 
 
 def is_gone(part: Delivered) -> bool:
-    """Whether the session that delivered the records has ended, also when nothing has been sent since."""
+    """Return whether the session that delivered the records has ended, even if nothing has been sent since."""
     session = session_of(part)
     return part.generation != session.generation or session.link.has_ended

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Offsets = GroupOffsets
 Places = asyncio.Semaphore
-#: How many groups one call asks for at a time; a node takes 1,000 calls of a connection (CM-93).
+#: How many groups one call asks about at a time; a node takes 1,000 calls per connection (CM-93).
 GROUPS_AT_ONCE: Final = 64
 _COUNTS: Final = (
     "archived_by_limit", "archived_by_reject", "in_flight", "waiting", "oldest_age_ms", "dead_letters",
@@ -50,7 +50,7 @@ _COUNTS: Final = (
 
 
 class GroupAdmin:
-    """The share-group half of the admin client."""
+    """The share-group part of the admin client."""
 
     def __init__(self, cluster: Cluster, timeout_s: float) -> None:
         self._cluster = cluster
@@ -59,8 +59,8 @@ class GroupAdmin:
     async def list_groups(
         self, states: Iterable[str] | None = None, types: Iterable[str] | None = None
     ) -> ListGroupsResult:
-        """Groups of all coordinators, sorted by id, and what is missing because no node serves it or a node does not
-        answer in time (GC-123). Raises KafkaError when no node at all answers."""
+        """Return the groups of all coordinators, sorted by id, and errors for those missing because no node serves them
+        or a node did not answer in time (GC-123). Raises KafkaError when no node answers at all."""
         request = ListGroupsRequest()
         if states is not None:
             values = arguments.items("list_groups", states, "states", str, 'list_groups(["Stable"])')
@@ -73,7 +73,7 @@ class GroupAdmin:
     async def describe_share_groups(
         self, group_ids: Iterable[str], include_authorized_operations: bool = False
     ) -> dict[str, ShareGroupDescription | KafkaError]:
-        """Describe each group (GC-126), if wanted with what the caller may do with it (GC-128)."""
+        """Describe each group (GC-126), on request with the caller's authorized operations (GC-128)."""
 
         async def one(group_id: str, places: Places) -> ShareGroupDescription:
             return await self._describe(group_id, include_authorized_operations, places)
@@ -99,11 +99,12 @@ class GroupAdmin:
     async def list_share_group_offsets(
         self, groups: Mapping[str, Iterable[TopicPartition] | None], backlog: bool = False
     ) -> dict[str, Offsets | KafkaError]:
-        """Start offsets and lags by group and partition (GC-110). For None: of all initialised partitions of the group.
+        """Return start offsets and lags by group and partition (GC-110). None means all initialised partitions of the
+        group.
 
-        A partition without a start offset has None; `errors` of a group's offsets has the partitions that are left out,
-        since their offsets cannot be told now. With `backlog` also what members hold, what waits, and for how
-        long (GC-109): leaders are asked.
+        A partition without a start offset has None; `errors` of a group's offsets has the partitions whose offsets are
+        currently unavailable. With `backlog`, leaders are asked for the records that members hold, those that wait, and
+        for how long (GC-109).
         """
 
         name, instead = "list_share_group_offsets", 'list_share_group_offsets({"workers": None})'
@@ -144,7 +145,8 @@ class GroupAdmin:
         return await at_coordinator(self._cluster, group_id, self._timeout_s, call, places)
 
     async def list_share_group_partitions(self, group_id: str) -> dict[TopicPartition, KafkaError | None]:
-        """All initialised partitions of a group, each with the error for which list_share_group_offsets leaves it out.
+        """Return all initialised partitions of a group, each with the error for which list_share_group_offsets leaves
+        it out.
 
         Raises KafkaError.
         """
@@ -224,8 +226,8 @@ class GroupAdmin:
 
     @staticmethod
     async def _each(names: Iterable[str], one: Callable[[str, Places], Awaitable[T]]) -> dict[str, T | KafkaError]:
-        """The outcome of each. Not more than `GROUPS_AT_ONCE` are asked for at a time; the time-out of each begins now,
-        so the calls of thousands of groups end as soon as that of one."""
+        """Return the outcome of each. At most `GROUPS_AT_ONCE` are asked for at a time; all time-outs begin now, so
+        calls for thousands of groups take no longer than a call for one."""
         places = asyncio.Semaphore(GROUPS_AT_ONCE)
 
         async def guarded(name: str) -> T | KafkaError:
@@ -239,7 +241,7 @@ class GroupAdmin:
 
 
 def _refusal(told: Any) -> KafkaError | None:
-    """What is said of a group as a whole. What is in quarantine is not asked for again: only an operator helps."""
+    """Return the error of a group as a whole. Quarantined state is not retried; an operator must repair it."""
     if told.error_code and told.in_quarantine:
         return InQuarantineError(told.error_message)
     return error_for(told.error_code, told.error_message)
@@ -282,7 +284,7 @@ def _description(group: ShareGroupDescribeResponse.DescribedGroup, coordinator: 
 
 
 def _operations(bits: int) -> frozenset[AclOperation] | None:
-    """The operations of a bit field; a negative one means that it was not asked for."""
+    """Return the operations in a bit field; None when it is negative, because they were not requested."""
     return None if bits < 0 else frozenset(each for each in AclOperation if bits >> each & 1)
 
 

@@ -1,6 +1,7 @@
-"""Lists the groups of all coordinators, and says what is missing (GC-123, CL-46).
+"""Lists the groups of all coordinators, and reports what is missing (GC-123, CL-46).
 
-Each node answers for the shards of the group log that it has, and names the others. What every node names is missing.
+Each node answers for the shards of the group log that it owns, and names the others. A shard that every node names is
+missing.
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ from sharegroups.aio.coordinator_calls import until_answered
 from sharegroups.aio.heartbeats import fatal_error
 from sharegroups.aio.silent_nodes import while_in_charge
 
-#: How long shards that no node has are asked for again, s. A shard changes hands within a lease and 2 s (CM-4).
+#: How long the client keeps asking for shards that no node owns, s. A shard changes owner within a lease and 2 s
+#: (CM-4).
 UNOWNED_S: Final = 10.0
 _ROLE: Final = "group-coordinator"
-#: Why each shard is left out.
+#: The reason why each shard is left out, by shard.
 Unserved = Mapping[int, KafkaError]
 
 
 class _Answer(NamedTuple):
-    """What a node lists, and the shards that it leaves out."""
+    """The groups that a node lists, and the shards that it leaves out."""
 
     groups: tuple[GroupListing, ...]
     unserved: Unserved
@@ -45,27 +47,27 @@ class _Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """What all nodes said when they were asked once."""
+    """The results of asking every node once."""
 
     answers: tuple[_Answer, ...]
     failed: tuple[KafkaError, ...]
 
     def result(self) -> ListGroupsResult:
-        """The groups by id, and what is missing, one error for each cause."""
+        """Return the groups sorted by id, and one error for each cause of missing groups."""
         found = {group.group_id: group for answer in self.answers for group in answer.groups}
         errors = [*self.failed, *_not_listed(self._missing())]
         return ListGroupsResult([found[group_id] for group_id in sorted(found)], errors)
 
     def goes_on(self, spent_s: float) -> bool:
-        """Whether to ask again, `spent_s` after the first time."""
+        """Return whether to ask again, `spent_s` after the first time."""
         missing = self._missing().values()
         if not self.failed and all(isinstance(error, NotCoordinatorError) for error in missing):
             return bool(missing) and spent_s < UNOWNED_S
         return any(isinstance(error, RetriableError) for error in (*self.failed, *missing))
 
     def _missing(self) -> Unserved:
-        """The shards that every node leaves out, with the reason of the one that has it. A node without an answer may
-        have any shard that the others do not have."""
+        """Return the shards that every node leaves out, each with its owner's reason if there is one. A node that did
+        not answer may own any shard that the others do not own."""
         if not self.answers:
             return {}
         everywhere = set.intersection(*(set(answer.unserved) for answer in self.answers))
@@ -79,8 +81,8 @@ class _Round:
 
 
 async def list_groups(cluster: Cluster, request: ListGroupsRequest, timeout_s: float) -> ListGroupsResult:
-    """Ask every group coordinator, and again while something is missing that may come (GC-123). Raises KafkaError when
-    no node tells which nodes there are."""
+    """Ask every group coordinator, and repeat while missing groups may still turn up (GC-123). Raises KafkaError when
+    no node returns the list of nodes."""
     clock = asyncio.get_running_loop().time
     began_s, backoff = clock(), cluster.backoff()
     until_s = began_s + timeout_s
@@ -100,7 +102,7 @@ async def list_groups(cluster: Cluster, request: ListGroupsRequest, timeout_s: f
 
 
 async def _nodes(cluster: Cluster, timeout_s: float) -> list[NodeEndpoint]:
-    """The live group coordinators. Raises KafkaError, RequestTimedOutError after `timeout_s`."""
+    """Return the live group coordinators. Raises KafkaError, RequestTimedOutError after `timeout_s`."""
     metadata = await until_answered(cluster, wire.LIST_GROUPS.name, timeout_s, lambda: cluster.fetch_metadata([]))
     return [node for node in metadata.brokers if not node.roles or _is_coordinator(node)]
 
@@ -146,7 +148,7 @@ def _answer(response: ListGroupsResponse) -> _Answer:
 
 
 def _not_listed(missing: Unserved) -> Iterator[KafkaError]:
-    """One error for all shards that are left out for the same reason."""
+    """Yield one error for all shards that are left out for the same reason."""
     shards: dict[tuple[type[KafkaError], str], list[int]] = defaultdict(list)
     for shard, error in missing.items():
         unowned = isinstance(error, NotCoordinatorError)

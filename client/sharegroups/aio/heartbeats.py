@@ -1,4 +1,4 @@
-"""Runs a Membership: sends its heartbeats to the coordinator, finds its topics' names, reports its assignment.
+"""Runs a Membership: sends its heartbeats to the coordinator, finds its topics' names and reports its assignment.
 
 Rules CL-11 to CL-18. `core.membership` decides; this host looks up the coordinator, waits and calls.
 """
@@ -34,10 +34,10 @@ from sharegroups.metrics import ConsumerMetrics
 
 log = logging.getLogger(__name__)
 
-#: A leave is not sent if its node wants no call for longer than this, s; the coordinator then expires the member.
+#: A leave is not sent if its node wants no calls for longer than this, s; the coordinator then expires the member.
 _LEAVE_WAIT_S: Final = 2.0
-#: A member's heartbeat is sent when the one before was sent so long ago, s, though its node wants no call: the shortest
-#: session time-out that a coordinator has by default, which counts from when it took the last one, ends 5 s later.
+#: A heartbeat is sent this long after the previous one, s, even if the node wants no calls. The shortest session
+#: time-out that a coordinator has by default, counted from the last heartbeat it received, ends 5 s later.
 UNSENT_S: Final = 40.0
 #: After this long without a heartbeat a warning is logged, s: a third of the shortest session time-out.
 _UNHEARD_S: Final = 15.0
@@ -58,7 +58,7 @@ _FATAL: Final[dict[TransportStatus, type[KafkaError]]] = {
 
 
 def fatal_error(error: TransportError) -> KafkaError | None:
-    """The error that ends a membership, when a retry cannot help (CL-16); None when it can."""
+    """Return the error that ends a membership, when a retry cannot help (CL-16); None when it can."""
     if error.retriable:
         return None
     text = f"the node refused the call: {error}"
@@ -71,7 +71,7 @@ def fatal_error(error: TransportError) -> KafkaError | None:
 
 
 class Heartbeats:
-    """The heartbeat loop of one consumer. It calls `assigned` at every change of the assignment."""
+    """The heartbeat loop of one consumer. Calls `assigned` at every change of the assignment."""
 
     def __init__(
         self,
@@ -93,10 +93,10 @@ class Heartbeats:
         self._wake_owner = wake_owner
         self._coordinator: str | None = None
         self._heard_s: float | None = None
-        #: When a heartbeat was sent last, s of the clock of the loop.
+        #: When the last heartbeat was sent, s of the loop's clock.
         self._written_s: float | None = None
         self._told_unheard = False
-        #: Why the last heartbeat did not reach a coordinator that serves the group; "" when it did.
+        #: The reason why the last heartbeat did not reach a coordinator that serves the group; "" when it did.
         self.unserved = ""
         self._told: frozenset[TopicIdPartition] = frozenset()
         self._signal = Signal()
@@ -116,7 +116,7 @@ class Heartbeats:
         self._signal.set()
 
     async def wait_left(self) -> None:
-        """Return when the member has left, or needs no heartbeat for another reason (CL-8)."""
+        """Return once the member has left, or needs no heartbeat for another reason (CL-8)."""
         self.wake()
         async with self._changed:
             await self._changed.wait_for(lambda: self._membership.has_left)
@@ -152,7 +152,7 @@ class Heartbeats:
         await self._signal.wait(None if deadline is None else max(held_s, (deadline - self._now_ms()) / 1000))
 
     def _held_back_s(self) -> float:
-        """How long the coordinator's node still wants no heartbeat, s (CL-86). A leave is not held back."""
+        """Return how long the coordinator's node still wants no heartbeat, s (CL-86). A leave is not held back."""
         if self._coordinator is None or self._membership.is_leaving:
             return 0.0
         left_s = min(self._cluster.transport.left_s(self._coordinator), self._wait_s())
@@ -161,7 +161,7 @@ class Heartbeats:
         return left_s
 
     def _wait_s(self) -> float:
-        """How long the next heartbeat may wait until its node wants calls again, s (CL-86)."""
+        """Return how long the next heartbeat may wait for a node that wants no calls, s (CL-86)."""
         if self._written_s is None or self._membership.epoch <= EPOCH_JOIN:
             return math.inf
         return max(0.0, self._written_s + UNSENT_S - asyncio.get_running_loop().time())
@@ -218,7 +218,7 @@ class Heartbeats:
     def _answered(self, heartbeat: Heartbeat, response: ShareGroupHeartbeatResponse) -> Lookup:
         if response.error_code:
             kind = error_class(response.error_code)
-            # CL-16: our text for UNSUPPORTED_VERSION tells more than the server's.
+            # CL-16: our text for UNSUPPORTED_VERSION says more than the server's.
             text = None if kind is UnsupportedVersionError else response.error_message or None
             error = kind(text)
             self.unserved = str(error) if isinstance(error, CoordinatorError) else ""
@@ -262,7 +262,7 @@ class Heartbeats:
         return await while_in_charge(call, address, self._find, f"group {self._group_id!r}")
 
     def _note_unheard(self, address: str, wait_s: float) -> None:
-        """The node has no room for heartbeats: log it, once, before the coordinator expires this member."""
+        """Log once, before the coordinator expires this member, that the node has no room for heartbeats."""
         now_s = asyncio.get_running_loop().time()
         if self._heard_s is None:
             self._heard_s = now_s

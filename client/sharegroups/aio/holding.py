@@ -1,7 +1,7 @@
-"""Watches how long the application holds the records of a poll: warns before their locks expire, paces the fetches.
+"""Watches how long the application holds the records of a poll, warns before their locks expire, and paces the fetches.
 
 Rules CL-81 to CL-85. Times are ms of the loop's clock. The client counts a lock from when it *sent* the request, so it
-never takes a lock for longer than the leader does.
+never assumes a longer lock than the leader does.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from sharegroups.messages import Delivered
 
 log = logging.getLogger(__name__)
 
-#: An application that holds records for a fourth of their lock or more is slow: records that other leaders send in the
+#: An application that holds records for a quarter of their lock or more is slow: records that other leaders send in the
 #: meantime would wait too long.
 _SLOW: Final = 4
-#: How often records that are kept alive are looked at again, ms: they may be kept no longer.
+#: How often records that are kept alive are checked again, ms, in case they are no longer kept.
 _KEPT_MS: Final = 1_000
 _NEVER_MS: Final = 2**62
 _HOWTO: Final = "docs/howto/jobs.md says more."
 
 
 class Holding:
-    """Belongs to one consumer and runs in its loop. `ledger` knows which records the application holds."""
+    """Measures how long the application holds records. Belongs to one consumer and runs in its loop. `ledger` knows
+    which records the application holds."""
 
     def __init__(self, ledger: AckLedger, member: Member) -> None:
         self._ledger = ledger
@@ -39,15 +40,15 @@ class Holding:
         self._warnings = LockWarnings(_advice(member))
         self._records = 0
         self._since_ms = 0
-        #: Whether records of the last poll may be left that are not kept alive.
+        #: True when records of the last poll that are not kept alive may still be held.
         self._is_last = False
         self._lock_ms = 0
         self._timer: asyncio.TimerHandle | None = None
-        #: Before this time no record in the application's hands has used half of its lock.
+        #: No record in the application's hands has used half of its lock before this time.
         self._look_at_ms = _NEVER_MS
 
     def handed(self, delivered: Iterable[Delivered], now_ms: int) -> None:
-        """A poll returns these records."""
+        """Note the records that a poll returns."""
         self._since_ms, self._is_last = now_ms, True
         for part in delivered:
             self._records += part.records
@@ -58,14 +59,15 @@ class Holding:
             self._arm((self._lock_ms + 1) // 2)
 
     def taken_back(self, delivered: Iterable[Delivered]) -> None:
-        """The poll that returned these was interrupted: the application has not had them."""
+        """Note that a poll was interrupted, so that the application did not receive these records."""
         self._records -= sum([part.records for part in delivered])
         self._is_last = False
 
     def over(self, now_ms: int, *, polls: bool) -> None:
-        """Acknowledgements were taken for sending: if the application holds no record now, note how long it needed.
+        """Call it after acknowledgements were taken for sending. If the application holds no more records, note how
+        long it needed.
 
-        `polls`: the next poll begins, so that of the last one's records only such are left as are kept alive.
+        `polls`: the next poll begins, so that only records that are kept alive can be left of the last one.
         """
         if not self._records:
             return
@@ -81,7 +83,7 @@ class Holding:
         self._records = 0
 
     def look(self, now_ms: int) -> None:
-        """Warn of records that have used half of their lock."""
+        """Warn about records that have used half of their lock."""
         if now_ms < self._look_at_ms:
             return
         self._look_at_ms = _NEVER_MS
@@ -96,7 +98,8 @@ class Holding:
                 _warn(self._warnings.held(_hold(part, now_ms), *held, now_ms))
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
-        """The outcome of acknowledgements is final. Log a failure that the application would not learn of (CL-81)."""
+        """Take the final outcome of acknowledgements, and log a failure that the application would not learn of
+        (CL-81)."""
         if error is None or ack.unseen:
             return
         part, now_ms = ack.delivered, _now_ms()
@@ -109,12 +112,12 @@ class Holding:
             _warn(self._warnings.failed(part.place, ranges, error, now_ms))
 
     def expired(self, part: Delivered) -> None:
-        """Records were dropped because their lock expired before the application polled for them (CL-83)."""
+        """Warn that records were dropped because their lock expired before the application polled for them (CL-83)."""
         now_ms = _now_ms()
         _warn(self._warnings.expired(_hold(part, now_ms), part.delivery.ranges, now_ms))
 
     def tell_unaccepted(self) -> None:
-        """The consumer closes in implicit mode: say which records of the last poll are delivered again (CL-28)."""
+        """Log which records of the last poll are delivered again, when the consumer closes in implicit mode (CL-28)."""
         held = [(part, held) for part in self._ledger.in_hand() if (held := part.delivery.held()) is not None]
         if held:
             part, (first, _) = held[0]
@@ -126,7 +129,7 @@ class Holding:
             )  # fmt: skip
 
     def close(self) -> None:
-        """Log what was only counted, and stop the timer."""
+        """Log the warnings that were only counted, and stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
         for line in self._warnings.rest():
@@ -136,17 +139,17 @@ class Holding:
         self._timer = asyncio.get_running_loop().call_later(max(delay_ms, 1) / 1000, self._due)
 
     def _due(self) -> None:
-        """Look, and arm the timer for when the next held records will have used half of their lock."""
+        """Check the records, and arm the timer for when the next held ones will have used half of their lock."""
         self._timer = None
         now_ms = _now_ms()
         self.look(now_ms)
         waits = [_half_used_ms(part) - now_ms for part in self._ledger.in_hand() if not part.is_told]
-        if waits:  # those of before belong to records that are kept alive
+        if waits:  # negative waits belong to records that are kept alive
             self._arm(min(wait if wait > 0 else _KEPT_MS for wait in waits))
 
 
 def _half_used_ms(part: Delivered) -> int:
-    """From when on half of its lock is used."""
+    """Return when half of its lock is used."""
     return part.acquired_ms + (part.lock_ms + 1) // 2
 
 

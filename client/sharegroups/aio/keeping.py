@@ -1,8 +1,7 @@
-"""Keeps locks alive in the background: renews the records that `keep_alive` was given until they are acknowledged.
+"""Keeps locks alive in the background: renews the records given to `keep_alive` until they are acknowledged.
 
-Rules CL-94 to CL-96. A renewal does not take the record out of the application's hands, as AcknowledgeType.RENEW does
-(CL-27): its message stays the one to acknowledge. Everything here runs in the consumer's loop; times are ms of its
-clock.
+Rules CL-94 to CL-96. Unlike AcknowledgeType.RENEW (CL-27), a renewal leaves the record in the application's hands: the
+application acknowledges the same message. Everything here runs in the consumer's loop; times are ms of its clock.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from sharegroups.messages import Delivered, Message, delivered_of
 
 log = logging.getLogger(__name__)
 
-#: How often the keeper looks for sessions that ended and for fenced members, ms.
+#: How often the keeper checks for ended sessions and fenced members, ms.
 _LOOK_MS: Final = 1_000
 
 _NOT_CONFIRMED: Final = "no renewal was confirmed before it ended: the process was suspended, or the leader silent"
@@ -36,9 +35,9 @@ OnLost = Callable[[list[Message]], None]
 
 
 class Kept:
-    """Records whose locks are kept alive; what `keep_alive` returns hands it to the application.
+    """Records whose locks are kept alive. The application gets it from the block that `keep_alive` returns.
 
-    `on_lost` is called in the consumer's loop with the messages whose lock was lost, once for each of them.
+    `on_lost` is called in the consumer's loop with the messages whose lock was lost, once for each message.
     """
 
     def __init__(self, messages: Message | Iterable[Message], on_lost: OnLost | None = None) -> None:
@@ -46,7 +45,7 @@ class Kept:
         given = [messages] if isinstance(messages, Message) else messages
         self.messages: list[Message] = arguments.items("keep_alive", given, "messages of poll()", Message, instead)
         self.error: KafkaError | None = None
-        #: Whether the block has begun and has not ended.
+        #: True while the block has begun and has not ended.
         self.is_open = False
         self._on_lost = on_lost
         self._lost: list[tuple[Delivered, frozenset[int]]] = []
@@ -55,17 +54,17 @@ class Kept:
 
     @property
     def lost(self) -> bool:
-        """Whether a lock was lost: that record is delivered again, and its acknowledgement is refused."""
+        """True once a lock was lost: that record is delivered again, and its acknowledgement is refused."""
         return self.error is not None or any(map(self._has_ended, self.messages))
 
     def is_lost(self, message: Message) -> bool:
-        """Whether the lock of this record was lost. May be asked in any thread: the clock counts, also before the
-        consumer's loop has looked at it, as after a suspension of the process."""
+        """Return whether the lock of this record was lost. May be called in any thread. The clock decides, even before
+        the consumer's loop has run again, for example after the process was suspended."""
         part, offset = delivered_of(message), message.offset()
         return self._has_ended(message) or self.has_lost(part, offset)
 
     def check(self) -> None:
-        """Raise the error by which a lock was lost, if one was; call it between the steps of a long job."""
+        """Raise an error if a lock was lost. Call it between the steps of a long job."""
         if self.error is not None:
             raise self.error
         for message in filter(self._has_ended, self.messages):
@@ -73,16 +72,16 @@ class Kept:
             raise InvalidRecordStateError(f"the lock of {place} is lost: {_NOT_CONFIRMED}")
 
     def kept_by(self, part: Delivered, renewing: _Renewing, clock: Callable[[], float]) -> None:
-        """From now on the lock of these records ends as `renewing` says, by this clock; the keeper calls it."""
+        """Store the locks and the clock that show when these records' locks end. The keeper calls it."""
         self._renewing[part] = renewing
         self._clock = clock
 
     def has_lost(self, part: Delivered, offset: int) -> bool:
-        """Whether the keeper has marked this record's lock as lost."""
+        """Return whether the keeper has marked this record's lock as lost."""
         return any(lost is part and offset in offsets for lost, offsets in self._lost)
 
     def _has_ended(self, message: Message) -> bool:
-        """Whether the lock has ended by the clock while the record is kept and not acknowledged."""
+        """Return whether the lock has ended by the clock while the record is kept and not acknowledged."""
         part, offset = delivered_of(message), message.offset()
         renewing = self._renewing.get(part)
         if renewing is None or self._clock is None:
@@ -93,15 +92,15 @@ class Kept:
         return self in renewing.owners.get(offset, ()) and part.delivery.in_flight(offset)
 
     def forget(self, message: Message) -> None:
-        """Give this record up without a word to the leader: it was delivered again, and that delivery counts."""
+        """Give this record up without notifying the leader: it was delivered again, and that delivery counts."""
         delivered_of(message).delivery.drop(message.offset())
 
     def mark(self, part: Delivered, offsets: set[int]) -> None:
-        """These locks are lost; the keeper calls it, and `lose` next."""
+        """Mark these locks as lost. The keeper calls it, and `lose` next."""
         self._lost.append((part, frozenset(offsets)))
 
     def lose(self, part: Delivered, offsets: set[int], error: KafkaError) -> None:
-        """Tell the application. What its function raises must not keep anything else from being done."""
+        """Notify the application. An exception from its function must not keep other work from being done."""
         self.error = self.error or error
         if self._on_lost is None:
             return
@@ -114,32 +113,35 @@ class Kept:
 
 @dataclass(slots=True, eq=False)
 class _Renewing:
-    """The kept records of one delivery. `locks`: those of the delivery, by offset; not all are kept from the same time
-    on, or renewed by one request, and a group's lock may be changed in between. It has those that are kept no longer
-    too. `owners`: by offset all that keep it, for blocks may be nested. `due_ms`, `ends_ms`: no lock of a kept one is
-    to be renewed, or ends, earlier, so that not every look at the clock has to look at all of them."""
+    """The kept records of one delivery.
+
+    `locks`: the delivery's locks by offset, including those of records that are no longer kept. They differ, because
+    records are not all kept from the same time or renewed by one request, and the group's lock duration may change.
+    `owners`: by offset, all blocks that keep the record, since blocks may be nested. `due_ms`, `ends_ms`: lower bounds
+    for when a kept lock must be renewed and when one ends, so that most checks need not visit every lock.
+    """
 
     locks: dict[int, Lock]
     owners: dict[int, tuple[Kept, ...]] = field(default_factory=dict)
     due_ms: int = NEVER_MS
     ends_ms: int = NEVER_MS
     in_flight: bool = False
-    #: Offsets that wait to be renewed in requests of their own, since a renewal of all of them was refused.
+    #: Offsets that wait to be renewed in separate requests, since a renewal of all of them was refused.
     waiting: deque[list[int]] = field(default_factory=deque)
 
     def keep(self, offset: int, lock: Lock) -> None:
-        """This record is kept too; this is its lock, unless a renewal of it is known."""
+        """Keep this record too, under this lock unless a renewal of it is known."""
         known = self.locks.setdefault(offset, lock)
         self.due_ms, self.ends_ms = min(self.due_ms, known.due_ms), min(self.ends_ms, known.ends_ms)
 
     def look(self) -> None:
-        """Find when the first lock of those that are kept is to be renewed, and when the first one ends."""
-        locks = {self.locks[offset] for offset in self.owners}  # one request renews many
+        """Compute when the first kept lock must be renewed, and when the first one ends."""
+        locks = {self.locks[offset] for offset in self.owners}  # many offsets share a lock, as one request renews many
         self.due_ms = min((lock.due_ms for lock in locks), default=NEVER_MS)
         self.ends_ms = min((lock.ends_ms for lock in locks), default=NEVER_MS)
 
     def over(self, now_ms: int) -> list[int]:
-        """The offsets whose lock has ended."""
+        """Return the offsets whose lock has ended."""
         return [offset for offset in self.owners if now_ms >= self.locks[offset].ends_ms]
 
 
@@ -154,7 +156,7 @@ class Keeper:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, kept: Kept) -> None:
-        """Keep these records from now on. Raises IllegalStateError: implicit mode, or a record is not in flight."""
+        """Keep these records from now on. Raises IllegalStateError in implicit mode, or if one is not in flight."""
         if not self._ledger.explicit:
             raise IllegalStateError(
                 "keep_alive needs share.acknowledgement.mode=explicit: only there is a record acknowledged by itself"
@@ -187,7 +189,7 @@ class Keeper:
         self._look()
 
     def end(self, kept: Kept) -> None:
-        """Keep these records no longer: the locks of those that are not acknowledged end in their time, unless another
+        """Stop keeping these records. The locks of unacknowledged ones end when their time is over, unless another
         block keeps them too."""
         if not kept.is_open:
             return
@@ -208,13 +210,13 @@ class Keeper:
                     del self._parts[part]
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
-        """The outcome of a renewal is final."""
+        """Handle the final outcome of a renewal."""
         part, locks = ack.delivered, ack.delivered.locks
         asked = [offset for batch in ack.batches for offset in range(batch.first, batch.last + 1)]
         lock = Lock(ack.sent_ms, ack.lock_ms or part.lock_ms)
         assert locks is not None
         for offset in asked:
-            # A refused one may have been renewed all the same (PL-326), and for less time than was left.
+            # A refused lock may have been renewed nevertheless (PL-326), and for less time than was left.
             if error is None or (lock.ends_ms < locks[offset].ends_ms and isinstance(error, InvalidRecordStateError)):
                 locks[offset] = lock
         renewing = self._parts.get(part)
@@ -232,7 +234,7 @@ class Keeper:
             self._send(part, renewing, renewing.waiting.popleft())
 
     def close(self) -> None:
-        """Renew nothing any more."""
+        """Stop all renewals."""
         self._parts.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -240,7 +242,7 @@ class Keeper:
     # Steps.
 
     def _look(self) -> None:
-        """Renew what is due, give up what is lost, and come again while anything is kept."""
+        """Renew locks that are due, give up lost ones, and arm the timer while anything is kept."""
         self._timer = None
         now_ms = _now_ms()
         fenced = self._membership.fenced != self._fenced or self._membership.fatal is not None
@@ -251,7 +253,7 @@ class Keeper:
                 continue  # an on_lost has ended its block
             if part.delivery.finished:
                 del self._parts[part]
-                renewing.owners.clear()  # a circle, in which the records' bytes would wait for a search for garbage
+                renewing.owners.clear()  # breaks a reference cycle that would keep the records' bytes in memory
             elif fenced:
                 why = "the group has put this member out, or it has left; its locks may be another member's by now"
                 self._lose(part, list(renewing.owners), FencedMemberEpochError(why))
@@ -259,7 +261,7 @@ class Keeper:
                 self._lose(part, list(renewing.owners), NetworkError("the connection to the partition's leader ended"))
             elif now_ms >= renewing.ends_ms:
                 self._lose(part, renewing.over(now_ms), InvalidRecordStateError(_NOT_CONFIRMED))
-                next_ms = now_ms  # for the others of it
+                next_ms = now_ms  # check the delivery's other records at once
             elif not renewing.in_flight:
                 if renewing.due_ms <= now_ms:
                     self._send(part, renewing, list(renewing.owners))
@@ -269,7 +271,7 @@ class Keeper:
             self._arm(next_ms)
 
     def _arm(self, at_ms: int) -> None:
-        """Look at this time, unless that is done earlier anyway."""
+        """Arm the timer for this time, unless it already fires earlier."""
         loop = asyncio.get_running_loop()
         if self._timer is not None:
             if self._timer.when() * 1000 <= at_ms:
@@ -283,28 +285,29 @@ class Keeper:
             return
         renewing.in_flight = True
         now_ms = _now_ms()
-        # `_look` gives those up whose lock ends earlier than the last of them.
+        # `_look` gives up records whose lock ends earlier than the last one.
         left_ms = max(lock.since_ms + (lock.lock_ms or _LOOK_MS) for lock in map(renewing.locks.__getitem__, held))
         left_ms -= now_ms
         ack = PendingAck(part, renewal_batches(held), 0, unseen=True, told=self.settled)
         self._ledger.send([ack], max(1, left_ms), now_ms)
 
     def _renewed(self, part: Delivered, renewing: _Renewing, lock: Lock) -> None:
-        """Locks of this delivery were renewed: they count from the sending of the request, and last as its answer says;
-        what was not in it ends when it did."""
+        """Update the delivery after a renewal. Renewed locks count from the sending of the request, and last as its
+        answer says; other locks end as before."""
         delivery, locks = part.delivery, renewing.locks
         here = list(filter(delivery.in_flight, renewing.owners))
         for offset in renewing.owners.keys() - set(here):
-            locks[offset] = lock  # it is acknowledged, and no renewal is due for it
+            locks[offset] = lock  # acknowledged, so no renewal is due
         renewing.look()
         self._arm(renewing.due_ms)
         held = delivery.held()
         if held is not None and held[1] <= len(here):
-            # For the warnings of CL-81: no other record of it is in the application's hands.
+            # For the warnings of CL-81: no other record of the delivery is in the application's hands.
             part.acquired_ms, part.lock_ms = min((locks[offset] for offset in here), key=lambda one: one.ends_ms)
 
     def _refused(self, part: Delivered, renewing: _Renewing, asked: list[int], error: KafkaError) -> None:
-        """One offset that is not ours has all of a request refused. What was acknowledged meanwhile is no loss."""
+        """Handle a refused renewal. One offset that is no longer ours makes the leader refuse the whole request.
+        Records acknowledged meanwhile do not count as lost."""
         held = [offset for offset in asked if part.delivery.in_flight(offset)]
         if len(held) < len(asked):
             if held:
@@ -322,8 +325,8 @@ class Keeper:
                 for owner in renewing.owners.get(offset, ()):
                     by_owner.setdefault(owner, set()).add(offset)
         for owner, lost in by_owner.items():
-            owner.mark(part, lost)  # first of all, for other threads ask
-        # `part.kept` keeps them: poll() does not ask for the acknowledgement of a record that was lost.
+            owner.mark(part, lost)  # first of all, since other threads read it
+        # `part.kept` still has them: poll() does not demand the acknowledgement of a lost record.
         renewing.owners = {offset: owner for offset, owner in renewing.owners.items() if offset not in offsets}
         renewing.look()
         if not renewing.owners:

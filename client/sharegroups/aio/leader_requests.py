@@ -1,4 +1,4 @@
-"""The produce requests that are with one leader, and the stream that carries them."""
+"""The produce requests in flight to one leader, and the stream that carries them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from sharegroups.aio.silent_nodes import SILENCE_S
 
 
 class LeaderRequests:
-    """`tasks` send a request to the leader `node_id` each, and wait for its answer: two at most (CL-130)."""
+    """The requests to the leader `node_id`. Each of `tasks` sends one and waits for its answer; there are at most two
+    (CL-130)."""
 
     def __init__(self, node_id: int, cluster: Cluster) -> None:
         self.node_id: Final = node_id
         self.tasks: set[asyncio.Task[None]] = set()
-        #: When the last of them began, ms of the loop's clock.
+        #: When the last task began, ms of the loop's clock.
         self.began_ms = 0
         self._asked: list[list[TopicIdPartition]] = []
         self.link: Final[LeaderStream[ProduceStreamRequest, ProduceStreamResponse]] = LeaderStream(
@@ -29,16 +30,16 @@ class LeaderRequests:
 
     @property
     def way(self) -> tuple[int, int]:
-        """How the next request reaches the leader: the node, and which of the streams to it, the first being 1."""
+        """How the next request reaches the leader: the node id, and the number of the stream to it, starting with 1."""
         return self.node_id, self.link.opened + (self.link.current is None)
 
     def begin(self, work: Coroutine[Any, Any, None], now_ms: int) -> None:
-        """Run `work`, which calls `ended` at its end, as one of the tasks."""
+        """Run `work` as one of the tasks; it must call `ended` at its end."""
         self.began_ms = now_ms
         self.tasks.add(asyncio.create_task(work))
 
     def ended(self) -> None:
-        """The running task is at its end."""
+        """Remove the running task, which is about to end."""
         task = asyncio.current_task()
         assert task is not None
         self.tasks.discard(task)
@@ -46,8 +47,8 @@ class LeaderRequests:
     async def ask(
         self, message: ProduceStreamRequest, places: Iterable[TopicIdPartition], timeout_s: float
     ) -> ProduceResponse:
-        """Send a request about these partitions and wait for its answer. Its `correlation_id` is 0 until it is written
-        to the stream. Raises TransportError."""
+        """Send a request about these partitions and wait for its answer. The message's `correlation_id` is 0 until it
+        is written to the stream. Raises TransportError."""
 
         def make(number: int) -> ProduceStreamRequest:
             message.correlation_id = number

@@ -1,7 +1,7 @@
-"""The stream to one leader: opened when it is needed, abandoned when the leader is silent and others lead by now.
+"""The stream to one leader: opened when it is needed, abandoned when the leader is silent and other nodes now lead.
 
-It also knows until when that leader wants no request (CL-86); its owner must check `free_at_ms` before it sends. Each
-share session and each producer's sender has one for every leader.
+It also knows how long that leader wants no requests (CL-86); its owner must check `free_at_ms` before it sends. Each
+share session has one, and each producer's sender has one for every leader.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LeaderStream(Generic[RequestT, ResponseT]):
         self._held = held
         self._stream: CorrelatedStream[RequestT, ResponseT] | None = None
         self._opening = asyncio.Lock()
-        #: How many streams were opened so far.
+        #: The number of streams opened so far.
         self.opened = 0
 
     @property
@@ -42,22 +42,22 @@ class LeaderStream(Generic[RequestT, ResponseT]):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the stream has ended, and with it the session (PL-524)."""
+        """True when the stream has ended, and with it the session (PL-524)."""
         return self._stream is not None and self._stream.is_lost
 
     @property
     def free_at_ms(self) -> int:
-        """From when on the leader wants requests again, ms of the loop's clock (CL-86)."""
+        """When the leader wants requests again, ms of the loop's clock (CL-86)."""
         throttle = self._cluster.transport.throttle
         return throttle.until_ms(self._cluster.address(self._node_id)) if throttle.latest_ms else 0
 
     def told(self, throttle_ms: int) -> None:
-        """The leader wants no request for `throttle_ms`; 0 or less: no wish."""
+        """Note that the leader wants no requests for `throttle_ms`; 0 or less changes nothing."""
         if throttle_ms > 0 and (address := self._cluster.address(self._node_id)) is not None:
             self._cluster.transport.told(address, throttle_ms)
 
     async def open(self, ended: Callable[[], object] | None = None) -> CorrelatedStream[RequestT, ResponseT]:
-        """The open stream. If it has ended, call `ended` and open a new one. Raises TransportError."""
+        """Return the open stream. If it has ended, call `ended` and open a new one. Raises TransportError."""
         async with self._opening:
             if self._stream is not None and self._stream.is_lost:
                 if ended is not None:
@@ -85,6 +85,6 @@ class LeaderStream(Generic[RequestT, ResponseT]):
             await self._stream.close()
 
     def _late(self) -> None:
-        """The leader is silent: find out whether it still leads."""
+        """Find out whether a silent leader still leads."""
         self._cluster.request_refresh()
         self.give_up_silent()

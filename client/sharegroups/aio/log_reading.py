@@ -1,4 +1,4 @@
-"""Reads records of one partition by offset, at its leader; no group takes part (CL-92, CM-45)."""
+"""Reads records of one partition by offset from its leader; no group is involved (CL-92, CM-45)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sharegroups import wire
 from sharegroups.admin_values import ReadRecord, RecordsRead, UnreadableRecords
 from sharegroups.aio.cluster import Cluster
 
-#: How many bytes one read asks for unless told otherwise.
+#: How many bytes one read asks for by default.
 READ_BYTES: Final = 1 << 20
-#: Sends the leader of each partition one call with its partitions; what came of each.
+#: Sends each leader one call with its partitions, and returns the result by partition.
 AtLeaders = Callable[[Iterable[TopicPartition], Any], Awaitable[dict[TopicPartition, Any]]]
 
 
 class Span(NamedTuple):
-    """Where to read, and about how many bytes."""
+    """Where to start reading, and about how many bytes to read."""
 
     partition: TopicPartition
     offset: int
@@ -36,9 +36,9 @@ class Span(NamedTuple):
 
 
 async def read(cluster: Cluster, span: Span, timeout_s: float, at_leaders: AtLeaders) -> RecordsRead:
-    """The records of the next batches. Follows the leader, and repeats what may pass, until the time is over.
+    """Return the records of the next batches. Follows the leader, and retries temporary errors until the time is over.
 
-    Raises KafkaError: what a repetition cannot help at once, the last of the others after `timeout_s`.
+    Raises KafkaError: at once if a retry cannot help, else the last error after `timeout_s`.
     """
     place = f"{span.partition.topic}-{span.partition.partition}"
 
@@ -73,7 +73,7 @@ def _request(partition: TopicIdPartition, span: Span) -> FetchRequest:
 
 
 def _result(response: FetchResponse) -> FetchResponse.PartitionResult | KafkaError:
-    """The only partition of an answer, or why it has none."""
+    """Return the only partition of an answer, or the error if it has none."""
     for topic in response.responses:
         for part in topic.partitions:
             return error_for(part.error_code, part.error_message) or part

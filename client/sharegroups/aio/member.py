@@ -23,12 +23,12 @@ _READ_BY_ALL: Final = (Compression.NONE, Compression.GZIP)
 class Member:
     """The member that fetches, and how it fetches.
 
-    `compression_types`: what it can decompress that not every consumer can (PL-257). `records_cap`: how many records
-    the next ShareFetch asks for at most, whatever the pace allows. `poll_cap`: the same, of the present poll; 0: fetch
-    nothing. `is_slow`: the application needs a large part of a
-    lock for what a poll returns, so nothing is fetched ahead (CL-84). `hold_ms`: how long it needed for the last poll.
-    `epoch`: its newest member epoch, 0 while it has none. `delivery_count_limit` and `dead_letter_topic`: the group's,
-    as a leader last answered; None before that, and from leaders that do not say it (PL-258).
+    `compression_types`: the types that it can decompress and not every consumer can (PL-257). `records_cap`: the most
+    records that the next ShareFetch asks for, even if the pace allows more. `poll_cap`: the same for the present poll;
+    0 fetches nothing. `is_slow`: the application needs a large part of a lock for what a poll returns, so nothing is
+    fetched ahead (CL-84). `hold_ms`: how long it needed for the last poll. `epoch`: its newest member epoch, 0 while it
+    has none. `delivery_count_limit` and `dead_letter_topic`: the group's, as a leader last reported; None before that,
+    and from leaders that do not report it (PL-258).
     """
 
     group_id: str
@@ -54,13 +54,13 @@ class Member:
 
     @property
     def max_records(self) -> int:
-        """How many records the next ShareFetch asks for at most, up to max.poll.records; 0: none is sent."""
+        """The most records that the next ShareFetch asks for, up to max.poll.records; 0 when no ShareFetch is sent."""
         most = min(self.records_cap, self.pace.limit)
         return most if self.poll_cap is None else min(most, self.poll_cap)
 
     @property
     def takes_whole_batches(self) -> bool:
-        """Whether the next ShareFetch may bring more than it asks for (batch_optimized)."""
+        """True when the next ShareFetch may bring more than it asks for (batch_optimized)."""
         mode = self.config["share.acquire.mode"]
         return mode == "batch_optimized" or (
             mode == ADAPTIVE and self.pace.whole and self.max_records == self.pace.limit
@@ -68,7 +68,7 @@ class Member:
 
     @property
     def fetches_ahead(self) -> bool:
-        """Whether the next ShareFetch may bring more than the next poll returns (CL-138)."""
+        """True when the next ShareFetch may bring more than the next poll returns (CL-138)."""
         if not self.ahead.is_on or self.poll_cap is not None or self.is_slow or not self.takes_whole_batches:
             return False
         most = int(self.config["max.poll.records"])
@@ -76,7 +76,7 @@ class Member:
 
     @property
     def asks_one_leader(self) -> bool:
-        """Whether the consumer asks one leader at a time, so that nothing is fetched ahead (CL-36, CL-84)."""
+        """True when the consumer asks one leader at a time, so that nothing is fetched ahead (CL-36, CL-84)."""
         return self.is_slow or not self.takes_whole_batches
 
     @property
@@ -85,14 +85,14 @@ class Member:
         return ACQUIRE_BATCH_OPTIMIZED if self.takes_whole_batches else ACQUIRE_RECORD_LIMIT
 
     def learn_limits(self, response: ShareFetchResponse | ShareAcknowledgeResponse) -> None:
-        """Note what a leader's answer says of the group's configs of this moment (PL-258)."""
+        """Note the group's current configs from a leader's answer (PL-258)."""
         if response.HasField("delivery_count_limit"):
             self.delivery_count_limit = response.delivery_count_limit
         if response.HasField("dead_letter_topic"):
             self.dead_letter_topic = response.dead_letter_topic
 
     def fetch_request(self) -> ShareFetchRequest:
-        """The request with the fields that all ShareFetch requests of this member have in common."""
+        """Return a request with the fields that all ShareFetch requests of this member have in common."""
         request = ShareFetchRequest(
             group_id=self.group_id,
             member_id=self.member_id,
@@ -105,7 +105,7 @@ class Member:
         return request
 
     def update(self, request: ShareFetchRequest) -> None:
-        """Set those of these fields that change from one ShareFetch to the next."""
+        """Set the common fields that change from one ShareFetch to the next."""
         request.batch_size = most = self.max_records
         request.max_records = self.ahead.records(self.leaders) if self.fetches_ahead else most
         request.share_acquire_mode = self.acquire_mode

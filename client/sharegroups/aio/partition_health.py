@@ -1,6 +1,7 @@
-"""Watches which partitions a producer cannot write to, and logs those that remain so (CL-80).
+"""Watches which partitions a producer cannot write to, and logs those that stay unavailable (CL-80).
 
-While a partition is ill it refreshes the metadata every few seconds: a producer that avoids the partition would not.
+While a partition is unavailable, the metadata are refreshed every few seconds, since a producer that avoids the
+partition would not ask for that.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ log = logging.getLogger(__name__)
 
 
 class PartitionHealth:
-    """`ill` is for the partitioner, in any thread; everything else runs in the producer's loop. `close` ends it."""
+    """Tracks unavailable partitions. The partitioner may read `ill` in any thread; everything else runs in the
+    producer's loop. `close` ends it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.ill = IllPartitions()
@@ -28,12 +30,12 @@ class PartitionHealth:
         cluster.listen(self._changed)
 
     def repeated(self, partition: TopicPartition, error: KafkaError) -> None:
-        """The leader did not take a batch of the partition; the sender retries it."""
+        """Note that the leader did not take a batch of the partition, which the sender retries."""
         self.ill.failed(partition, f"{error.name}: {error.message}", self._now_ms())
         self._look_later()
 
     def over(self, partition: TopicPartition) -> None:
-        """The leader took a batch of the partition, or the sender gave it up."""
+        """Note that the leader took a batch of the partition, or that the sender gave it up."""
         self.ill.over(partition)
 
     def close(self) -> None:
@@ -44,7 +46,7 @@ class PartitionHealth:
                 timer.cancel()
 
     def _changed(self) -> None:
-        if self._soon is None and not self._closed:  # leaders are learned one by one: judge once for all of them
+        if self._soon is None and not self._closed:  # leaders are learned one by one: check once for all of them
             self._soon = asyncio.get_running_loop().call_soon(self._judge)
 
     def _judge(self) -> None:

@@ -1,4 +1,4 @@
-"""Builds a produce request from groups of batches, and tells of groups. Nothing here waits or keeps state."""
+"""Builds produce requests from groups of batches. Nothing here waits or keeps state."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def stream_message(
     acks: int,
     transaction: Transaction | None,
 ) -> ProduceStreamRequest:
-    """The groups' batches as a stream's message without its number (CM-41, CM-42).
+    """Return the groups' batches as a stream message without its correlation number (CM-41, CM-42).
 
-    The request is built inside it, because protobuf copies a message that is put into another one. `meanings`: the
-    topics' ids; `config`: the producer's settings.
+    The request is built inside the message, because protobuf copies a message that is put into another one. `meanings`:
+    the topics' ids; `config`: the producer's settings.
     """
     message = ProduceStreamRequest()
     request = message.request
@@ -48,7 +48,8 @@ def stream_message(
 
 
 def identity_request(transaction: Transaction | None, former: ProducerIdentity | None) -> InitProducerIdRequest:
-    """Asks for an identity (CM-43); `former`: the one with which a transactional producer goes on (CM-152)."""
+    """Return the request for an identity (CM-43). `former`: the identity that a transactional producer continues
+    (CM-152)."""
     producer_id, epoch = former or NO_IDENTITY
     request = InitProducerIdRequest(producer_id=producer_id, producer_epoch=epoch)
     if transaction is not None:
@@ -73,12 +74,13 @@ def _add_batch(
 
 
 def place_of(group: Group[ProducedRecord, Any], meanings: Mapping[str, Meaning]) -> TopicIdPartition:
-    """The topic id and partition that the group is for."""
+    """Return the topic id and partition of the group."""
     return TopicIdPartition(meanings[group.partition.topic].topic_id, group.partition.partition)
 
 
 def closed_before(group: Group[ProducedRecord, Any], *, is_sent: bool = False) -> KafkaError:
-    """Why records fail when the producer closes: a batch that no attempt has sent is stored nowhere."""
+    """Return the error of records that fail when the producer closes. A batch that was never sent is certainly not
+    stored."""
     if is_sent or group.batches[0].unconfirmed is not None:
         return NetworkError("the producer was closed before the leader answered; the record may be stored")
     return NotSentError("the producer was closed before the record was sent")

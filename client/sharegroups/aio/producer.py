@@ -40,23 +40,23 @@ from sharegroups.security import transport_for
 
 log = logging.getLogger(__name__)
 
-#: Timestamps are at least the first and below the second: those of one batch are told by differences of 64 bits.
+#: Timestamps are at least the first and below the second: a batch stores them as differences of 64 bits.
 _TIMES: Final = (-(2**62), 2**62)
 
 TAKEN_BACK: Final = "The record is not sent any more, and not stored."
 MAY_BE_STORED: Final = "The record may be stored: a request carries it, or has carried it without an answer."
 
-#: After so many records `produce` lets the loop's other tasks run, the sender's among them: a loop of calls would have
-#: filled the buffer before the first record is sent.
+#: After this many records `produce` lets the loop's other tasks run, including the sender's: otherwise a loop of calls
+#: would fill the buffer before the first record is sent.
 _RECORDS_A_TURN: Final = 256
 
 Headers = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None
 
 
 class Producer(OfOneProcess):
-    """Sends records. Make it inside the event loop; use it as `async with`, or call `close`.
+    """Sends records. Create it inside the event loop; use it as `async with`, or call `close`.
 
-    Raises ConfigError for settings.
+    Raises ConfigError for invalid settings.
     """
 
     _WHAT = "producer"
@@ -79,7 +79,7 @@ class Producer(OfOneProcess):
         self.on_progress: Callable[[], None] | None = None
         #: Monotonic seconds, for the age of batches.
         self.clock: Callable[[], float] = asyncio.get_running_loop().time
-        #: Topics for which a line says that the producer waits for them.
+        #: Topics for which the log already says that the producer waits for them.
         self._told_waiting: set[str] = set()
         self._turn = 0
         self._belongs_here()
@@ -106,9 +106,9 @@ class Producer(OfOneProcess):
     ) -> DeliveryReport:
         """Produce one record and return where it is stored. Raises what `produce` raises, or the delivery's error.
 
-        A call that is cancelled, as by `asyncio.timeout`, takes its record back: it is not sent any more. Only what a
-        request carries at that moment, or has carried without an answer, may be stored nevertheless. A note of the
-        exception says which.
+        A call that is cancelled, for example by `asyncio.timeout`, takes its record back: it is no longer sent. It may
+        be stored nevertheless only if a request carries it at that moment, or has carried it without an answer. A note
+        on the exception says which.
         """
         delivered: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()
 
@@ -129,7 +129,7 @@ class Producer(OfOneProcess):
             raise
 
     def _taken_back(self, topic: str, delivered: asyncio.Future[DeliveryReport], done: OnDelivery) -> str:
-        """Take the record of a cancelled `send` back; what became of it, in words."""
+        """Take back the record of a cancelled `send`. Returns a sentence about the outcome."""
         if delivered.done() and not delivered.cancelled():
             failed = delivered.exception()
             return "The record is stored." if failed is None else f"The delivery has failed: {failed}"
@@ -146,10 +146,11 @@ class Producer(OfOneProcess):
         headers: Headers = None,
         timestamp: int | None = None,
     ) -> None:
-        """Put one record into the buffer; `on_delivery(error or None, report)` gets its outcome, in the event loop.
+        """Put one record into the buffer; `on_delivery(error or None, report)` is called with the outcome in the event
+        loop.
 
-        Without it a failure is logged as an error. `timestamp` is in ms since 1970, now when left out. Waits for
-        metadata and room, at most max.block.ms each. A call that is cancelled may have put the record into the buffer.
+        Without `on_delivery` a failure is logged as an error. `timestamp` is in ms since 1970, now by default. Waits
+        for metadata and for room, at most max.block.ms each. A cancelled call may have put the record into the buffer.
         Raises BufferFullError, MessageTooLargeError, UnknownTopicOrPartitionError, InvalidRequestError for a partition
         that does not exist.
         """
@@ -182,8 +183,8 @@ class Producer(OfOneProcess):
         return self.sender.buffer.records
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the public shape of CL-44
-        """Flush for at most `timeout` seconds (default: delivery.timeout.ms), then stop. A second call does nothing.
-        A transaction that is open is aborted."""
+        """Flush for at most `timeout` seconds (default: delivery.timeout.ms), then stop. A second call does nothing. An
+        open transaction is aborted."""
         arguments.seconds("close", timeout)
         if self._closed:
             return
@@ -201,9 +202,10 @@ class Producer(OfOneProcess):
         """Records produced inside are delivered together or not at all to groups with share.isolation.level
         read_committed (CM-44); needs transactional.id. Leaving normally commits, leaving with an exception aborts.
 
-        Raises the error of a record that could not be delivered: nothing of the transaction is. ProducerFencedError:
-        another producer uses the id. InvalidTxnStateError: it was aborted, at its time-out for example.
-        RequestTimedOutError of the end: the outcome is not known; the next transaction begins once it is.
+        Raises the error of a record that could not be delivered; then nothing of the transaction is delivered. Raises
+        ProducerFencedError when another producer uses the id, InvalidTxnStateError when the transaction was aborted,
+        for example at its time-out. After RequestTimedOutError from the end of the block the outcome is unknown; the
+        next transaction begins once it is known.
         """
         await self.begin_transaction()
         try:
@@ -214,10 +216,10 @@ class Producer(OfOneProcess):
             raise
 
     async def send_offsets_to_transaction(self, offsets: object = None, group: object = None) -> None:
-        """Refuse, with InvalidRequestError: share groups have no offsets (CL-104)."""
+        """Raise InvalidRequestError, because share groups have no offsets (CL-104)."""
         raise no_offsets()
 
-    # What the blocking producer uses too.
+    # Used by the blocking producer too.
 
     @property
     def block_s(self) -> float:
@@ -234,7 +236,7 @@ class Producer(OfOneProcess):
         await self._transactions.begin()
 
     def transaction_not_begun(self) -> None:
-        """Take back a `begin_transaction` whose caller was interrupted."""
+        """Undo a `begin_transaction` whose caller was interrupted."""
         self._transactions.not_begun()
 
     async def end_transaction(self, commit: bool) -> None:
@@ -242,20 +244,20 @@ class Producer(OfOneProcess):
         await self._transactions.end(commit)
 
     async def abort_transaction(self) -> None:
-        """Abort since an exception is on its way: it is the one to be told, so a failure is only logged."""
+        """Abort while an exception propagates. A failure is only logged, so that the caller gets that exception."""
         await self._transactions.abort()
 
     def knows(self, topic: str) -> bool:
-        """Whether the metadata have the topic. Raises ValueError for a value that cannot be a name."""
+        """Return whether the metadata have the topic. Raises ValueError for a value that cannot be a name."""
         try:
             return topic in self.cluster.topics
         except TypeError:  # a list, for example; `ensure_topic` refuses a number
             raise arguments.refusal("produce", "topic", topic, "the name of a topic") from None
 
     async def ensure_topic(self, topic: str) -> None:
-        """Wait for the topic's metadata, at most max.block.ms. A warning tells why it waits longer than 2 s.
+        """Wait for the topic's metadata, at most max.block.ms. After 2 s a warning says why it waits.
 
-        Raises the topic's error, NetworkError when the cluster did not answer, else UnknownTopicOrPartitionError.
+        Raises the topic's error, NetworkError when the cluster did not answer, otherwise UnknownTopicOrPartitionError.
         """
         if self._closed:
             self._check_open()
@@ -273,7 +275,7 @@ class Producer(OfOneProcess):
                         raise error
         except TimeoutError:
             self.cluster.forget([topic])
-            if topic not in self.cluster.errors:  # no node has said that there is no such topic
+            if topic not in self.cluster.errors:  # no node has reported that the topic does not exist
                 raise NetworkError(
                     f"topic {topic!r} could not be looked up: "
                     f"{self.cluster.trouble or 'no node answered within max.block.ms'}. "
@@ -317,7 +319,8 @@ class Producer(OfOneProcess):
     def append(
         self, topic: str, partition: int | None, record: ProducedRecord, on_delivery: OnDelivery | None
     ) -> bool | None:
-        """Put a record into the buffer, from any thread. After True, call `sender.pump` in the loop; None: no room.
+        """Put a record into the buffer, from any thread. After True, call `sender.pump` in the loop. Returns None
+        without room.
 
         Raises MessageTooLargeError, InvalidRequestError for a partition that does not exist, IllegalStateError.
         """
@@ -373,7 +376,7 @@ class Producer(OfOneProcess):
         return wake
 
     def buffer_full(self) -> BufferFullError:
-        """The error for a buffer without room."""
+        """Return the error for a full buffer."""
         return BufferFullError(
             f"the buffer held {self.sender.buffer.used_bytes} bytes for {self._config['max.block.ms']} ms; "
             "raise buffer.memory, or produce more slowly, or wait longer (max.block.ms)"

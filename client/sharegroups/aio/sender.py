@@ -1,10 +1,10 @@
-"""Sends what a producer's buffer holds to the leaders, over ProduceStream.
+"""Sends the records in a producer's buffer to the leaders, over ProduceStream.
 
 Rules P-1 and P-4 (records that arrive while a request is in flight form the next one), CL-130 (but full batches need
 not wait for its answer), CM-42, CM-43 (a batch is retried with the same sequences until the leader answers, and never
-under another topic's id while it is unconfirmed), CL-34 (redirects). The sender abandons a silent leader when others
-lead a request's partitions. The application's threads share the buffer under `lock`; everything else belongs to the
-event loop.
+under another topic's id while it is unconfirmed), CL-34 (redirects). The sender abandons a silent leader when other
+nodes lead a request's partitions. The application's threads share the buffer under `lock`; everything else belongs to
+the event loop.
 """
 
 from __future__ import annotations
@@ -50,11 +50,12 @@ from sharegroups.produced import ProducedRecord, size_of
 log = logging.getLogger(__name__)
 
 _REQUEST_BYTES: Final = 4 * 1024 * 1024
-#: Partitions of one request. Even with a full group of batches each, a leader takes so many (CM-113).
+#: The most partitions in one request. A leader accepts this many even with a full group of batches each (CM-113).
 _REQUEST_PARTITIONS: Final = PRODUCED_BATCHES_MAX // BATCHES_IN_FLIGHT
-#: A further request costs the leader about half a millisecond, whatever it holds: less than this is not worth one.
+#: A further request costs the leader about half a millisecond regardless of its size: less than this is not worth one.
 _FOLLOW_BYTES: Final = 128 * 1024
-#: A leader refuses all batches of a partition in one request when it refuses one of them so, and appends none (CM-43).
+#: When a leader refuses one batch with such an error, it refuses all of the partition's batches in that request, and
+#: appends none (CM-43).
 _OF_ONE_BATCH: Final = (
     CorruptMessageError,
     InvalidRecordError,
@@ -75,7 +76,7 @@ class Sender:
 
     def __init__(self, cluster: Cluster, config: Config, changed: Callable[[], None]) -> None:
         self.lock = threading.Lock()
-        #: Of records in flight whose callers have gone.
+        #: The watchers of records in flight whose callers no longer wait.
         self._unwanted: set[OnDelivery] = set()
         self.buffer: ProduceBuffer[ProducedRecord, OnDelivery] = ProduceBuffer(
             config["buffer.memory"], config["batch.size"], config["batch.num.records"]
@@ -102,7 +103,7 @@ class Sender:
         cluster.on_recovery(self._recovered)
 
     def pump(self) -> None:
-        """Send whatever can be sent now, and arm the timer for what must wait."""
+        """Send everything that can be sent now, and arm the timer for the rest."""
         if self._closed:
             return
         now_ms = self._now_ms()
@@ -130,7 +131,7 @@ class Sender:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(leader.link.close() for leader in self._leaders.values()))
-        for group in self.buffer.in_flight():  # of tasks that were cancelled before they began
+        for group in self.buffer.in_flight():  # those of tasks that were cancelled before they began
             if group.outcome is None:
                 self._settled(group, Outcome(error=closed_before(group)))
         self.fail_all(None)
@@ -138,7 +139,8 @@ class Sender:
             log.error(line)
 
     def fail_all(self, error: KafkaError | None) -> None:
-        """Fail all waiting records, with None because the producer closes; what is in flight is left alone."""
+        """Fail all waiting records with `error`; None means that the producer closes. Records in flight are not
+        affected."""
         with self.lock:
             groups = self.buffer.give_up()
         for group in groups:
@@ -146,9 +148,10 @@ class Sender:
         self._changed()
 
     async def identify(self, former: ProducerIdentity | None = None) -> ProducerIdentity:
-        """Get a new identity (CM-43). `former`: the one with which a transactional producer goes on; None: a new
+        """Get a new identity (CM-43). `former`: the identity that a transactional producer continues; None for a new
         instance, which fences all others (CM-152). Raises KafkaError, TransportError."""
-        # Two requests of a new instance would raise its epoch twice, and the identity of the first answer is fenced.
+        # Two requests of a new instance would raise its epoch twice, and the identity of the first answer could be
+        # fenced.
         fresh = self.transaction is not None and former is None
         ask = self._cluster.call_any if fresh else self._cluster.ask_any
         response = await ask(wire.INIT_PRODUCER_ID, identity_request(self.transaction, former))
@@ -157,16 +160,16 @@ class Sender:
         return self.adopt(ProducerIdentity(response.producer_id, response.producer_epoch))
 
     def adopt(self, identity: ProducerIdentity) -> ProducerIdentity:
-        """Go on with another identity; its sequences begin at 0."""
+        """Continue with another identity; its sequences begin at 0."""
         self.identity = identity
         with self.lock:
             self.buffer.forget_sequences()
         return identity
 
     def take_back(self, topic: str, watcher: OnDelivery) -> bool:
-        """The caller of a record has gone: do not send it, unless a request carries or has carried it and it may be
-        stored; returns whether it certainly is not. `watcher`: its on_delivery; it is not called when the record is
-        taken back."""
+        """Do not send a record whose caller no longer waits, unless a request carries it, or has carried it and it may
+        be stored. Returns True if it is certainly not stored. `watcher`: its on_delivery, which is not called when the
+        record is taken back."""
         with self.lock:
             found = self.buffer.take_back(topic, watcher, size_of, renumbers=self.transaction is None)
         if found is False:
@@ -185,11 +188,11 @@ class Sender:
         return True
 
     def ended(self, watcher: OnDelivery) -> None:
-        """The outcome of a record is known."""
+        """Note that the outcome of a record is known."""
         self._unwanted.discard(watcher)
 
     def abandon(self, error: KafkaError) -> None:
-        """The transaction is being aborted: fail what waits, and send nothing again of what is in flight."""
+        """Fail waiting records and send none in flight again, because the transaction is being aborted."""
         self.fail_all(error)
         with self.lock:
             self.open.abandon(self.buffer.in_flight())
@@ -197,7 +200,8 @@ class Sender:
     # Steps.
 
     def _identified(self) -> bool:
-        """Whether batches can be sent: they need no identity, or there is one. If not, start to fetch it (CM-43)."""
+        """Return whether batches can be sent: they need no identity, or there is one. If not, start to fetch one
+        (CM-43)."""
         if not self._config["enable.idempotence"] and self.transaction is None:
             return True
         if self.transaction is None and self.identity is None and self._identifying is None:
@@ -222,7 +226,8 @@ class Sender:
         self.pump()
 
     def _send_to_leaders(self, partitions: list[TopicPartition], *, second: bool) -> None:
-        """Begin a request to each leader of these that has none in flight, or exactly one if it is the `second`."""
+        """Begin a request to each of the partitions' leaders that has none in flight; with `second`, exactly one in
+        flight."""
         by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
         meanings: dict[str, Meaning] = {}
         for partition in partitions:
@@ -248,7 +253,7 @@ class Sender:
                 leader_requests.begin(self._serve(leader_requests, groups, meanings), self._now_ms())
 
     async def _serve(self, leader: LeaderRequests, groups: list[_Group], meanings: dict[str, Meaning]) -> None:
-        """Send one request, if there are groups; then wait for as long as the leader wants no request (CL-86)."""
+        """Send one request, if there are groups; then wait for as long as the leader wants no requests (CL-86)."""
         try:
             if groups:
                 await self._send(leader, groups, meanings)
@@ -257,7 +262,7 @@ class Sender:
                 await asyncio.sleep(left_ms / 1000)
         finally:
             leader.ended()
-            self.pump()  # before those who wait for room: what is here is sent first
+            self.pump()  # before waiting callers get room: buffered records are sent first
             self._changed()
 
     async def _send(self, leader: LeaderRequests, groups: list[_Group], meanings: dict[str, Meaning]) -> None:
@@ -288,7 +293,7 @@ class Sender:
         return leader
 
     def _leaders_changed(self) -> None:
-        """Retry the requests of silent nodes at the new leaders, unchanged, as after a broken connection."""
+        """Give up silent nodes that no longer lead. Their requests are retried as after a broken connection."""
         for leader in list(self._leaders.values()):
             if leader.tasks:
                 leader.link.give_up_silent()
@@ -332,7 +337,7 @@ class Sender:
                 self._settled(group, Outcome(None, problem, wait_ms, unconfirmed))
 
     def _settled(self, group: _Group, outcome: Outcome) -> None:
-        """The outcome of a group is known: deal with all of its partition that can be dealt with now (CL-133)."""
+        """Record a group's outcome, and handle all groups of its partition that can be handled now (CL-133)."""
         with self.lock:
             settled = self.buffer.settle(group, outcome)
         for one in settled:
@@ -355,8 +360,8 @@ class Sender:
             self.buffer.delivered(group)
 
     def _failed(self, group: _Group, error: KafkaError, delay_ms: int | None, unconfirmed: Meaning | None) -> None:
-        """Retry after `delay_ms` if delivery.timeout.ms allows it for the newest batch, otherwise fail. None: a retry
-        cannot help, so fail.
+        """Retry after `delay_ms` if delivery.timeout.ms allows it for the newest batch, otherwise fail. None means that
+        a retry cannot help.
 
         `unconfirmed`: see `ProduceBuffer.retry`.
         """
@@ -367,7 +372,7 @@ class Sender:
             return
         if not was_abandoned and delay_ms is not None:
             timeout_ms, not_before_ms = self._config["delivery.timeout.ms"], self._now_ms() + delay_ms
-            # Of batches that went together each has its own time: `_expire` gives older ones up when theirs is over.
+            # Each batch of a group has its own time limit: `_expire` gives up older batches when theirs is over.
             if not_before_ms - group.batches[-1].created_ms < timeout_ms:
                 self.health.repeated(group.partition, error)
                 with self.lock:
@@ -397,7 +402,7 @@ class Sender:
             self._changed()
 
     def _fail_outlived(self) -> None:
-        """Fail the batches that are unconfirmed under a deleted topic's id: that topic may hold them (CM-43)."""
+        """Fail the batches that are unconfirmed under a deleted topic's id: that topic may have held them (CM-43)."""
         with self.lock:
             groups, waits = self.buffer.outlived(self._meaning)
         if waits:
@@ -412,10 +417,10 @@ class Sender:
         return None if topic is None else Meaning(topic.topic_id, topic.version)
 
     def _report_failure(self, group: _Group, error: KafkaError) -> None:
-        """Call every record's on_delivery; log the records without one.
+        """Call each record's on_delivery, and log the records without one.
 
-        If the failed batches had sequences, these now have a gap or an unknown outcome, so the producer drops its
-        identity.
+        If the failed batches had sequences, these now have a gap or an unknown outcome. A producer without transactions
+        then drops its identity.
         """
         self.health.over(group.partition)
         if self.transaction is not None:
@@ -431,7 +436,8 @@ class Sender:
                 log.error(line)
 
     def _arm(self, now_ms: int) -> None:
-        """While records wait, arm the timer for the end of the next back-off, at most 1 s ahead: records may expire."""
+        """While records wait, arm the timer for the end of the next back-off, at most 1 s ahead because records may
+        expire."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

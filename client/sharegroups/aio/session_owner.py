@@ -10,20 +10,20 @@ from sharegroups.messages import Delivered
 
 
 class SessionOwner(AckOwner, Protocol):
-    """What a session reports to. The session makes all calls in the client's loop."""
+    """Receives the reports of a session. The session makes all calls in the client's loop."""
 
     def fetched(self, delivered: list[Delivered]) -> None:
-        """Records arrived."""
+        """Receive records that arrived."""
         ...
 
     def failed(self, error: KafkaError) -> None:
-        """An error that the application must see at its next poll."""
+        """Receive an error that the application must see at its next poll."""
         ...
 
     def gave_up(self, error: KafkaError) -> None:
-        """The member cannot read what it would be given: it must leave, and every poll raises this (CL-111)."""
+        """Leave the group, since the member cannot read its records; every poll must raise this error (CL-111)."""
         ...
 
     def wake(self) -> None:
-        """The state of this session changed: let a waiting poll continue."""
+        """Let a waiting poll continue, because the state of this session changed."""
         ...

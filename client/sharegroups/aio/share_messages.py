@@ -1,6 +1,7 @@
-"""The messages of a share session: builds requests from a session step and acknowledgements, deliveries from answers.
+"""The messages of a share session: builds requests from session steps and acknowledgements, and deliveries from
+answers.
 
-Its functions neither wait nor keep state.
+The functions here neither wait nor keep state.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sharegroups.messages import DecodedBatch, Delivered, SessionHandle
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
-#: How many acquired offsets of one partition one answer may bring; far more than a leader acquires.
+#: The most acquired offsets of one partition that one answer may bring; far more than a leader acquires.
 DELIVERY_OFFSETS_MAX: Final = 2 * BATCH_RECORDS_MAX
 
 
@@ -35,7 +36,8 @@ def fetch_request(
     sent: list[PendingAck],
     wanted: Container[TopicIdPartition],
 ) -> ShareStreamRequest:
-    """A ShareFetch with the acknowledgements in `sent`. `template` holds the fields that all fetches have in common."""
+    """Return a ShareFetch with the acknowledgements in `sent`. `template` has the fields that all fetches have in
+    common."""
     message = ShareStreamRequest(correlation_id=number, fetch=template)
     request = message.fetch
     request.share_session_epoch = step.epoch
@@ -49,8 +51,8 @@ def fetch_request(
         if topic is None:
             topic = topics[topic_id] = request.topics.add(topic_id=topic_id)
         _add_batches(topic.partitions.add(partition_index=index).acknowledgement_batches, acks.get(partition, ()))
-    # A partition that is acknowledged but no longer wanted is named in both lists: the leader acknowledges, then
-    # forgets it (PL-507).
+    # A partition that is acknowledged but no longer wanted is in both lists: the leader acknowledges, then forgets it
+    # (PL-507).
     strangers = [partition for partition in acks if partition not in wanted]
     if strangers or step.forgotten:
         for topic_id, partitions in wire.by_topic(dict.fromkeys([*step.forgotten, *strangers])).items():
@@ -59,7 +61,7 @@ def fetch_request(
 
 
 def acknowledge_request(member: Member, number: int, step: SessionStep, sent: list[PendingAck]) -> ShareStreamRequest:
-    """A ShareAcknowledge with the acknowledgements in `sent`."""
+    """Return a ShareAcknowledge with the acknowledgements in `sent`."""
     message = ShareStreamRequest(correlation_id=number)
     request = message.acknowledge
     request.group_id = member.group_id
@@ -89,9 +91,11 @@ def _add_batches(into: RepeatedCompositeFieldContainer[AcknowledgementBatch], ba
 
 
 class Locked(NamedTuple):
-    """What the deliveries of one answer have in common: by which session and generation the records are locked, since
-    when, ms of the loop's clock, and for how long, ms; 0 while that is unknown. `ahead`: more was asked for than a poll
-    returns (CL-136)."""
+    """The common values of all deliveries of one answer.
+
+    The records are locked by `session` in `generation`, since `acquired_ms` (ms of the loop's clock) and for `lock_ms`;
+    0 while that is unknown. `ahead`: more records were asked for than a poll returns (CL-136).
+    """
 
     session: SessionHandle
     generation: int
@@ -101,7 +105,7 @@ class Locked(NamedTuple):
 
 
 class Brought(NamedTuple):
-    """The delivery of one partition of an answer, and how many bytes of batches the answer has of it."""
+    """The delivery of one partition of an answer, and the size of its batches in bytes."""
 
     delivered: Delivered
     size: int
@@ -110,9 +114,9 @@ class Brought(NamedTuple):
 def delivered(
     topic: str, partition: TopicIdPartition, locked: Locked, part: ShareFetchResponse.PartitionResult
 ) -> Brought:
-    """The acquired records of one partition of an answer. Batches without acquired records are not decoded."""
+    """Return the acquired records of one partition of an answer. Batches without acquired records are not decoded."""
     records = part.records
-    data = [batch.batch for batch in records]  # once: each look at the field copies its bytes
+    data = [batch.batch for batch in records]  # once: each access to the field copies its bytes
     size = sum(map(len, data))
     if len(records) == 1 and len(part.acquired_records) == 1:
         (batch,), (taken,) = records, part.acquired_records
@@ -138,9 +142,9 @@ def delivered(
 
 
 def cut_off(part: Delivered, most: int) -> Delivered | None:
-    """Leave `part` whole batches until `most` records are reached, and return the others; None without any.
+    """Keep in `part` whole batches until `most` records are reached, and return the rest; None when nothing is left.
 
-    The application has been given none of these records.
+    The application must not have received any of these records.
     """
     selection = Selection(part.slices, part.delivery.gaps, part.delivery.ranges, part.records)
     found = cut(selection, [Extent(batch.base_offset, batch.size) for batch in part.batches], most)

@@ -3,7 +3,8 @@
 Rules CL-30 to CL-35, P-4, P-5, PL-502a. At most one ShareFetch and one ShareAcknowledge are in flight; a request takes
 its epoch when it is written. Acknowledgements do not wait for a ShareFetch that the leader has parked: they are sent in
 a ShareAcknowledge. When the stream ends, the session ends, and all its acknowledgements fail. The session abandons a
-silent leader when others lead all its partitions. One that wants no request gets none, without any loss (CL-86).
+silent leader when other nodes lead all its partitions. A leader that wants no requests gets none, without any loss
+(CL-86).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _NEVER_MS: Final = 2**62
 
 
 class ShareSession:
-    """One leader's session. `wanted` is the partitions that it should hold; `fetch` and `flush` start requests.
+    """One leader's session. `wanted` has the partitions that it should hold; `fetch` and `flush` start requests.
 
     Acknowledgements put into the `outbox` are sent with the next ShareFetch, or by `flush`. `wait_ms` is how long the
     leader may park the next ShareFetch; None means fetch.max.wait.ms. `link` is the session's stream. Only one
@@ -77,47 +78,48 @@ class ShareSession:
         self._wait_ms = int(member.config["fetch.max.wait.ms"])
         self.timeout_s = self._wait_ms / 1000 + cluster.timeout_s
         self.expected_s = self._wait_ms / 1000 + SILENCE_S
-        # The ShareFetch in flight; `_over`: a future for its end while close() waits.
+        # The ShareFetch in flight. `_over`: the future of its end while close() waits.
         self._sent: list[PendingAck] = []
         self._step = SessionStep(0, None, self._session.generation, [], [])
         self._started_ms = self._sent_ms = 0
         self._over: asyncio.Future[None] | None = None
         self._closed = False
         self._clock = asyncio.get_running_loop().time
-        #: From this time on acknowledgements are sent though the node wants no request: close() has no more time.
+        #: From this time on acknowledgements are sent even if the node wants no requests, since close() has no more
+        #: time.
         self._last_call_ms = _NEVER_MS
 
     @property
     def generation(self) -> int:
-        """The generation of the present session; deliveries of older generations cannot be acknowledged."""
+        """The generation of the current session; deliveries of older generations cannot be acknowledged."""
         return self._session.generation
 
     @property
     def is_busy(self) -> bool:
-        """Whether acknowledgements wait or a request is in flight (CL-37)."""
+        """True when acknowledgements wait or a request is in flight (CL-37)."""
         return bool(self.outbox) or self.fetching or self._acknowledging is not None
 
     @property
     def not_before_ms(self) -> int:
-        """From when on a ShareFetch may be sent: after the back-off, and when the node wants requests again."""
+        """When a ShareFetch may be sent: after the back-off, and once the node wants requests again."""
         return max(self._retry_at_ms, self.link.free_at_ms)
 
     def wants_fetch(self, now_ms: int) -> bool:
-        """Whether a ShareFetch may be sent now."""
+        """Return whether a ShareFetch may be sent now."""
         return not self.fetching and not self._closed and now_ms >= self.not_before_ms and bool(self.wanted)
 
     def awaits_records(self, now_ms: int) -> bool:
-        """Whether a ShareFetch is in flight and its answer is not late."""
+        """Return whether a ShareFetch is in flight and its answer is not late."""
         return self.fetching and now_ms < self.late_at_ms
 
     @property
     def late_at_ms(self) -> int:
-        """From when on the answer of the last ShareFetch is late, and not waited for any more (CL-36)."""
+        """When the answer to the last ShareFetch becomes late and is no longer waited for (CL-36)."""
         return self._started_ms + self._asked_wait_ms + _LATE_MS
 
     @property
     def _asked_wait_ms(self) -> int:
-        """How long a leader without records may keep a ShareFetch."""
+        """How long a leader without records may park a ShareFetch."""
         return self._wait_ms if self.wait_ms is None else min(self.wait_ms, self._wait_ms)
 
     def fetch(self, now_ms: int) -> None:
@@ -139,12 +141,13 @@ class ShareSession:
             self._acknowledging = asyncio.create_task(self._acknowledge())
 
     def hurry(self) -> None:
-        """The cluster can be reached again: what waits for a back-off is due now."""
+        """End the back-off, because the cluster can be reached again."""
         self._backoff.reset()
         self._retry_at_ms = 0
 
     async def close(self, timeout_s: float) -> None:
-        """Send what is pending, close the session with epoch −1, end the stream, even if cancelled (CL-28, CL-37)."""
+        """Send pending acknowledgements, close the session with epoch −1, and end the stream even if cancelled (CL-28,
+        CL-37)."""
         self._last_call_ms = self._now_ms() + int(timeout_s * 500)
         self._flushed.set()
         try:
@@ -156,7 +159,7 @@ class ShareSession:
             await self._end()
 
     async def _end(self) -> None:
-        """Stop requests in flight, fail acknowledgements without an outcome, end the stream."""
+        """Stop requests in flight, fail acknowledgements without an outcome, and end the stream."""
         self._closed = True
         tasks = [task for task in (self._opening_fetch, self._acknowledging) if task is not None]
         for task in tasks:
@@ -181,7 +184,7 @@ class ShareSession:
             self._opening_fetch = None
 
     def make(self, number: int) -> ShareStreamRequest:
-        """Make the ShareFetch, with the pending acknowledgements, when it is written (streams.Exchange)."""
+        """Build the ShareFetch with the pending acknowledgements when it is written (streams.Exchange)."""
         outbox, template, self._sent_ms = self.outbox, self._template, self._now_ms()
         outbox.drop_dead(self._session.generation)
         self._sent = outbox.take(renewals=False)
@@ -191,7 +194,7 @@ class ShareSession:
         return share_messages.fetch_request(template, number, step, self._sent, self.wanted)
 
     def answered(self, response: ShareStreamResponse) -> None:
-        """The leader answered the ShareFetch (streams.Exchange)."""
+        """Process the leader's answer to the ShareFetch (streams.Exchange)."""
         sent, fetch = self._end_fetch(), response.fetch
         self.link.told(fetch.throttle_time_ms)
         try:
@@ -201,7 +204,8 @@ class ShareSession:
             self._owner.wake()
 
     def failed(self, error: Exception) -> None:
-        """The ShareFetch will have no answer (streams.Exchange). Re-raises an error that is no TransportError."""
+        """Handle a ShareFetch that will have no answer (streams.Exchange). Re-raises an error that is not a
+        TransportError."""
         sent = self._end_fetch()
         try:
             if self._closed:
@@ -214,7 +218,7 @@ class ShareSession:
             self._owner.wake()
 
     def _end_fetch(self) -> list[PendingAck]:
-        """The ShareFetch is over. Returns the acknowledgements that it carried."""
+        """Note that the ShareFetch is over. Returns the acknowledgements that it carried."""
         self.fetching = False
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
@@ -263,16 +267,16 @@ class ShareSession:
         self._hand_over(step, delivered)
 
     def _hand_over(self, step: SessionStep, delivered: list[Delivered]) -> None:
-        """Hand records to the owner. Release at once those of partitions that are no longer assigned, and those that
-        cannot be decompressed here (CL-111)."""
+        """Hand records to the owner. Records of partitions that are no longer assigned, and records that cannot be
+        decompressed here, are released at once (CL-111)."""
         if step.generation != self._session.generation:
-            return  # the session is gone, so the leader has released the records (PL-520)
+            return  # the session is lost, so the leader has released the records (PL-520)
         kept: list[Delivered] = []
         for part in delivered:
             if part.id_partition not in self.wanted:
                 self.release(part)
             elif (undecodable := part.undecodable) is not None:
-                self.release(part, counts=True)  # a batch that no member can read comes to its limit
+                self.release(part, counts=True)  # so that a batch no member can read reaches its delivery limit
                 self._owner.gave_up(undecodable)
             elif part.records == 0:
                 self.outbox.add(PendingAck(part, part.delivery.take(), self._default_deadline_ms(), unseen=True))
@@ -282,8 +286,8 @@ class ShareSession:
             self._owner.fetched(kept)
 
     def release(self, part: Delivered, *, flush: bool = True, counts: bool = False) -> None:
-        """Release records that wait for a poll; with `flush` now. `counts`: as a delivery, which those always are that
-        a poll returned before they were renewed."""
+        """Release records that wait for a poll; with `flush`, send that now. `counts`: the release counts as a
+        delivery, as it always does for renewed records, which a poll has already returned."""
         batches = part.delivery.give_back(counts or part.was_renewed)
         self.outbox.add(PendingAck(part, batches, self._default_deadline_ms(), unseen=True))
         if flush:
@@ -308,10 +312,10 @@ class ShareSession:
             self._owner.wake()
 
     def _due_in_s(self) -> float:
-        """In how many seconds the next acknowledgement may be sent.
+        """Return in how many seconds the next acknowledgement may be sent.
 
-        A node that wants no request gets none (CL-86), but not until locks expire: the leader would refuse a late
-        acknowledgement, and another consumer would do the work again.
+        A node that wants no requests gets none (CL-86), but not for so long that locks expire: the leader would refuse
+        a late acknowledgement, and another consumer would do the work again.
         """
         free_ms = self.link.free_at_ms
         if free_ms > (now_ms := self._now_ms()):
@@ -345,7 +349,7 @@ class ShareSession:
             self._lost(step.generation, error, sent)
             return
         except asyncio.CancelledError:
-            self.outbox.fail(sent, self._was_closed())  # close() has no more time; their outcome is unknown (CL-26)
+            self.outbox.fail(sent, self._was_closed())  # close() has no more time; the outcome is unknown (CL-26)
             raise
         self.link.told(response.throttle_time_ms)
         if refusal := error_for(response.error_code, response.error_message):
@@ -358,14 +362,14 @@ class ShareSession:
         self._member.learn_limits(response)
         self.outbox.acknowledge_answered(sent, response, retry=not closing)
 
-    # The session's life.
+    # Opening, losing and closing the session.
 
     async def _open(self) -> CorrelatedStream[ShareStreamRequest, ShareStreamResponse]:
         return await self.link.open(lambda: self._session.lost(self._session.generation))
 
     async def _close_session(self) -> None:
         if self.fetching and self._sent:
-            # If the session ended now, the outcome of this fetch's acknowledgements would be lost (CL-26, PL-505).
+            # Ending the session now would lose the outcome of this fetch's acknowledgements (CL-26, PL-505).
             self._over = asyncio.get_running_loop().create_future()
             await self._over
         while self._session.is_established:
@@ -379,13 +383,13 @@ class ShareSession:
                 return  # the end of the stream closes the session too (PL-520), without a request
 
     def _refused(self, step: SessionStep, sent: list[PendingAck], error: KafkaError) -> None:
-        """The leader answered a request as a whole with an error (CL-31)."""
+        """Handle an error for a request as a whole (CL-31)."""
         if step.epoch == 0 or isinstance(error, SESSION_GONE):
             self._session.lost(step.generation)
         if isinstance(error, ThrottlingQuotaExceededError):  # the leader did not process it
             self._session.refused(step)
             self.outbox.put_back(sent, error)
-            self.flush()  # nobody may poll for long (CL-87)
+            self.flush()  # the application may not poll for long (CL-87)
         elif isinstance(error, SESSION_GONE):
             gone = error if isinstance(error, ShareSessionLimitReachedError) else NetworkError(error.message)
             self.outbox.fail(sent, gone)
@@ -396,7 +400,7 @@ class ShareSession:
         self._retry_at_ms = self._now_ms() + self._backoff.next_ms()
 
     def _lost(self, generation: int, error: TransportError, sent: list[PendingAck]) -> None:
-        """The stream broke or could not be opened: the session and its locks are gone (PL-524)."""
+        """Handle a stream that broke or could not be opened: the session and its locks are lost (PL-524)."""
         self._session.lost(generation)
         self.link.told(error.throttle_ms)
         self.outbox.fail(sent, NetworkError(f"node {self.node_id} went away before it answered: {error}"))

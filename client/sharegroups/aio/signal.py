@@ -1,7 +1,7 @@
 """A flag that one task waits for, with a time-out.
 
-It does what an asyncio.Event inside asyncio.timeout does, for one waiter, at a fraction of the cost. Hardly any wait
-times out, so its timer remains armed from wait to wait, and is moved only when a wait must end before it fires.
+Works like an asyncio.Event inside asyncio.timeout, for one waiter and at a fraction of the cost. Hardly any wait times
+out, so the timer stays armed from wait to wait, and is moved only when a wait must end before it fires.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _TICK_S: Final = 0.001
 
 
 class Signal:
-    """Set it in the event loop; it stays set until `clear`. One task waits at a time; a second one replaces it."""
+    """The flag. Set it in the event loop; it stays set until `clear`. One task may wait; a second one replaces it."""
 
     __slots__ = ("_is_set", "_timer", "_timer_at", "_until", "_waiter")
 
@@ -27,17 +27,17 @@ class Signal:
         self._timer_at = inf
 
     def set(self) -> None:
-        """Raise the flag and wake the waiting task."""
+        """Set the flag and wake the waiting task."""
         self._is_set = True
         if self._waiter is not None:
             self._wake(self._waiter)
 
     def clear(self) -> None:
-        """Lower the flag."""
+        """Clear the flag."""
         self._is_set = False
 
     async def wait(self, timeout_s: float | None) -> None:
-        """Return when the flag is up, or after `timeout_s`; None waits without end."""
+        """Return when the flag is set, or after `timeout_s`; None waits without limit."""
         if self._is_set:
             return
         loop = asyncio.get_running_loop()
@@ -59,7 +59,7 @@ class Signal:
         self._timer, self._timer_at = loop.call_at(at_s, self._look), at_s
 
     def _look(self) -> None:
-        """The timer fired: end the present wait if its time is over, else arm the timer for its end."""
+        """Handle the timer: end the current wait if its time is over, else arm the timer for its end."""
         self._timer, self._timer_at = None, inf
         if self._waiter is None or self._until == inf:
             return

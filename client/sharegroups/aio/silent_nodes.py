@@ -1,7 +1,7 @@
-"""What the client does while a node is silent: a stopped process does not answer, but its connections remain open.
+"""Handles silent nodes: a stopped process does not answer, but its connections remain open.
 
 The client does not abandon a request only because its node is slow. When the answer is late, the client asks other
-nodes which node is in charge now. It abandons the request when that is another node, or when the request times out. The
+nodes which node is in charge now. It abandons the request when another node is, or when the request times out. The
 request's outcome is then unknown, as after the loss of a connection (CL-14, CL-33, CM-43).
 """
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 SILENCE_S: Final = 3.0
 #: For requests that any node can answer: how long the client waits for one node before it asks the next as well, s.
 HEDGE_S: Final = 1.0
-#: Time between two look-ups while the silence lasts, s; as the default of retry.backoff.max.ms.
+#: Time between two look-ups while the silence lasts, s; the same as the default of retry.backoff.max.ms.
 AGAIN_S: Final = 1.0
 
 
@@ -55,7 +55,7 @@ async def while_in_charge(
 async def first_answer(
     addresses: Iterable[str], call: Callable[[str], Coroutine[Any, Any, T]], silent: set[str], what: str
 ) -> T:
-    """The first answer of any node. The next node is called when one fails, and as well when one is silent.
+    """Return the first answer of any node. The next node is called when one fails, and also when one is silent.
 
     Only for requests that may be sent twice. `silent` is the set of nodes that did not answer in time: it is updated
     here, and its nodes are called last. Raises NetworkError when all nodes failed, TransportError when a retry cannot

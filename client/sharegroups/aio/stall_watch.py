@@ -1,7 +1,8 @@
-"""Logs why a consumer gets no records when its cluster or topics are not there: a warning, once per cause; and when a
+"""Warns, once per cause, why a consumer gets no records when its cluster or topics are unavailable, and logs when a
 lost cluster answers again.
 
-It asks the cluster only while the consumer has no partitions; otherwise it uses what the sessions have found out.
+It asks the cluster only while the consumer has no partitions; otherwise it uses the metadata that the client already
+has.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from sharegroups.core.stall_diagnosis import LEADERLESS, UNCOORDINATED, UNKNOWN,
 
 log = logging.getLogger(__name__)
 
-#: When the cluster has not answered after this long, s, it counts as unreachable. So the warning comes within 5 s.
+#: A cluster that has not answered after this long, s, counts as unreachable. So the warning comes within 5 s.
 _ASK_S: Final = 2.0
 
 
 class StallWatch:
-    """Runs beside the heartbeats of one consumer. `where` is its bootstrap.servers."""
+    """Watches one consumer for missing records, in parallel with its heartbeats. `where` is its bootstrap.servers."""
 
     def __init__(
         self, cluster: Cluster, membership: Membership, heartbeats: Heartbeats, group_id: str, where: str
@@ -47,16 +48,16 @@ class StallWatch:
         self._task = asyncio.create_task(self._run(), name="watch")
 
     def heard(self, now_s: float) -> None:
-        """Records came, at this time of the loop's clock."""
+        """Note that records came, at this time of the loop's clock."""
         self._lookout.heard(now_s)
 
     def _doubt(self) -> None:
-        """No node answered a refresh of the metadata, as when a lost stream has asked for one."""
+        """Note that no node answered a metadata refresh, for example one requested after a stream was lost."""
         self._lookout.doubted(self._clock())
         self._doubted.set()
 
     def _answered(self) -> None:
-        """Metadata came. Where it was told that no cluster answers, the return is told too."""
+        """Note that metadata came. If the loss of the cluster was logged, log its return too."""
         if (seconds := self._lookout.answered(self._clock())) is not None:
             log.info("the cluster at %s answers again, %.0f s after it was told that it does not", self._where, seconds)
 

@@ -1,9 +1,9 @@
 """Requests and answers over one long-lived stream to a leader, matched by correlation number (P-4).
 
-It owns the stream, its writer and its reader: two tasks while the stream is open, and none per request. It never
-retries: when the stream ends, every request without an answer fails with TransportError. Requests hardly ever time out,
-so one timer serves all requests of a stream. The timer also tells the owner when an answer is late, so that the owner
-can find out whether another node leads by now.
+Owns the stream, its writer and its reader: two tasks while the stream is open, and none per request. Never retries:
+when the stream ends, every request without an answer fails with TransportError. Requests hardly ever time out, so one
+timer serves all requests of a stream. The timer also notifies the owner when an answer is late, so that the owner can
+find out whether another node leads now.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TICK_S: Final = 0.002
 class Exchange(Protocol[RequestT_co, ResponseT_contra]):
     """A request and its outcome: the stream's tasks call either `answered` or `failed`, once.
 
-    Neither is called when `make` has returned None. Times count from the moment the request is written.
+    Neither is called if `make` returned None. Times count from the moment the request is written.
     """
 
     @property
@@ -41,27 +41,28 @@ class Exchange(Protocol[RequestT_co, ResponseT_contra]):
 
     @property
     def expected_s(self) -> float:
-        """After how long the answer is late, s."""
+        """How long until the answer is late, s."""
         ...
 
     def make(self, number: int) -> RequestT_co | None:
-        """Make the message; called when it is this request's turn to be written.
+        """Build the message; called when it is this request's turn to be written.
 
-        Return None when the request is no longer wanted: then nothing is sent, and the stream forgets the request.
+        Return None when the request is no longer wanted: nothing is sent, and the stream drops the request.
         """
         ...
 
     def answered(self, response: ResponseT_contra) -> None:
-        """The answer came."""
+        """Receive the answer."""
         ...
 
     def failed(self, error: Exception) -> None:
-        """The stream ended without an answer (TransportError), or `make` raised this."""
+        """Receive the TransportError of a stream that ended without an answer, or the error that `make` raised."""
         ...
 
 
 class _Sent(Generic[RequestT, ResponseT]):
-    """A request that was written; when to examine it next (`look_s`) and when it times out, s of the loop's clock."""
+    """A request that was written. `look_s`: when to check it next; `until_s`: when it times out; both s of the loop's
+    clock."""
 
     __slots__ = ("exchange", "late", "look_s", "until_s")
 
@@ -73,7 +74,7 @@ class _Sent(Generic[RequestT, ResponseT]):
 
 
 class CorrelatedStream(Generic[RequestT, ResponseT]):
-    """One open stream. Make it with `open`; end it with `close`.
+    """One open stream. Create it with `open`; end it with `close`.
 
     `on_late` is called when an answer is late, and each second from then on until it has come.
     """
@@ -107,19 +108,19 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the stream has ended."""
+        """True when the stream has ended."""
         return self._lost is not None
 
     @property
     def is_late(self) -> bool:
-        """Whether the answer of a request is late."""
+        """True when the answer to a request is late."""
         return any(sent.late for sent in self._sent.values())
 
     def send(self, exchange: Exchange[RequestT, ResponseT]) -> None:
         """Queue a request for sending. Raises TransportError when the stream has ended.
 
-        The stream calls `make` when it is this request's turn to be written, so session epochs that `make` takes are
-        in the order of sending (CL-30).
+        The stream calls `make` when it is this request's turn to be written, so `make` takes session epochs in the
+        order of sending (CL-30).
         """
         if self._lost is not None:
             raise self._lost
@@ -133,7 +134,7 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         """Send the message that `make` builds for a correlation number, and wait for its answer.
 
         The answer is late after `expected_s`; after `timeout_s` the stream ends. Raises TransportError when the stream
-        ends, and what `make` raises.
+        ends, and the errors of `make`.
         """
         awaited: _Awaited[RequestT, ResponseT] = _Awaited(make, timeout_s, expected_s)
         self.send(awaited)
@@ -143,7 +144,8 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
             self._sent.pop(awaited.number, None)  # without a caller, a late answer must not end the stream
 
     def abandon(self, why: str) -> None:
-        """End the stream though it may still work: its peer is silent, and its answers are no longer needed."""
+        """End the stream even though it may still work, because its peer is silent and its answers are no longer
+        needed."""
         self._give_up(TransportStatus.UNAVAILABLE, why)
 
     async def close(self) -> None:
@@ -155,7 +157,7 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         await self._stream.close()
 
     async def _write(self) -> None:
-        """Write what is queued, one message at a time, until the stream ends."""
+        """Write queued requests, one message at a time, until the stream ends."""
         loop = asyncio.get_running_loop()
         while self._lost is None:
             if not self._queue:
@@ -173,7 +175,7 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
                 self._end(TransportError(TransportStatus.INTERNAL, self._address, repr(error)))
 
     def _next_message(self, now_s: float) -> RequestT | None:
-        """Make the next message; its time starts now."""
+        """Build the next message; its time starts now. Returns None if there is nothing to send."""
         exchange = self._queue.popleft()
         number = self._next_id = self._next_id + 1
         try:
@@ -205,7 +207,7 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         self._timer = asyncio.get_running_loop().call_at(at_s, self._look)
 
     def _look(self) -> None:
-        """The timer fired: a request out of time ends the stream, a late one is reported; then arm the timer again."""
+        """Handle the timer: end the stream if a request has timed out, report late ones, then arm the timer again."""
         self._timer = None
         if not self._sent:
             return
@@ -232,7 +234,8 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
             self._abort = asyncio.create_task(self._stream.close())  # this also ends a write that the peer blocks
 
     def _end(self, error: TransportError) -> None:
-        """The stream has ended. Its requests fail in the loop's next turn, since owners end streams in mid-call too."""
+        """Mark the stream as ended. Its requests fail in the loop's next turn, since owners also end streams during a
+        call."""
         if self._lost is not None:
             return
         self._lost = error
@@ -281,7 +284,7 @@ def _tell_all(waiting: Sequence[Exchange[RequestT, ResponseT]], error: Transport
 def _tell(hears: Callable[[ToldT], None], told: ToldT) -> None:
     try:
         hears(told)
-    except Exception as error:  # one request's fault must not stop the reader, or leave other requests without an end
+    except Exception as error:  # one request's fault must not stop the reader, or leave others without an outcome
         context = {"message": "the outcome of a request could not be taken in", "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)
 

@@ -1,4 +1,4 @@
-"""Tells the application what became of its records: calls the `on_delivery` of a batch's records."""
+"""Reports the outcome of records to the application: calls the `on_delivery` of a batch's records."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ OnDelivery = Callable[[KafkaError | None, DeliveryReport], None]
 def tell(
     batch: Batch[ProducedRecord, OnDelivery], partition: TopicPartition, offset: int, error: KafkaError | None = None
 ) -> None:
-    """Call each watcher of the batch, whose first record has this offset; with an error none has one.
+    """Call each watcher of the batch. `offset`: that of the first record; ignored when there is an error.
 
-    A watcher that raises is reported to the event loop's exception handler, and the others are told nevertheless: the
-    records are stored or not, whatever the application does with that.
+    If a watcher raises, the error is reported to the event loop's exception handler, and the others are still called:
+    their records' outcome does not depend on it.
     """
     for index, on_delivery in batch.watchers:
         report = DeliveryReport(partition, -1 if error else offset + index, batch.records[index])
@@ -32,10 +32,10 @@ def tell(
 
 
 def report_raised(name: str, raised: BaseException) -> None:
-    """Report what a function of the application raised to the event loop's exception handler (CL-134, CL-96).
+    """Report an exception of an application's function to the event loop's exception handler (CL-134, CL-96).
 
-    SystemExit too: raised on, it would end the loop, and with it everything that the client still has to do. Ctrl-C in
-    the main thread is the user's, and is raised on.
+    This includes SystemExit: re-raised, it would end the loop, and with it all remaining work of the client.
+    KeyboardInterrupt in the main thread is the user's Ctrl-C, and is re-raised.
     """
     asyncio.get_running_loop().call_exception_handler({"message": f"{name} raised an exception", "exception": raised})
     if isinstance(raised, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():

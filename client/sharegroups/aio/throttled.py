@@ -1,4 +1,4 @@
-"""The transport of one client: it sends a node no call for as long as the node asked (CL-86, CM-92).
+"""The transport of one client, which sends a node no calls for as long as the node asked (CL-86, CM-92).
 
 All unary calls go through it. Requests on streams are delayed by their senders (aio.leader_stream), which share its
 `throttle`. It never retries: a refused call fails as retriable, and its caller decides which node to call next.
@@ -16,7 +16,7 @@ from sharegroups.errors import IllegalStateError
 
 
 class ThrottledTransport:
-    """A `kip932.rpc.transport.Transport` over another one. `close` ends calls that wait, but closes no connection."""
+    """A `kip932.rpc.transport.Transport` around another one. `close` ends waiting calls, but closes no connection."""
 
     def __init__(self, transport: Transport) -> None:
         self.throttle = Throttle()
@@ -31,9 +31,9 @@ class ThrottledTransport:
         timeout_s: float,
         wait_s: float = math.inf,
     ) -> ResponseT:
-        """One unary call, sent when the node wants requests again, or after `wait_s`; `timeout_s` includes that wait.
+        """Make a unary call once the node wants requests again, or after `wait_s`; `timeout_s` includes that wait.
 
-        Raises TransportError; it is RESOURCE_EXHAUSTED when the node has no room for the call, or when `timeout_s` ends
+        Raises TransportError, with RESOURCE_EXHAUSTED when the node has no room for the call, or when `timeout_s` ends
         before the call may be sent. Raises IllegalStateError when the client is closed while the call waits.
         """
         left_s = min(self.left_s(address), wait_s)
@@ -55,20 +55,20 @@ class ThrottledTransport:
         return response
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
-        """Open a duplex stream, without a wait: opening one is no request yet."""
+        """Open a duplex stream without waiting, since opening one is not yet a request."""
         return await self._transport.open_stream(address, method)
 
     async def close(self) -> None:
-        """End the calls that wait. The owner of the inner transport must close its connections."""
+        """End the waiting calls. The owner of the inner transport must close its connections."""
         self._ended.set()
 
     def told(self, address: str, throttle_ms: int) -> None:
-        """The node wants no request for `throttle_ms`; 0 or less: no wish."""
+        """Note that the node wants no requests for `throttle_ms`; 0 or less changes nothing."""
         if throttle_ms > 0:
             self.throttle.told(address, throttle_ms, _now_ms())
 
     def left_s(self, address: str) -> float:
-        """How long the node still wants no request, s; 0 when it may be sent one."""
+        """Return how long the node still wants no requests, s; 0 when it may be sent one."""
         until_ms = self.throttle.until_ms(address)
         return max(0, until_ms - _now_ms()) / 1000 if until_ms else 0.0
 

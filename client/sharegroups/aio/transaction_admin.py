@@ -18,14 +18,14 @@ from sharegroups.aio.coordinator_calls import until_answered
 
 #: How many transactions one call describes at a time.
 _AT_ONCE: Final = 16
-#: How often a list is begun anew since the store's nodes changed meanwhile.
+#: The most attempts to list all pages, since the store's nodes may change meanwhile.
 _BEGINNINGS: Final = 5
-#: What list_transactions can be asked for (CM-157).
+#: The states that list_transactions accepts (CM-157).
 STATES: Final = "Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, Unreadable"
 
 
 class TransactionAdmin:
-    """The part of the admin client that looks after transactions."""
+    """The transaction part of the admin client."""
 
     _cluster: Cluster
     _timeout_s: float
@@ -36,11 +36,11 @@ class TransactionAdmin:
         producer_ids: Iterable[int] | None = None,
         open_longer_than_ms: int | None = None,
     ) -> list[TransactionListing]:
-        """Transactional ids that were used of late, sorted: all, or those in these states, of these producers, and open
+        """Return recently used transactional ids, sorted: all, or those in these states, of these producers and open
         for longer than this.
 
         States: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, Unreadable (CM-157). Raises
-        KafkaError: InvalidRequestError for a state that there is not, RequestTimedOutError.
+        KafkaError: InvalidRequestError for an unknown state, RequestTimedOutError.
         """
         call = "list_transactions"
         request = ListTransactionsRequest()
@@ -52,7 +52,7 @@ class TransactionAdmin:
         for left in reversed(range(_BEGINNINGS)):
             try:
                 return await self._all_pages(request)
-            except InvalidRequestError:  # not of a first page: the store's nodes are others now
+            except InvalidRequestError:  # on a later page: the store's nodes have changed
                 if not request.cursor or not left:
                     raise
         raise AssertionError("the last beginning ends in an answer or an error")
@@ -60,7 +60,8 @@ class TransactionAdmin:
     async def describe_transactions(
         self, transactional_ids: Iterable[str]
     ) -> dict[str, TransactionDescription | KafkaError]:
-        """The record of each transactional id, or its error: TransactionalIdNotFoundError where there is none."""
+        """Return the record of each transactional id, or its error: TransactionalIdNotFoundError when there is no
+        record."""
         call = "describe_transactions"
         names = arguments.items(call, transactional_ids, "transactional ids", str, f'{call}(["orders-7"])')
         places = asyncio.Semaphore(_AT_ONCE)
@@ -76,11 +77,11 @@ class TransactionAdmin:
         return dict(zip(wanted, await asyncio.gather(*map(one, wanted)), strict=True))
 
     async def abort_transaction(self, transactional_id: str) -> TransactionDescription:
-        """Abort what a producer left open; the producer is fenced, a new one with the id may begin (CM-158). Returns
-        what it was. What begins while this runs is not touched.
+        """Abort a transaction that a producer left open. The producer is fenced; a new one with the id may begin
+        (CM-158). Returns the transaction before the abort. A transaction that begins while this runs is not affected.
 
         Raises KafkaError: TransactionalIdNotFoundError, InvalidTxnStateError when no transaction is open or it was
-        committed, RequestTimedOutError: then it may be aborted.
+        committed, RequestTimedOutError, after which it may have been aborted.
         """
         arguments.text("abort_transaction", "transactional_id", transactional_id)
         known = await self._described(transactional_id)
@@ -132,7 +133,7 @@ class TransactionAdmin:
                 raise NetworkError(f"the answer leaves out transactional id {transactional_id!r}")
             (found,) = answer.transaction_states
             error = error_for(found.error_code, found.error_message)
-            if isinstance(error, KafkaStorageError):  # a record that is damaged stays so
+            if isinstance(error, KafkaStorageError):  # a damaged record stays damaged
                 return error
             if error is not None:
                 raise error

@@ -1,7 +1,7 @@
 """Transactions of a producer (CM-44, CL-100 … CL-104): fence older producers of the same id, then commit or abort.
 
-The cluster decides: any node takes EndTxn, writes the decision down, and has the leaders mark every partition. So a
-request without an answer is sent again until somebody answers: repeating it changes nothing.
+The cluster decides: any node takes EndTxn, stores the decision, and has the leaders mark every partition. So a request
+without an answer is sent again until a node answers: repeating it changes nothing.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from sharegroups.errors import IllegalStateError
 
 log = logging.getLogger(__name__)
 
-#: How long an abort waits for records that a leader has not answered yet, in seconds; what comes later is refused by
-#: its epoch.
+#: How long an abort waits for records that a leader has not answered yet, in seconds. Records that reach a leader later
+#: are refused by their epoch.
 _ABORT_WAIT_S: Final = 5.0
-#: How long nobody answers before that is told, in seconds; a node that is replaced is away for less.
+#: The silence of all nodes is logged after this long, in seconds. Replacing a node takes less.
 _TELL_AFTER_S: Final = 3.0
 
 
 class _Doubt(NamedTuple):
-    """An end without an answer."""
+    """The end of a transaction, asked for but not confirmed yet."""
 
     identity: ProducerIdentity
     partitions: frozenset[TopicIdPartition]
@@ -54,7 +54,7 @@ class _Doubt(NamedTuple):
 
 
 class Transactions:
-    """The transactions of one producer, one at a time. `flush`: waits until no record is in the buffer, or for so many
+    """The transactions of one producer, one at a time. `flush`: waits until the buffer is empty, or for the given
     seconds."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Transactions:
             sender.transaction = Transaction(config["transactional.id"], config["transaction.timeout.ms"])
 
     def check_open(self) -> None:
-        """Raise IllegalStateError for a record of a producer with a transactional id outside a transaction."""
+        """Raise IllegalStateError when a producer with a transactional id sends a record outside a transaction."""
         if self._sender.transaction is not None and not self._open:
             raise IllegalStateError(
                 "this producer has a transactional.id, and no transaction is open; produce inside "
@@ -80,11 +80,11 @@ class Transactions:
             )
 
     async def begin(self) -> None:
-        """Begin a transaction, behind the end of the one before. Raises IllegalStateError without transactional.id or
+        """Begin a transaction once the previous one has ended. Raises IllegalStateError without transactional.id or
         inside another transaction, ProducerFencedError once another producer uses the id, RequestTimedOutError."""
         if self._sender.transaction is None:
             raise IllegalStateError("a transaction needs the setting transactional.id")
-        if self._open or self._beginning:  # two that begin would each ask for an identity, and one fence the other
+        if self._open or self._beginning:  # two would each ask for an identity, and one would fence the other
             raise IllegalStateError("a transaction is open already; end it first")
         if self._fenced is not None:
             raise type(self._fenced)(self._fenced.message)
@@ -101,11 +101,11 @@ class Transactions:
         self._open = True
 
     async def end(self, commit: bool) -> None:
-        """Deliver the records, then commit or abort; without `commit` what is not delivered yet is given up.
+        """Deliver the records, then commit or abort; without `commit`, undelivered records are given up.
 
         If a record could not be delivered, the transaction is aborted even with `commit`, and its error is raised.
-        RequestTimedOutError: the outcome is not known, and the next `begin` asks for it. Any other KafkaError of a
-        commit: nothing of it is delivered.
+        After RequestTimedOutError the outcome is unknown, and the next `begin` asks for it. After any other KafkaError
+        of a commit, nothing of the transaction is delivered.
         """
         if not self._open:
             raise IllegalStateError("no transaction is open; begin one with `producer.transaction()`")
@@ -126,12 +126,12 @@ class Transactions:
             raise failed
 
     def not_begun(self) -> None:
-        """Take back a `begin` whose caller was interrupted, and does not know that it succeeded."""
+        """Undo a `begin` whose caller was interrupted and does not know that it succeeded."""
         self._open = False
 
     async def abort(self) -> None:
-        """Abort what is open, or was to be aborted and is not known to be, since an exception is on its way or the
-        producer is being closed: a failure is only logged."""
+        """Abort an open transaction, or one whose abort is not confirmed, because an exception propagates or the
+        producer is being closed. A failure is only logged."""
         try:
             if self._open:
                 await self.end(commit=False)
@@ -154,8 +154,8 @@ class Transactions:
         await self._flush(_ABORT_WAIT_S)
 
     def _cut_short(self) -> None:
-        """The wait for the records was cancelled, and nothing is decided. Nothing of this transaction may be committed
-        with the next one: its records are given up, and it is aborted before another begins."""
+        """Handle a cancelled wait for the records, before anything is decided. Nothing of this transaction may be
+        committed with the next one: its records are given up, and it is aborted before another begins."""
         self._sender.abandon(InvalidTxnStateError("the end of the transaction was cancelled; it is aborted"))
         identity = self._sender.identity
         if identity is not None and self._sender.open.sent_any:
@@ -163,7 +163,7 @@ class Transactions:
             self._doubt = _Doubt(identity, frozenset(), commit=False)
 
     async def _identify(self) -> None:
-        """Get an identity: of a new instance at first, then of one that goes on."""
+        """Get an identity: as a new instance at first, later as one that continues the former identity."""
 
         async def ask() -> None:
             try:
@@ -171,7 +171,7 @@ class Transactions:
             except InvalidProducerIdMappingError:
                 if self._former is None:
                     raise
-                self._former = None  # its record has expired, so nobody else has begun with the id either
+                self._former = None  # its record has expired, so no other producer has begun with the id either
                 await self._sender.identify(None)
 
         try:
@@ -182,7 +182,7 @@ class Transactions:
         self._former = None
 
     async def _end(self, asked: _Doubt) -> None:
-        """Have the outcome decided. Whatever happens, the next transaction begins with another identity."""
+        """Have the outcome decided. In any case the next transaction begins with another identity."""
         self._sender.identity, self._former = None, asked.identity
         self._doubt = asked
         word = "commit" if asked.commit else "abort"
@@ -199,7 +199,7 @@ class Transactions:
         self._doubt = None
 
     async def _resolve(self, doubt: _Doubt) -> None:
-        """Ask again for an outcome that was not known, so that it is known before anything else begins."""
+        """Ask again for an unknown outcome, so that it is known before another transaction begins."""
         word = "committed" if doubt.commit else "aborted"
         try:
             await self._end(doubt)
@@ -220,7 +220,8 @@ class Transactions:
             self._former = None
 
     async def _repeat(self, ask: Callable[[], Awaitable[None]], what: str) -> None:
-        """Ask until it is answered, or answered for good. Raises RequestTimedOutError after default.api.timeout.ms.
+        """Ask until `ask` succeeds or fails with an error that is not retriable. Raises RequestTimedOutError after
+        default.api.timeout.ms.
 
         When no node has answered for some seconds, a warning says so, and what to try.
         """
@@ -268,7 +269,7 @@ class Transactions:
 
 
 def no_offsets() -> InvalidRequestError:
-    """The answer to who wants to commit offsets in a transaction (CL-104)."""
+    """Return the error for a caller that wants to commit offsets in a transaction (CL-104)."""
     return InvalidRequestError(
         "share groups have no offsets, so none can be part of a transaction; acknowledge the records that were worked "
         "off after the transaction is committed: one may then be delivered again, none is lost"

@@ -7,12 +7,12 @@ import sys
 
 
 def run() -> None:
-    """Entry point of the command. When click is missing, print one line that names what to install (CM-73).
+    """Run the command. When click is missing, print one line that names what to install (CM-73).
 
-    Exit status 130 after Ctrl-C and 143 after SIGTERM, also while the command is still starting.
+    The exit status is 130 after Ctrl-C and 143 after SIGTERM, also while the command is still starting.
     """
     # gRPC reads this when it is imported. Its own lines (a port is in use) would only precede our error, which also
-    # tells what to do.
+    # names the remedy.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         from kip932.grpc_library import FORKLESS, POLLING, choosing  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Where the commands create their clients: one place, so that a test can replace the cluster with one in memory."""
+"""Creates the clients of all commands: in one place, so that a test can replace the cluster with one in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ClientT = TypeVar("ClientT")
 
 
 def open_client(kind: Callable[[Mapping[str, Any]], ClientT], settings: Mapping[str, Any]) -> ClientT:
-    """A client of this kind (`Admin`, `Producer`, `ShareConsumer`). Raises ConfigError.
+    """Return a new client of this kind (`Admin`, `Producer`, `ShareConsumer`). Raises ConfigError.
 
     Call it as `clients.open_client`: tests replace it in this module.
     """

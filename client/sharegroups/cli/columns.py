@@ -129,7 +129,7 @@ TABLES: Final[Mapping[str, Columns]] = {
 
 
 def legend(*commands: str) -> str:
-    """The columns of these tables, for the end of a help text, in lines that click does not wrap again."""
+    """Return the columns of these tables, for the end of a help text, in lines that click does not wrap again."""
     parts: list[str] = []
     for command in commands:
         lines = ["\b", f"Columns of {command.removeprefix('sharegroups ')}:"]
@@ -142,7 +142,7 @@ def legend(*commands: str) -> str:
 
 
 def page() -> str:
-    """The reference page, docs/reference/columns.md."""
+    """Return the text of the reference page, docs/reference/columns.md."""
     parts = [
         "# Columns of the tables\n\nMade from the declarations by `make docs`; do not edit. `--help` of each command "
         "says the same. In the\nJSON of `--output json`, ARCHIVED is `archived_by_limit` and `archived_by_reject`; "

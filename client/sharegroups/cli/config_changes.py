@@ -1,4 +1,4 @@
-"""Changes of configs as they are typed, and what is looked at before they are sent: every name exists (CT-91)."""
+"""Parses changes of configs, and checks before sending them that every name exists (CT-91)."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from sharegroups.admin_values import OP_DELETE, AlterConfig, ConfigEntry, Config
 from sharegroups.cli.nearest import nearest
 from sharegroups.cli.output import UsageFailure, tell
 
-#: What a resource is called, and the option that names one.
+#: The noun for each type of resource, which is also the option that names one.
 NOUNS: Final[Mapping[int, str]] = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_GROUP: "group"}
 #: The sources of a value that was set on the resource itself.
 OWN_SOURCES: Final[Mapping[int, int]] = {RESOURCE_TOPIC: 1, RESOURCE_BROKER: 2, RESOURCE_GROUP: 8}
 DEFAULT_BROKER_SOURCE: Final = 3
-#: A comma that does not lie inside square brackets.
+#: A comma outside square brackets.
 _COMMA: Final = re.compile(r",(?=[^\]]*(?:\[|$))")
 
 
 def own_source(resource: ConfigResource) -> int:
-    """The number of the source that a value set on the resource itself has."""
+    """Return the source number of a value that is set on the resource itself."""
     if resource == ConfigResource.broker():
         return DEFAULT_BROKER_SOURCE
     return OWN_SOURCES[resource.type]
 
 
 def name_of(resource: ConfigResource) -> str:
-    """The resource for messages: `group 'g'`."""
+    """Return the resource's name for messages, such as `group 'g'`."""
     if resource == ConfigResource.broker():
         return "the default of all brokers"
     return f"{NOUNS[resource.type]} {resource.name!r}"
 
 
 def listed(texts: Iterable[str]) -> list[str]:
-    """The parts of comma lists; a comma inside square brackets parts nothing."""
+    """Return the items of comma-separated lists; a comma inside square brackets does not separate."""
     return [part.strip() for text in texts for part in _COMMA.split(text) if part.strip()]
 
 
 def changes_of(added: Iterable[str], deleted: Iterable[str]) -> list[AlterConfig]:
-    """The changes that `name=value` texts and names stand for. Raises UsageFailure."""
+    """Return the changes: `name=value` texts to set, and names to delete. Raises UsageFailure."""
     changes: list[AlterConfig] = []
     for text in added:
         name, equals, value = (part.strip() for part in text.partition("="))
@@ -62,9 +62,9 @@ def changes_of(added: Iterable[str], deleted: Iterable[str]) -> list[AlterConfig
 
 
 def change(admin: Admin, resource: ConfigResource, changes: Sequence[AlterConfig], *, check_only: bool = False) -> None:
-    """Make the changes, all or none. A deletion of what is not set is told. Raises KafkaError.
+    """Make the changes, all or none; print a note when a config to delete is not set. Raises KafkaError.
 
-    The services let a deletion of a name that does not exist do nothing (GC-136), so names are looked at here.
+    The names are checked here, since the services ignore a deletion of a name that does not exist (GC-136).
     """
     known = admin.describe_configs([resource])[resource]
     if not isinstance(known, Mapping):

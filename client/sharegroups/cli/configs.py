@@ -49,7 +49,7 @@ _SOURCES: Final = {
     8: "DYNAMIC_GROUP_CONFIG",
 }
 _WHOSE: Final = "--group G, --topic T, --broker ID, or --entity-type with --entity-name"
-#: Stands in text for a value that no service tells; Kafka prints null, as for a value that is not there.
+#: The text for a value that the services keep secret; Kafka prints null, as for a missing value.
 _HIDDEN: Final = "(hidden)"
 Described = Mapping[ConfigResource, Mapping[str, ConfigEntry]]
 
@@ -151,7 +151,7 @@ def alter(
     given = settings(bootstrap_server, command_config)
     with failures(f"Altering configs of {name_of(resource)}"), reached_admin(given) as admin:
         change(admin, resource, changes)
-        with suppress(KafkaError):  # the change is made; this is only to be told
+        with suppress(KafkaError):  # the change is made; only a note is lost
             if _is_absent(admin, resource):
                 tell(f"Note: group {name!r} does not exist yet; it has these configs when it begins.")
             if note := dead_letter_note(admin, resource, changes):
@@ -173,7 +173,7 @@ def _entity(
     broker: str | None,
     broker_defaults: bool,
 ) -> tuple[int, str | None]:
-    """The type and name that the options say; None for all of the type. Raises UsageFailure."""
+    """Return the type and name that the options give, None as the name for all of the type. Raises UsageFailure."""
     short = ((RESOURCE_TOPIC, topic), (RESOURCE_GROUP, group), (RESOURCE_BROKER, broker))
     said: list[tuple[int, str | None]] = [(kind, name) for kind, name in short if name is not None]
     if broker_defaults:
@@ -190,7 +190,7 @@ def _entity(
 
 
 def _all_names(admin: Admin, kind: int) -> tuple[list[str], ListGroupsResult]:
-    """All names of a type; for groups also what is missing in their list."""
+    """Return all names of a type; for groups also the result that reports missing ones."""
     if kind == RESOURCE_TOPIC:
         return sorted(admin.list_topics()), ListGroupsResult(())
     if kind == RESOURCE_GROUP:
@@ -204,7 +204,7 @@ def _set_on_itself(resource: ConfigResource, entries: Mapping[str, ConfigEntry])
 
 
 def _is_absent(admin: Admin, resource: ConfigResource) -> bool:
-    """Whether it is a group that does not exist. Raises KafkaError."""
+    """Return whether the resource is a group that does not exist. Raises KafkaError."""
     if resource.type != RESOURCE_GROUP:
         return False
     found = admin.describe_share_groups([resource.name])[resource.name]

@@ -16,15 +16,15 @@ from sharegroups.consumer import ShareConsumer
 from sharegroups.errors import ConcurrentModificationError, KafkaError, WakeupError
 from sharegroups.messages import AcknowledgeType, Message
 
-#: Time-out of closing, s: that of the library. After a signal it is LEAVE_S.
+#: Time-out of closing, s: the library's default. After a signal it is LEAVE_S.
 _CLOSE_S: Final = 30.0
 
 
 class ConsoleConsumer(ShareConsumer):
-    """A share consumer whose fetches can be limited to the records that are still wanted."""
+    """A share consumer whose fetches can be limited to the number of records still wanted."""
 
     def want(self, count: int) -> None:
-        """Let later fetches ask for at most `count` records."""
+        """Limit later fetches to `count` records."""
         self._engine.limit_records(count)
 
 
@@ -44,7 +44,7 @@ class Console:
         self._limit = limit
 
     def run(self, consumer: ConsoleConsumer, timeout_ms: int | None) -> None:
-        """Consume until the limit is reached, or no record came for `timeout_ms`. Raises KafkaError."""
+        """Consume until the limit is reached, or no record has come for `timeout_ms`. Raises KafkaError."""
         patience_s = float("inf") if timeout_ms is None else timeout_ms / 1000
         last = time.monotonic()
         while self.goes_on and time.monotonic() - last < patience_s:
@@ -64,16 +64,17 @@ class Console:
 
     @contextmanager
     def closing(self, consumer: ShareConsumer) -> Iterator[None]:
-        """Close the consumer at the end, which sends its acknowledgements; after a signal within a shorter time."""
+        """Close the consumer after the block, which sends its acknowledgements; after a signal, with less time."""
         try:
             yield
         finally:
             consumer.close(LEAVE_S if self._stopping else _CLOSE_S)
 
     def leave(self, consumer: ShareConsumer, ended: Ended) -> None:
-        """Make `run` end after the present record, release the records that were not written, leave the group.
+        """Make `run` end after the current record, release the records that were not written, leave the group.
 
-        It takes a bounded time. If the output blocks, the present record is released too: it is not written completely.
+        It takes a bounded time. If the output blocks, the current record is released too, since it is not fully
+        written.
         """
         self._stopping = True
         consumer.wakeup()
@@ -88,7 +89,7 @@ class Console:
 
     @property
     def goes_on(self) -> bool:
-        """Whether more records are wanted: the limit is not reached, none has failed, and no signal has come."""
+        """True while more records are wanted: the limit is not reached, none has failed, and no signal has come."""
         return self.ok and not self._stopping and (self._limit is None or self.processed < self._limit)
 
     def _handle(self, consumer: ShareConsumer, message: Message) -> None:

@@ -138,14 +138,14 @@ def _topic(name: str | None, option: str | None) -> str:
 
 
 def _outcome(reject: bool, release: bool) -> AcknowledgeType:
-    """The type with which a written record is acknowledged."""
+    """Return the type with which a written record is acknowledged."""
     if reject and release:
         raise UsageFailure('Option "[reject]" can\'t be used with option "[release]"')
     return AcknowledgeType.REJECT if reject else AcknowledgeType.RELEASE if release else AcknowledgeType.ACCEPT
 
 
 def _writer(output: str, formatter_name: str | None, properties: dict[str, str]) -> Callable[[Message], str]:
-    """The function that turns a record into a line."""
+    """Return the function that turns a record into a line."""
     if output == "json" and formatter_name is not None:
         raise UsageFailure("--output json and --formatter exclude each other; give one of them")
     formatter = find("--formatter", formatter_name or "DefaultMessageFormatter", FORMATTERS)(properties)

@@ -1,4 +1,4 @@
-"""What to say when a group is given a dead-letter topic that does not exist yet (PL-903, PL-906)."""
+"""The note printed when a group gets a dead-letter topic that does not exist yet (PL-903, PL-906)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _CREATED: Final = "errors.deadletterqueue.auto.create.topics.enable"
 
 
 def dead_letter_note(admin: Admin, resource: ConfigResource, changes: Sequence[AlterConfig]) -> str:
-    """A line when these changes name a dead-letter topic that is not there and that no node will create; else "".
+    """Return a note when these changes name a missing dead-letter topic that no node will create; else "".
 
-    The name is accepted all the same, as in Kafka: the topic may come later. Raises KafkaError.
+    The name is accepted all the same, as in Kafka, since the topic may be created later. Raises KafkaError.
     """
     named = [each.value for each in changes if each.name == _NAME and each.operation != OP_DELETE and each.value]
     if resource.type != RESOURCE_GROUP or not named:

@@ -62,7 +62,7 @@ def delete_records(texts: tuple[str, ...], bootstrap_server: str, command_config
 
 
 def _wanted(texts: tuple[str, ...]) -> dict[TopicPartition, int]:
-    """The offsets by partition. Raises UsageFailure."""
+    """Return the offsets by partition. Raises UsageFailure."""
     wanted: dict[TopicPartition, int] = {}
     for text in texts:
         place, equals, offset = text.rpartition("=")

@@ -1,4 +1,4 @@
-"""`sharegroups features`: at which level each node has the features of share groups (CT-99)."""
+"""`sharegroups features`: prints the level of each share-group feature on each node (CT-99)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sharegroups.cli.output import (
 )
 from sharegroups.cli.reaching import reached_admin
 
-#: The features that nodes tell, each a config of the node.
+#: The features that nodes report, each as a config of the node.
 _NAMES: Final = ("share.version",)
 
 

@@ -1,4 +1,4 @@
-"""How `consume` writes a record: kafka-console-share-consumer's formatter properties (CT-31), or JSON."""
+"""Formats records for `consume`: by kafka-console-share-consumer's formatter properties (CT-31), or as JSON."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Formatter:
         self._text = {name: properties.get(name, default) for name, default in _TEXTS.items()}
 
     def line(self, message: Message) -> str:
-        """The record with its line separator. Bytes that are not UTF-8 are decoded with `surrogateescape`.
+        """Return the record with its line separator. Bytes that are not UTF-8 are decoded with `surrogateescape`.
 
-        For a terminal, control characters of the record are escaped: it is others' data (CT-82).
+        For a terminal, control characters are escaped, since the record is foreign data (CT-82).
         """
         columns: dict[str, Callable[[], str]] = {
             "print.timestamp": lambda: f"CreateTime:{message.timestamp()[1]}",
@@ -66,7 +66,7 @@ class Formatter:
 
 
 def document(message: Message) -> str:
-    """The record as one line of JSON. Bytes that are not UTF-8 become {"base64": …}."""
+    """Return the record as one line of JSON. Bytes that are not UTF-8 become {"base64": …}."""
     text = json.dumps(
         {
             "topic": message.topic(),
@@ -85,7 +85,7 @@ def document(message: Message) -> str:
 
 
 def json_value(value: Any) -> Any:
-    """A key or value for a JSON document: text as it is, bytes that are not UTF-8 as {"base64": …}."""
+    """Return a key or value for a JSON document: text unchanged, bytes that are not UTF-8 as {"base64": …}."""
     if not isinstance(value, bytes):
         return value
     try:

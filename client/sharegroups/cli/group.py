@@ -15,41 +15,41 @@ from kip932.printable import printable
 from sharegroups.cli.interrupts import status_of, terminable
 from sharegroups.cli.output import UsageFailure
 
-#: What a shell says of a program that SIGPIPE has ended.
+#: The status that a shell reports for a program ended by SIGPIPE.
 UNREAD: Final = 141
 
 
 class ToolGroup(click.Group):
-    """Ctrl-C ends any command with status 130, SIGTERM with 143, output that nobody reads with 141, and a wrong command
-    line with 1 (CT-29, CT-80, CT-86).
+    """A group whose commands end with status 130 after Ctrl-C, 143 after SIGTERM, 141 when their output pipe is closed,
+    and 1 for a wrong command line (CT-29, CT-80, CT-86).
 
-    Without this, click would use 1 for Ctrl-C and for a closed pipe, and 2 for a wrong command line. A command may have
-    an attribute `usage_status`: then that is the status of a wrong command line, for it and all commands below it.
+    click by itself uses 1 for Ctrl-C and for a closed pipe, and 2 for a wrong command line. If a command has an
+    attribute `usage_status`, that is the status of a wrong command line for it and all commands below it.
     """
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        """As click's; covers a wrong command line of the group itself."""
+        """Make the context as click does; handles a wrong command line of the group itself."""
         with _unread(), _wrong_usage():
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As click's; covers signals, and wrong command lines of all commands below the group."""
+        """Invoke as click does; handles signals, and wrong command lines of all commands below the group."""
         try:
             with terminable(), _unread(), _wrong_usage():
                 return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             ctx.exit(status_of(interrupt))
         except click.ClickException as error:
-            text = printable(error.message, keep="\n\t")  # parts of it may be others' data (CT-82)
+            text = printable(error.message, keep="\n\t")  # it may contain foreign data (CT-82)
             error.message = text  # type: ignore[misc] # click declares it final, and reads it when it shows the error
             raise
 
 
 @contextmanager
 def _unread() -> Iterator[None]:
-    """End as a program does that SIGPIPE ends, without a word: whoever closed the pipe wants no more, and knows it.
+    """End silently when the output pipe is closed, with the status of a program ended by SIGPIPE.
 
-    The signal itself would end the process before it has left its group or closed what is open.
+    The signal itself would end the process before it has left its group and closed what is open.
     """
     try:
         yield
@@ -57,7 +57,7 @@ def _unread() -> Iterator[None]:
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
-            except BrokenPipeError:  # it would be met again, and told, when the interpreter ends
+            except BrokenPipeError:  # otherwise the interpreter would print it again at its end
                 with suppress(OSError, ValueError):
                     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         raise Exit(UNREAD) from None
@@ -77,7 +77,7 @@ def _wrong_usage() -> Iterator[None]:
 
 
 def _status(ctx: click.Context | None) -> int:
-    """The `usage_status` of the nearest command that has one, else 1."""
+    """Return the `usage_status` of the innermost command that has one, else 1."""
     while ctx is not None:
         if (status := getattr(ctx.command, "usage_status", None)) is not None:
             return int(status)

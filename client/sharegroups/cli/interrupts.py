@@ -1,7 +1,8 @@
-"""Ctrl-C and SIGTERM: a command shuts down cleanly, with status 130 or 143; a second signal ends it at once (CT-80).
+"""Handles Ctrl-C and SIGTERM: a command shuts down cleanly, with status 130 or 143, and at once after a second signal.
 
 A signal's exception may be raised between any two steps of the main thread. So a command that must clean up runs in a
-thread of its own (`attended`). The main thread only waits; when a signal ends its wait, it asks the command to leave.
+thread of its own (`attended`). The main thread only waits; when a signal ends its wait, it asks the command to leave
+(CT-80).
 """
 
 from __future__ import annotations
@@ -23,36 +24,36 @@ T = TypeVar("T")
 
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
-#: After a signal: how long the present step may take, and then how long leaving may take, s. Together they are less
+#: After a signal: how long the current step may take, and then how long leaving may take, s. Together they are less
 #: than the 10 s after which `docker stop` and the like kill the process.
 GRACE_S: Final = 1.0
 LEAVE_S: Final = 5.0
 
-#: Waits at most so many seconds for the work to end. Returns whether it has ended.
+#: A function that waits at most that many seconds for the work to end, and returns whether it has ended.
 Ended = Callable[[float], bool]
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came. It is treated as Ctrl-C, except for the exit status."""
+    """Raised by SIGTERM, which is treated like Ctrl-C except for the exit status."""
 
 
 def status_of(interrupt: KeyboardInterrupt) -> int:
-    """The exit status after a signal."""
+    """Return the exit status after a signal."""
     return TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
 
 
 def leaving_words(command: str) -> str:
-    """What a command says that is interrupted before it has begun: nothing, but where a person must be sure of it."""
+    """Return what a command prints when it is interrupted before it begins: only `restore` must reassure its user."""
     return "Interrupted: nothing is changed" if command == "restore" else ""
 
 
 @contextmanager
 def leaving_at_once(words: str = "") -> Iterator[None]:
-    """Inside, SIGINT and SIGTERM end the process at once, without an exception; it writes `words` as a line on standard
-    error.
+    """Let SIGINT and SIGTERM end the process at once inside the block, without an exception, after writing `words` as a
+    line on standard error.
 
     Use it for imports: an extension module may swallow an exception while it is imported. Nothing may be open that
-    would have to be closed. If the program ignores or handles a signal itself, that signal is not changed.
+    needs closing. If the program ignores or handles a signal itself, that signal is not changed.
     """
 
     def leave(number: int, _frame: FrameType | None) -> None:
@@ -66,8 +67,8 @@ def leaving_at_once(words: str = "") -> Iterator[None]:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Inside, the first SIGTERM raises Terminated or the first SIGINT KeyboardInterrupt; the next signal of either kind
-    ends the process at once. If the program ignores or handles a signal itself, that signal is not changed."""
+    """Let the first signal inside the block raise an exception: Terminated for SIGTERM, KeyboardInterrupt for SIGINT.
+    The next one ends the process at once. If the program ignores or handles a signal itself, that is not changed."""
     with _handling(_raise):
         yield
 

@@ -1,4 +1,4 @@
-"""Kafka's way to write an action: as an option among the others, instead of a sub-command."""
+"""Accepts actions in Kafka's notation: as an option among the others, instead of a sub-command."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from sharegroups.cli.output import UsageFailure
 
 
 class KafkaLayout(click.Group):
-    """Takes `--describe`, wherever it stands, for the sub-command `describe`, and so on for each of `actions`.
+    """Treats `--describe`, anywhere in the line, as the sub-command `describe`, and so on for each of `actions`.
 
-    Only when the line does not begin with a sub-command; then nothing is changed.
+    A line that begins with a sub-command is not changed.
     """
 
-    #: The sub-commands that may be written so, in the order in which an error names them.
+    #: The sub-commands that may be written this way, in the order in which an error names them.
     actions: Sequence[str] = ()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's. Raises UsageFailure for several actions, none, or an option that only another action has."""
+        """Parse as click does. Raises UsageFailure for no or several actions, or an option of another action."""
         if args and args[0] not in self.commands and args[0].startswith("-"):
             args = self._with_command(ctx, args)
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """As click's, and the actions as options."""
+        """Complete as click does, and the actions as options."""
         words = [word for word in self._words() if incomplete.startswith("-") and word.startswith(incomplete)]
         return [*super().shell_complete(ctx, incomplete), *map(CompletionItem, words)]
 
@@ -47,8 +47,8 @@ class KafkaLayout(click.Group):
         return [action, *rest]
 
     def _meant(self, ctx: click.Context, args: Sequence[str]) -> str:
-        """What a line without an action may have meant: a sub-command that stands too late, one that is written as an
-        option though it is none of Kafka's, or an action with a typo. Empty when none of these."""
+        """Return a hint for a line without an action: a sub-command that comes too late, one that is written as an
+        option although Kafka has no such option, or an action with a typo. Empty when none of these fits."""
         commands = [word.removeprefix("--") for word in args if word.removeprefix("--") in self.commands]
         if commands:
             return f" The command comes first, then its options: {ctx.command_path} {commands[0]} --option …"
@@ -60,7 +60,7 @@ class KafkaLayout(click.Group):
         return [f"--{action}" for action in self.actions]
 
     def _check_options(self, ctx: click.Context, action: str, words: Sequence[str]) -> None:
-        """CT-19. Raises UsageFailure for an option that this action does not have, but another one has."""
+        """Raise UsageFailure for an option that another action has and this one does not (CT-19)."""
         own = _options(self.commands[action])
         others = {option for name in self.actions for option in _options(self.commands[name])} - own
         for word in words:

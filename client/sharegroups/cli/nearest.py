@@ -1,4 +1,4 @@
-"""A name that somebody may have meant: of a config, a topic or a group."""
+"""Finds the name that a user may have meant: of a config, a topic or a group."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is like this one; None when none is."""
+    """Return the known name most similar to this one; None when none is similar."""
     return next(iter(difflib.get_close_matches(name, list(known), 1)), None)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` Did you mean 'orders'?` when a known name is like this one; else empty."""
+    """Return ` Did you mean 'orders'?` with the most similar known name; empty when none is similar."""
     found = nearest(name, known)
     return "" if found is None else f" Did you mean {found!r}?"

@@ -1,7 +1,7 @@
-"""What the commands share: options, client settings, tables as Kafka prints them, JSON, errors and exit codes.
+"""Shared by the commands: options, client settings, tables as Kafka prints them, JSON, errors and exit codes.
 
 Exit codes: 0 done, 1 an error was printed or the command line was wrong (CT-29), 130 after Ctrl-C, 143 after SIGTERM
-(CT-80), 141 when nobody reads the output (CT-86).
+(CT-80), 141 when the output pipe is closed (CT-86).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Name(click.ParamType[str]):
     name = "name"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name, unchanged. Raises click.BadParameter for a blank one."""
+        """Return the name unchanged. Raises click.BadParameter for a blank one."""
         if not value.strip():
             self.fail("it is empty; expected a name", param, ctx)
         return value
@@ -48,7 +48,7 @@ class UsageFailure(click.UsageError):
 
 
 def connection_options(function: F) -> F:
-    """--bootstrap-server and --command-config."""
+    """Add --bootstrap-server and --command-config."""
     function = click.option(
         "--command-config",
         type=FILE,
@@ -65,7 +65,7 @@ def connection_options(function: F) -> F:
 
 
 def output_option(function: F) -> F:
-    """--output text or json."""
+    """Add --output, text or json."""
     return click.option(
         "--output",
         type=click.Choice(["text", "json"]),
@@ -76,7 +76,7 @@ def output_option(function: F) -> F:
 
 
 def settings(bootstrap_server: str, command_config: Path | None, extra: Sequence[str] = ()) -> dict[str, Any]:
-    """Client settings of file and options. What the command line says wins over the file, `extra` over all (CT-2).
+    """Return the client settings. Options win over the file, and `extra` wins over both (CT-2).
 
     Raises UsageFailure for a line that is not name=value.
     """
@@ -88,9 +88,9 @@ def settings(bootstrap_server: str, command_config: Path | None, extra: Sequence
 
 
 def lines_of(file: Path | None) -> list[str]:
-    """The lines of a properties file without blank lines and comments, and without blanks around name and value.
+    """Return the lines of a properties file without blank lines and comments, and without blanks around name and value.
 
-    None for no file gives an empty list.
+    Returns an empty list for None.
     """
     lines = file.read_text(encoding="utf-8").splitlines() if file is not None else []
     wanted = [line for line in lines if line.strip() and not line.lstrip().startswith(("#", "!"))]
@@ -98,7 +98,7 @@ def lines_of(file: Path | None) -> list[str]:
 
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:
-    """`name=value` texts as a dict. Values keep their blanks, since a separator may be a blank. Raises UsageFailure."""
+    """Return `name=value` texts as a dict. Values keep their blanks, as a separator may be one. Raises UsageFailure."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -127,21 +127,21 @@ def print_json(value: object) -> None:
 
 
 def print_names(names: Iterable[str]) -> None:
-    """Print one name per line, control characters escaped: a name with a line break would pass for two."""
+    """Print one name per line, with control characters escaped: a name with a line break would look like two."""
     for name in names:
         click.echo(printable(name))
 
 
 def tell(text: str, keep: str = "") -> None:
-    """Print one line on standard error. Control characters in it but those of `keep` are escaped: parts may be others'
-    data (CT-82)."""
+    """Print one line on standard error. Its control characters, except those in `keep`, are escaped, since it may
+    contain foreign data (CT-82)."""
     click.echo(printable(text, keep), err=True)
 
 
 def print_errors(
     errors: Mapping[str, KafkaError | None], usual: str, output: str, done: Mapping[str, str] | None = None
 ) -> bool:
-    """Print the outcome of each name. Returns whether there was no error.
+    """Print the outcome of each name. Returns True if there was no error.
 
     `usual` begins the line of a success, unless `done` has another beginning for that name.
     """
@@ -163,7 +163,7 @@ def print_errors(
 
 
 def is_complete(listed: ListGroupsResult) -> bool:
-    """Whether all groups are listed. If not, say on standard error what is missing (CT-21)."""
+    """Return whether all groups are listed. If not, print on standard error what is missing (CT-21)."""
     for error in listed.errors():
         tell(f"Error: The list of groups is not complete. {error.message}")
     return not listed.errors()
@@ -177,12 +177,12 @@ def finish(ok: bool) -> None:
 
 @contextmanager
 def failures(what: str) -> Iterator[None]:
-    """Print an error of the client as one line, and exit with 1; after Ctrl-C with 130, after SIGTERM with 143."""
+    """Print an error of the client as one line and exit with 1; after Ctrl-C with 130, after SIGTERM with 143."""
     try:
         yield
     except (KafkaError, ConfigError) as error:
         silent = isinstance(error, RequestTimedOutError | NetworkError) and not isinstance(error, BufferFullError)
-        # The producer's errors contain the hint already, and who refuses is there.
+        # The producer's errors already contain the hint, and a cluster that refuses is up.
         said = any(words in str(error) for words in ("sharegroups up", "has refused for"))
         hint = ". Is the cluster up (`sharegroups up`), and is --bootstrap-server right?" if silent and not said else ""
         tell(f"Error: {what} failed due to {error}{hint}")

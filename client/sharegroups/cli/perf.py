@@ -1,4 +1,4 @@
-"""`sharegroups perf`: how fast a running cluster takes and gives records."""
+"""`sharegroups perf`: measures how fast a running cluster takes and delivers records."""
 
 from __future__ import annotations
 

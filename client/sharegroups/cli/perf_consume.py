@@ -1,5 +1,5 @@
-"""`sharegroups perf consume`: how fast share consumers get records, as kafka-share-consumer-perf-test.sh tells it
-(CT-33, CT-34)."""
+"""`sharegroups perf consume`: measures how fast share consumers get records, with the output of
+kafka-share-consumer-perf-test.sh (CT-33, CT-34)."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ _CLOSE_S: Final = 0.5
 
 
 def now_ms() -> int:
-    """The time, ms since 1970."""
+    """Return the time, ms since 1970."""
     return int(time.time() * 1000)
 
 
 class Race:
-    """Share consumers of one group, each in a thread, until they have so many records together, or none comes."""
+    """Share consumers of one group, each in a thread, that run until together they have the wanted number of records,
+    or until no more come."""
 
     def __init__(self, topic: str, records: int, timeout_ms: int, given: list[dict[str, Any]]) -> None:
         self.start_ms = now_ms()
@@ -56,7 +57,7 @@ class Race:
         self._last_s = time.monotonic()
 
     def run(self, interval_s: float, report: Callable[[], None]) -> None:
-        """Consume; call `report` every `interval_s`. Raises the first error of a consumer."""
+        """Consume, and call `report` every `interval_s`. Raises the first error of a consumer."""
         threads: list[threading.Thread] = []
         try:
             self._consumers = [clients.open_client(ShareConsumer, given) for given in self._given]
@@ -77,7 +78,7 @@ class Race:
             raise self._errors[0]
 
     def leave(self, ended: Ended) -> None:
-        """Make `run` end: what was polled is accepted, and the group left, in a bounded time."""
+        """Make `run` end within a bounded time: it accepts the polled records and leaves the group."""
         self._stopping = True
         if not ended(GRACE_S):
             for consumer in self._consumers:
@@ -85,7 +86,7 @@ class Race:
             ended(LEAVE_S)
 
     def total(self) -> Consumed:
-        """All consumers together, until the last record of any."""
+        """Return the figures of all consumers together, up to the last record of any."""
         found = Consumed(self.start_ms, max(one.end_ms for one in self.each))
         found.last_ms = max(one.last_ms for one in self.each)
         found.close()
@@ -96,7 +97,7 @@ class Race:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the wanted number of records has come."""
+        """True once the wanted number of records has come."""
         return sum(one.records for one in self.each) >= self._records
 
     def _guarded(self, index: int) -> None:

@@ -1,4 +1,4 @@
-"""`sharegroups perf produce`: how fast records are taken, as kafka-producer-perf-test.sh tells it (CT-98)."""
+"""`sharegroups perf produce`: measures how fast records are stored, like kafka-producer-perf-test.sh (CT-98)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LETTERS: Final = bytes(range(65, 91))
 
 
 class Load:
-    """Sends records of one size, at most so many a second, and measures what becomes of them."""
+    """Sends records of one size at a limited rate, and measures their delivery."""
 
     def __init__(
         self, topic: str, records: int, size: int, per_s: float, interval_s: float, *, output: str = "text"
@@ -54,24 +54,24 @@ class Load:
 
     @property
     def open(self) -> int:
-        """How many records are neither confirmed nor failed."""
+        """The number of records that are neither confirmed nor failed."""
         return self.produced - self.sent.records - self.failed
 
     def run(self, producer: Producer) -> None:
-        """Send all and wait for their confirmations, until a signal comes. Raises KafkaError."""
+        """Send all records and wait for their confirmations, until a signal comes. Raises KafkaError."""
         try:
             self._run(producer)
         finally:
             producer.close(LEAVE_S if self._stopping else 0)
 
     def leave(self, ended: Ended) -> None:
-        """Make `run` send no more, and wait a bounded time for what it has sent."""
+        """Make `run` stop sending, and wait a bounded time for the records that it has sent."""
         self._stopping = True
         if not ended(GRACE_S + LEAVE_S):
             self.tell()
 
     def tell(self) -> None:
-        """Print the last line, with rates until the last confirmation, and what is not confirmed."""
+        """Print the last line, with rates up to the last confirmation, and the number of unconfirmed records."""
         if self.produced:
             self._print(self.sent, self._confirmed_s - self._began_s, is_last=True)
         if self.failed:
@@ -94,7 +94,7 @@ class Load:
             self._tell_interval()
 
     def _ahead_s(self) -> float:
-        """How long to wait before the next record."""
+        """Return how long to wait before the next record, s."""
         if self._per_s < 0:
             return 0.0
         return self._began_s + self.produced / self._per_s - time.monotonic()

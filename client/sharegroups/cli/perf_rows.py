@@ -10,7 +10,7 @@ from typing import Final
 
 HEADER: Final = "start.time, end.time, data.consumed.in.MB, MB.sec, nMsg.sec, data.consumed.in.nMsg, fetch.time.ms"
 _MB: Final = 1024 * 1024
-#: How many latencies are kept for percentiles at most; of more records only each second, third, … is.
+#: How many latencies are kept for percentiles at most; with more records, only every second, third, … one is kept.
 _LATENCIES_MAX: Final = 500_000
 _PERCENTILES: Final = ((0.5, "50th"), (0.95, "95th"), (0.99, "99th"), (0.999, "99.9th"))
 _TOKEN: Final = re.compile(r"y+|M+|d+|H+|m+|s+|S+|'[^']*'|[^A-Za-z']+")
@@ -18,7 +18,7 @@ _DIRECTIVES: Final = {"yyyy": "%Y", "yy": "%y", "MM": "%m", "dd": "%d", "HH": "%
 
 
 class DateFormat:
-    """Writes times as Java's SimpleDateFormat does, in local time. Raises ValueError for letters that it has not."""
+    """Formats times as Java's SimpleDateFormat does, in local time. Raises ValueError for letters it does not know."""
 
     def __init__(self, pattern: str) -> None:
         self._parts: list[str] = _TOKEN.findall(pattern)
@@ -28,7 +28,7 @@ class DateFormat:
             raise ValueError(f"{pattern!r} is not made of yyyy, MM, dd, HH, mm, ss, SSS, signs and 'text'")
 
     def text(self, time_ms: int) -> str:
-        """A time in ms since 1970."""
+        """Format a time, given in ms since 1970."""
         moment = datetime.fromtimestamp(time_ms / 1000)
         return "".join(self._part(part, moment, time_ms) for part in self._parts)
 
@@ -41,8 +41,8 @@ class DateFormat:
 
 @dataclass(slots=True)
 class Consumed:
-    """What one consumer, or all of them, had by `end_ms`. Times are ms since 1970; `first_ms` and `last_ms`: of the
-    first and the last record, or 0."""
+    """The records that one consumer, or all of them, had got by `end_ms`. Times are ms since 1970; `first_ms` and
+    `last_ms`: of the first and the last record, or 0."""
 
     start_ms: int
     end_ms: int
@@ -52,11 +52,11 @@ class Consumed:
     last_ms: int = 0
 
     def close(self) -> None:
-        """No more comes: the time ends with the last record, so that no rate counts the wait for another one."""
+        """End the time with the last record, so that no rate includes the wait for another one."""
         self.end_ms = self.last_ms or self.end_ms
 
     def row(self, dates: DateFormat) -> str:
-        """One row under HEADER."""
+        """Return the row under HEADER."""
         elapsed_ms = self.end_ms - self.start_ms
         megabytes, per_s = self.size / _MB, 1000 / max(1, elapsed_ms)
         return (
@@ -65,9 +65,9 @@ class Consumed:
         )
 
     def values(self) -> dict[str, object]:
-        """The row's figures for programs: times in ms since 1970, sizes in bytes, rates per second (CT-33).
+        """Return the row's figures for programs: times in ms since 1970, sizes in bytes, rates per second (CT-33).
 
-        The rates after the first record are None when none came.
+        The figures that need a first record are None when none came.
         """
         per_s, first_per_s = 1000 / max(1, self.end_ms - self.start_ms), 1000 / max(1, self.end_ms - self.first_ms)
         return {
@@ -82,7 +82,7 @@ class Consumed:
         }
 
     def from_the_first(self) -> str:
-        """The rates from the first record on, which the row does not tell: its time has the joining in it."""
+        """Return the rates from the first record on, as text. The row's rates include the time to join the group."""
         per_s = 1000 / max(1, self.end_ms - self.first_ms)
         return (
             f"The first record came after {self.first_ms - self.start_ms} ms; from then on "
@@ -92,7 +92,7 @@ class Consumed:
 
 @dataclass(slots=True)
 class Sent:
-    """Confirmed records of a producer: how many, how large together, their latencies in ms."""
+    """Confirmed records of a producer: their number, total size in bytes, and latencies in ms."""
 
     stride: int = 1
     records: int = 0
@@ -103,11 +103,11 @@ class Sent:
 
     @classmethod
     def of(cls, records: int) -> Sent:
-        """For so many records, with a bounded number of samples."""
+        """Return an empty value for that many records, with a bounded number of samples."""
         return cls(stride=-(-records // _LATENCIES_MAX))
 
     def add(self, size: int, latency_ms: float) -> None:
-        """One more record is confirmed."""
+        """Add one confirmed record."""
         if self.records % self.stride == 0:
             self.samples.append(latency_ms)
         self.records += 1
@@ -116,7 +116,7 @@ class Sent:
         self.most_ms = max(self.most_ms, latency_ms)
 
     def line(self, elapsed_s: float, *, with_percentiles: bool) -> str:
-        """The line of an interval, or the last one, which has percentiles."""
+        """Return the line of an interval, or the last line, which has percentiles."""
         per_s = 1 / max(1e-3, elapsed_s)
         average_ms = self.total_ms / max(1, self.records)
         text = (
@@ -129,7 +129,7 @@ class Sent:
         return text + "."
 
     def values(self, elapsed_s: float, *, with_percentiles: bool) -> dict[str, object]:
-        """The line's figures for programs: latencies in ms, sizes in bytes, rates per second (CT-98)."""
+        """Return the line's figures for programs: latencies in ms, sizes in bytes, rates per second (CT-98)."""
         per_s = 1 / max(1e-3, elapsed_s)
         found: dict[str, object] = {
             "records": self.records,
@@ -147,7 +147,7 @@ class Sent:
 
 
 def metric_lines(metrics: Mapping[tuple[str, str], float]) -> list[str]:
-    """Metrics as Kafka's tools print them, by group and name."""
+    """Return metrics as lines as Kafka's tools print them, by group and name."""
     names = {f"{group}:{name}": value for (group, name), value in sorted(metrics.items())}
     width = max(map(len, names), default=0)
     rows = [f"{name:<{width}} : {value:.3f}" for name, value in names.items()]

@@ -1,4 +1,4 @@
-"""Formatters and deserializers that `consume` is given by name: Kafka's by class name, the user's as module:name."""
+"""Formatters and deserializers that `consume` takes by name: Kafka's by class name, the user's as module:name."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 
 class LineFormatter(Protocol):
-    """Writes records."""
+    """Turns records into text."""
 
     def line(self, message: Message) -> str:
-        """The text of the record, its line separator included. Any exception is a formatting error (CT-32)."""
+        """Return the text of the record, with its line separator. Any exception is a formatting error (CT-32)."""
         ...
 
 
-#: Called with the formatter properties.
+#: Makes a formatter from the formatter properties.
 MakeFormatter = Callable[[Mapping[str, str]], LineFormatter]
 Deserializer = Callable[[bytes], Any]
 
@@ -35,7 +35,7 @@ class NoOpFormatter:
         del properties
 
     def line(self, message: Message) -> str:
-        """Nothing."""
+        """Return an empty text."""
         return ""
 
 
@@ -60,7 +60,7 @@ DESERIALIZERS: Final[Mapping[str, Deserializer]] = {
 
 
 def find(option: str, name: str, known: Mapping[str, T]) -> T:
-    """The entry of `known` with this name, with or without Kafka's package; else the object that module:name names.
+    """Return the entry of `known` with this name, with or without Kafka's package; else the object at module:name.
 
     Raises UsageFailure when there is none.
     """

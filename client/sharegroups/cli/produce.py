@@ -36,20 +36,20 @@ _LOOK_S: Final = 0.2
 
 
 class _Outcome:
-    """Counts deliveries. Prints each failure when it comes; for JSON, prints every delivery report."""
+    """Counts deliveries. Prints each failure as it occurs; for JSON, prints every delivery report."""
 
     def __init__(self, output: str) -> None:
         self.delivered = 0
         self.failed = 0
         #: Records in the buffer that no attempt had sent when the producer closed.
         self.unsent = 0
-        #: A signal has ended the wait for confirmations: for unconfirmed records only their number is printed.
+        #: True once a signal has ended the wait for confirmations: only the number of unconfirmed records is printed.
         self.giving_up = False
         self._output = output
         self._lock = threading.Lock()
 
     def give_up(self) -> None:
-        """Do not count or print failures from now on."""
+        """Stop counting and printing failures."""
         self.giving_up = True
 
     def report(self, line: int, error: KafkaError | None, report: DeliveryReport) -> None:
@@ -71,7 +71,7 @@ class _Feed:
         self, lines: Iterable[bytes], produce_line: Callable[[Producer, int, bytes], None], give_up: Callable[[], None]
     ) -> None:
         self.taken = 0
-        #: How many of the lines that were taken the producer has in its buffer, or had.
+        #: How many of the lines that were read have reached the producer's buffer.
         self.accepted = 0
         self._give_up = give_up
         self._lines = lines
@@ -80,7 +80,7 @@ class _Feed:
         self._feeding = True
 
     def run(self, producer: Producer) -> None:
-        """Send everything and wait until it is delivered or has failed. Raises KafkaError."""
+        """Send all lines, and wait until each is delivered or has failed. Raises KafkaError."""
         with closing(producer):
             for line in self._lines:
                 if self._stopping:
@@ -102,7 +102,7 @@ class _Feed:
     def leave(self, producer: Producer, ended: Ended) -> None:
         """Stop reading, and wait a bounded time for the confirmations of the records that were read."""
         self._stopping = True
-        if not ended(GRACE_S) and self._feeding:  # it waits for input, or for room while the cluster does not answer
+        if not ended(GRACE_S) and self._feeding:  # `run` waits for input, or for room while the cluster does not answer
             self._end(producer)
         else:
             ended(LEAVE_S)
@@ -181,7 +181,7 @@ def produce(
 
 
 def _stopped(taken: int, accepted: int, outcome: _Outcome) -> str:
-    """What became of the lines that were taken before a signal. What was never sent cannot have been stored."""
+    """Return what became of the lines that were read before a signal. Records never sent cannot have been stored."""
     left = taken - outcome.delivered - outcome.failed
     unsent = min(left, taken - accepted + outcome.unsent)
     unsure = left - unsent

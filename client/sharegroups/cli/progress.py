@@ -1,4 +1,4 @@
-"""The log of `sharegroups worker`, and its progress line where a person looks on."""
+"""The log of `sharegroups worker`, and its progress line on a terminal."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _CLEAR: Final = "\r\x1b[2K"
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # its parameter is not subscriptable when it runs
-    """Writes log lines where the progress line stands, and the progress line below them."""
+    """Replaces the progress line by a log line, and writes the progress line again below it."""
 
     def __init__(self, line: Callable[[], str], shows: bool) -> None:
         super().__init__(sys.stderr)
         self._line = line
         self._shows = shows
-        #: Whether the program's last output on this terminal ended amid a line, which no progress line may overwrite.
+        #: True if the program's last output on this terminal did not end its line, which must not be overwritten.
         self._amid_line = False
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -33,7 +33,7 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # its parameter
         self.show()
 
     def show(self) -> None:
-        """Write the progress line anew."""
+        """Write the progress line again."""
         if self._shows:
             with self.lock or threading.Lock():
                 if not self._amid_line:
@@ -41,7 +41,7 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # its parameter
                     self.flush()
 
     def print(self, stdout: IO[str], text: str) -> int:
-        """Write what the program prints where the progress line stands; that one comes again within a second."""
+        """Replace the progress line by the program's output; the line is written again within a second."""
         with self.lock or threading.Lock():
             if self._shows and text:
                 if not self._amid_line:
@@ -53,7 +53,7 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # its parameter
             return written
 
     def end(self) -> None:
-        """Write the last progress line, and leave it where it is."""
+        """Write the last progress line, and leave it there."""
         if self._shows:
             self.show()
             self.stream.write("\n")
@@ -61,18 +61,18 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # its parameter
 
 
 class _Printed:
-    """Stands for `sys.stdout` while a progress line shows on its terminal."""
+    """Replaces `sys.stdout` while its terminal shows a progress line."""
 
     def __init__(self, stdout: IO[str], handler: _Handler) -> None:
         self._stdout = stdout
         self._handler = handler
 
     def write(self, text: str) -> int:
-        """Write in place of the progress line."""
+        """Write the text in place of the progress line."""
         return self._handler.print(self._stdout, text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write each of them."""
+        """Write each of the lines."""
         for line in lines:
             self.write(line)
 
@@ -82,7 +82,7 @@ class _Printed:
 
 @contextmanager
 def _printing(handler: _Handler, shows: bool) -> Iterator[None]:
-    """Inside, what the program prints does not land behind the progress line, where both go to a terminal."""
+    """Keep the program's output off the progress line inside the block, if both go to a terminal."""
     before = sys.stdout
     if not shows or not before.isatty():
         yield
@@ -98,8 +98,8 @@ def _printing(handler: _Handler, shows: bool) -> Iterator[None]:
 
 @contextmanager
 def logging_with_progress(line: Callable[[], str], quiet: bool) -> Iterator[None]:
-    """Inside, the log goes to standard error, on a terminal with a progress line; unless the program has set up logging
-    of its own."""
+    """Log to standard error inside the block, with a progress line on a terminal; unless the program has configured
+    logging itself."""
     root = logging.getLogger()
     if root.handlers:
         yield

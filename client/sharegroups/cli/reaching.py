@@ -1,4 +1,4 @@
-"""An admin client of a cluster that answers. That none does is told within seconds (CT-90)."""
+"""Opens an admin client once the cluster answers; a cluster that does not answer is reported within seconds (CT-90)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sharegroups.admin import Admin
 from sharegroups.cli import clients
 from sharegroups.config import ADMIN, Config
 
-#: How long the first question may wait for an answer, ms.
+#: How long the first request may wait for an answer, ms.
 REACH_MS: Final = 4_000
 
 
 def require_answer(given: Mapping[str, Any]) -> None:
-    """Return once a node answers. Raises KafkaError when none does within four seconds, or the time of a call if that
-    is shorter."""
+    """Return once a node answers. Raises KafkaError when none does within four seconds, or within
+    default.api.timeout.ms if that is shorter."""
     known = {setting.name for setting in ADMIN}
     own = {name: value for name, value in given.items() if name in known}
     own["default.api.timeout.ms"] = min(REACH_MS, int(Config(ADMIN, own)["default.api.timeout.ms"]))
@@ -26,7 +26,7 @@ def require_answer(given: Mapping[str, Any]) -> None:
 
 @contextmanager
 def reached_admin(given: Mapping[str, Any]) -> Iterator[Admin]:
-    """An admin client with these settings, after a node has answered. Raises KafkaError, ConfigError."""
+    """Open an admin client with these settings, once a node has answered. Raises KafkaError, ConfigError."""
     require_answer(given)
     with clients.open_client(Admin, given) as admin:
         yield admin

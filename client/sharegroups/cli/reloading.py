@@ -1,4 +1,4 @@
-"""`sharegroups worker --reload`: the worker in a process of its own, started again when a source file changes."""
+"""`sharegroups worker --reload`: runs the worker in its own process, and restarts it when a source file changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 _LOOK_S: Final = 0.5
-#: So many files are looked at, at most.
+#: How many files are watched at most.
 _FILES_MAX: Final = 5_000
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages", ".venv", "venv", "build", "dist"})
 #: How long the worker may take to stop before it is killed, s: development does not wait for long jobs.
@@ -22,7 +22,7 @@ _STOP_S: Final = 5.0
 
 
 def reloading(words: list[str]) -> int:
-    """Run `sharegroups <words>` again and again, until a signal comes or it ends well; the exit status."""
+    """Run `sharegroups <words>`, restarting it after each change, until a signal comes. Returns the exit status."""
     ended = _signals()
     folder = Path.cwd()
     seen = sources(folder)
@@ -42,7 +42,7 @@ def reloading(words: list[str]) -> int:
 
 
 def sources(folder: Path) -> dict[str, float]:
-    """The Python files below `folder` with their times of change."""
+    """Return the Python files below `folder` with their modification times."""
     found: dict[str, float] = {}
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in _SKIPPED and not name.startswith("."))
@@ -57,7 +57,7 @@ def sources(folder: Path) -> dict[str, float]:
 
 
 def _signals() -> list[int]:
-    """A list that gets the number of each SIGINT and SIGTERM from now on."""
+    """Return a list to which the number of each SIGINT and SIGTERM is appended from now on."""
     ended: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:

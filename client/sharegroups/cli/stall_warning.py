@@ -1,4 +1,4 @@
-"""Why no records come or go: what `consume` and `produce` print when the cluster or the topic is not there."""
+"""Warns why no records arrive or leave: `consume` and `produce` print it when the cluster or the topic is missing."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _ASK_MS: Final = 2000
 
 
 def find_trouble(settings: Mapping[str, Any], topic: str) -> Trouble | None:
-    """Ask the cluster about the topic, about the group that `group.id` names, and about its state of the topic, for at
-    most two seconds each; None when records may flow. Raises KafkaError, also for a name that cannot be."""
+    """Check the topic, the group that `group.id` names, and the group's state for the topic, for at most two seconds
+    each. Returns None when records may flow. Raises KafkaError, also for an invalid name."""
     known = {setting.name for setting in ADMIN}
     own = {name: value for name, value in settings.items() if name in known} | {"default.api.timeout.ms": _ASK_MS}
     where = settings["bootstrap.servers"]
@@ -52,7 +52,7 @@ def _about_group(admin: Admin, group: str, where: str) -> Trouble | None:
 
 
 def _about_state(admin: Admin, group: str, topic: str, where: str) -> Trouble | None:
-    """What is stored of the group and the topic's partitions: the first that cannot be told."""
+    """Return the trouble with the first partition whose state for the group is unavailable, else None."""
     try:
         errors = admin.list_share_group_partitions(group)
     except RequestTimedOutError as error:
@@ -76,7 +76,7 @@ def _about(topic: TopicDescription, where: str) -> Trouble | None:
 
 
 def text_of(trouble: Trouble, topic: str = "--topic") -> str:
-    """The trouble as text that names the words of the command line; `topic` is that of the topic."""
+    """Return the trouble as text in the words of the command line; `topic`: its option or argument for the topic."""
     return trouble.text("--bootstrap-server", topic)
 
 
@@ -119,7 +119,7 @@ class Warnings(logging.Handler):
     def last(self, trouble: Trouble) -> None:
         """Print the trouble that the command found, unless it was the last one printed.
 
-        Until another trouble is printed, the library's warnings about this one are not.
+        The library's warnings about this trouble are not printed until another one was.
         """
         self.acquire()
         try:

@@ -1,4 +1,4 @@
-"""Which topics keep only what some share group still needs (CM-160), for commands that say so."""
+"""Finds the topics that keep only what some share group still needs (CM-160), for notes of commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sharegroups.admin_values import ConfigResource
 
 
 def keep_only_needed(admin: Admin, topics: Collection[str]) -> set[str]:
-    """Those of the topics that have `sharegroups.retention=consumed`; none where the configs cannot be told: a hint."""
+    """Return the topics with `sharegroups.retention=consumed`; none when their configs are unavailable: only a hint."""
     if not topics:
         return set()
     try:

@@ -175,11 +175,11 @@ def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path
 
 
 def _near(admin: Admin, found: Iterable[TopicDescription]) -> dict[str, str]:
-    """What to say behind the error of each topic that does not exist: the one that may have been meant."""
+    """Return the hint after the error of each topic that does not exist: the topic that may have been meant."""
     unknown = [topic.name for topic in found if isinstance(topic.error, UnknownTopicOrPartitionError)]
     known: list[str] = []
     if unknown:
-        with suppress(KafkaError):  # it would only have made the text better
+        with suppress(KafkaError):  # only a hint is lost
             known = list(admin.list_topics())
     return {name: did_you_mean(name, known) for name in unknown}
 

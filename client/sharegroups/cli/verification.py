@@ -1,6 +1,6 @@
-"""The loop of `sharegroups verify-consumer`: takes records, acknowledges them, tells each step as an event (CT-37).
+"""The loop of `sharegroups verify-consumer`: takes and acknowledges records, and prints each step as an event (CT-37).
 
-Unlike Kafka's it takes no record more than the limit, and leaves none that it took unacknowledged (CT-95).
+Unlike Kafka's, it never takes more records than the limit, and acknowledges each record that it took (CT-95).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from sharegroups.messages import AcknowledgeType, Message, TopicIdPartition
 #: Time-out of closing, s; after a signal it is LEAVE_S.
 _CLOSE_S: Final = 30.0
 _POLL_S: Final = 1.0
-#: How long confirmations may take before what is open is given up, s, and how often they are looked for.
+#: How long confirmations may take before open records are given up, s, and how often they are checked.
 _SETTLE_S: Final = 60.0
 _LOOK_S: Final = 0.02
 
 
 class Place(NamedTuple):
-    """Where a record lies."""
+    """The position of a record."""
 
     topic: str
     partition: int
@@ -47,10 +47,10 @@ def emit(name: str, **fields: object) -> None:
 
 
 class Verification:
-    """Takes and acknowledges records until so many are acknowledged, or a signal comes.
+    """Takes and acknowledges records until `limit` are acknowledged, or a signal comes.
 
-    `limit`: None for no end. `mode`: "sync" waits for each batch's confirmation, "async" sends it, "auto" lets the next
-    poll send it. `pattern`: the acknowledgements, record by record, over and over.
+    `limit`: None for no limit. `mode`: "sync" waits for each batch's confirmation, "async" does not wait, "auto" lets
+    the next poll send the acknowledgements. `pattern`: the types of the acknowledgements, record by record, repeated.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class Verification:
         self._verbose = verbose
         self._tells_types = tells_types
         self._stopping = False
-        #: The records that were taken and whose acknowledgement is not final, with what was given last.
+        #: The taken records whose acknowledgement is not final, with the last type given.
         self._open: dict[Place, AcknowledgeType] = {}
-        #: Those of them whose last acknowledgement has no outcome yet.
+        #: The open records whose last acknowledgement has no outcome yet.
         self._waiting: set[Place] = set()
 
     def run(self, consumer: ConsoleConsumer) -> None:
@@ -85,10 +85,10 @@ class Verification:
                 if messages:
                     self._take(consumer, messages)
                 elif left == 0:
-                    self._open.clear()  # their locks were lost: somebody gets them again, and others come instead
+                    self._open.clear()  # their locks were lost: they are delivered again, and others may be taken
 
     def leave(self, consumer: ConsoleConsumer, ended: Ended) -> None:
-        """Make `run` end: what was taken is acknowledged, and the group left, in a bounded time."""
+        """Make `run` end within a bounded time: it acknowledges the taken records and leaves the group."""
         emit("shutdown_requested")
         self._stopping = True
         consumer.wakeup()
@@ -100,7 +100,7 @@ class Verification:
             warn(f"could not leave the group in good order, so its records come again when their locks end: {error}")
 
     def close(self, consumer: ConsoleConsumer) -> None:
-        """Send the last acknowledgements, tell them, leave the group."""
+        """Send the last acknowledgements, print their outcomes, leave the group."""
         consumer.close(LEAVE_S if self._stopping else _CLOSE_S)
 
     @property
@@ -109,7 +109,7 @@ class Verification:
 
     @property
     def _left(self) -> int | None:
-        """How many more records may be taken; None for any number."""
+        """The number of records that may still be taken; None for any number."""
         return None if self._limit is None else max(0, self._limit - self.acknowledged - len(self._open))
 
     def _take(self, consumer: ConsoleConsumer, messages: Iterable[Message]) -> None:
@@ -137,7 +137,7 @@ class Verification:
             consumer.commit_async()
 
     def _settle(self, consumer: ConsoleConsumer) -> None:
-        """Wait for what has been sent, which may be refused: then others may be taken."""
+        """Wait for the outcomes of sent acknowledgements: for each refused one, another record may be taken."""
         consumer.commit_sync()
         until = time.monotonic() + _SETTLE_S
         while self._waiting and not self._stopping:
@@ -148,7 +148,7 @@ class Verification:
             consumer.commit_async()  # runs the callback
 
     def _settled(self, offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
-        """Tell the outcome of acknowledgements. Of records that were given back at once nothing is told."""
+        """Print the outcome of acknowledgements, except those of records that were released untaken."""
         kinds: Counter[str] = Counter()
         places: list[Place] = []
         for partition, numbers in offsets.items():

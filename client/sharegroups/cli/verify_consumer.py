@@ -1,4 +1,4 @@
-"""`sharegroups verify-consumer`: the verifiable share consumer, for tests that count every record (CT-36, CT-37)."""
+"""`sharegroups verify-consumer`: a verifiable share consumer, for tests that count every record (CT-36, CT-37)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def verify_consumer(
     )
     given = settings(bootstrap_server, command_config)
     own = {"group.id": group_id, "share.acknowledgement.mode": "explicit"}
-    if limit is not None:  # records beyond the limit would be given back with a higher delivery count
+    if limit is not None:  # records beyond the limit would be released with a higher delivery count
         own["share.acquire.mode"] = "record_limit"
     with failures("Verifying"), Warnings():
         consumer = clients.open_client(ConsoleConsumer, given | own)
@@ -85,7 +85,7 @@ def verify_consumer(
 
 
 def _pattern(text: str | None, mode: str) -> list[AcknowledgeType]:
-    """The kinds in turn. Raises UsageFailure."""
+    """Parse the pattern: the types of acknowledgement, in turn. Raises UsageFailure."""
     if text is None:
         return [AcknowledgeType.ACCEPT]
     if mode == "auto":

@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def version_option(function: F) -> F:
-    """--version: print the version of the package, and end with 0."""
+    """Add --version, which prints the version of the package and exits with 0."""
     return click.version_option(_version(), prog_name="sharegroups")(function)
 
 

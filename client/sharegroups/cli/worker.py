@@ -74,7 +74,7 @@ def worker(
         found.use_processes()
     from sharegroups.cli.progress import logging_with_progress  # noqa: PLC0415
 
-    # Modules and handlers stay to the end: a search through them for garbage would stop all jobs for some 30 ms.
+    # Modules and handlers stay to the end; a garbage collection over them would stop all jobs for some 30 ms.
     gc.freeze()
     with logging_with_progress(found.progress, quiet), failures("Working"):
         try:
@@ -86,14 +86,14 @@ def worker(
 
 
 def find_worker(target: str) -> Worker:
-    """The Worker that `module:attribute` names.
+    """Return the Worker that `module:attribute` names.
 
-    Raises UsageFailure with what was looked for and what is there, ClickException when the module fails.
+    Raises UsageFailure, which names what was expected and what exists, and ClickException when the module fails.
     """
     module_name, colon, path = target.partition(":")
     if not colon or not module_name or not path:
         raise UsageFailure(f"{target!r} names no worker. {_SEE}")
-    if module_name.endswith(".py"):  # it would be imported, and then found to be no package
+    if module_name.endswith(".py"):  # importing it would run the file, and fail because it is no package
         meant = os.path.normpath(module_name.removesuffix(".py")).replace(os.sep, ".")
         is_name = all(part.isidentifier() for part in meant.split("."))
         hint = f"; did you mean {meant}:{path}?" if is_name else f". {_SEE}"
@@ -111,8 +111,8 @@ def find_worker(target: str) -> Worker:
 
 
 def _imported(target: str, module_name: str) -> Any:
-    """The module. Raises UsageFailure when there is none. What it raises itself is shown from its own frames on; what
-    this library refuses is one line."""
+    """Import and return the module. Raises UsageFailure when it does not exist, ClickException when it fails: with one
+    line for what this library refuses, otherwise after a traceback that starts at the module's own frames."""
     try:
         return import_module(module_name)
     except ModuleNotFoundError as error:
@@ -134,7 +134,7 @@ def _imported(target: str, module_name: str) -> Any:
 
 
 def _refused_at(failure: Exception) -> str | None:
-    """The line of the user's that gave this library what it refuses; None for any other failure."""
+    """Return the user's line whose arguments this library refused; None for any other failure."""
     frames = traceback.extract_tb(failure.__traceback__)
     if not isinstance(failure, ConfigError | KafkaError | ValueError) or not _is_ours(frames[-1].filename):
         return None
@@ -147,7 +147,7 @@ def _is_ours(file: str) -> bool:
 
 
 def _is_importing(file: str) -> bool:
-    """Whether code of this file stands between us and the user's module."""
+    """Return whether this file's code only imports: its frames come before those of the user's module."""
     return file in (__file__, import_module.__code__.co_filename) or file.startswith("<frozen importlib")
 
 

@@ -1,4 +1,4 @@
-"""The acknowledgements of one delivery: the type that the user gave each record, cut into batches for the wire.
+"""The acknowledgements of one delivery: the type that the user gave each record, grouped into batches for the wire.
 
 Rules CL-23, CL-27, CL-35 and CL-113. A delivery whose records were not acknowledged one by one (implicit mode) keeps no
 state per record: its acquired ranges are accepted whole (P-1, P-14). This module never sends and never reads a clock.
@@ -19,20 +19,21 @@ _SENT: Final = 0xFE
 #: As _SENT, but the acknowledgement was a renewal: a later poll returns the record again.
 _RENEWED: Final = 0xFD
 _CLOSED: Final = (_RENEWED, _SENT, ACK_GAP)
-#: What becomes of each type when `take` returns it.
+#: The state that each type changes to when `take` returns it.
 _TAKEN: Final = bytes([kind if kind >= _RENEWED else _RENEWED if kind == ACK_RENEW else _SENT for kind in range(256)])
 #: A run of one type at least this long becomes a batch of its own, so that a long gap costs one type, not many.
 _LONG_RUN: Final = 64
 _LONG_RUNS: Final = re.compile(rb"(.)\1{%d,}" % (_LONG_RUN - 1), re.DOTALL)
-#: Offsets side by side whose types `take` has still to return.
+#: Adjacent offsets whose types `take` has not returned yet.
 _OPEN: Final = re.compile(rb"[\x00-\xfc]+")
 
 
 class AckBatch(NamedTuple):
     """Offsets `first`…`last` with one type for all of them or one type each (CL-35).
 
-    `delays`: for how long each released record waits, ms, likewise; empty: as the group's back-off says (CL-113).
-    `undelivered`: whether each release takes its delivery back, likewise; empty: no (CL-145).
+    `delays`: how long each released record waits, ms, one for all or one each; empty: the group's back-off applies
+    (CL-113). `undelivered`: whether each release takes its delivery back, one for all or one each; empty means no
+    (CL-145).
     """
 
     first: int
@@ -51,8 +52,8 @@ class _Run(NamedTuple):
 class Delivery:
     """Records of one partition and one fetch, and their acknowledgements so far.
 
-    `ranges` are the acquired offsets, `gaps` those of them without a record. Both are ascending, with inclusive ends,
-    and ranges that touch are joined.
+    `ranges` are the acquired offsets; `gaps` are those without a record. Both are ascending, with inclusive ends, and
+    adjacent ranges are joined.
     """
 
     __slots__ = (
@@ -82,7 +83,7 @@ class Delivery:
         self._gap_count = sum(last - first + 1 for first, last in self._gaps)
         self._unacknowledged = size - self._gap_count
         self._types: bytearray | None = None
-        self._delays: dict[int, int] = {}  # by offset, of records to be released with a delay of their own
+        self._delays: dict[int, int] = {}  # by offset, for records to be released with their own delay
         self._undelivered: set[int] = set()  # offsets to be released as not delivered
         self._taken = False
 
@@ -98,20 +99,21 @@ class Delivery:
 
     @property
     def unacknowledged(self) -> int:
-        """How many records the user has not acknowledged yet."""
+        """The number of records that the user has not acknowledged yet."""
         return self._unacknowledged
 
     @property
     def finished(self) -> bool:
-        """Whether `take` has returned every offset."""
+        """True when `take` has returned every offset."""
         if self._types is None:
             return self._taken
         return self._types.count(_SENT) + self._types.count(_RENEWED) == self._size
 
     def held(self) -> tuple[int, int] | None:
-        """The first record whose acknowledgement `take` has not returned, and how many there are; None without any.
+        """Return the first offset whose acknowledgement `take` has not returned, and how many there are; None without
+        any.
 
-        It changes nothing, so another thread may acknowledge meanwhile.
+        Changes nothing, so another thread may acknowledge meanwhile.
         """
         types = self._types
         if self._taken:
@@ -128,26 +130,26 @@ class Delivery:
         return self._ranges[index][0] + position - self._positions[index], count
 
     def is_renewed(self, offset: int) -> bool:
-        """Whether `take` has returned a renewal of this record, so that a later poll returns the record again."""
+        """Return whether `take` has returned a renewal of this record, so that a later poll returns it again."""
         position = self._position(offset)
         return position is not None and self._types is not None and self._types[position] == _RENEWED
 
     def is_unacknowledged(self, offset: int) -> bool:
-        """Whether `offset` is a record of this delivery to which the user has given no type yet."""
+        """Return whether `offset` is a record of this delivery to which the user has given no type yet."""
         position = self._position(offset)
         return position is not None and not self._taken and self._state()[position] == _UNSET
 
     def in_flight(self, offset: int) -> bool:
-        """Whether `offset` is a record of this delivery whose acknowledgement `take` has not returned."""
+        """Return whether `offset` is a record of this delivery whose acknowledgement `take` has not returned."""
         position = self._position(offset)
         if position is None or self._taken:
             return False
         return self._state()[position] not in _CLOSED
 
     def acknowledge(self, offset: int, ack_type: int, delay_ms: int | None = None, undelivered: bool = False) -> bool:
-        """Set the type of one record; it replaces an earlier one. False when the record is not in flight (CL-23).
+        """Set the type of one record, replacing an earlier one. Returns False when the record is not in flight (CL-23).
 
-        `delay_ms`: for how long a released record is not delivered again; None: as the group's back-off says (CL-113).
+        `delay_ms`: how long a released record is not delivered again; None: the group's back-off applies (CL-113).
         `undelivered`: the release takes its delivery back (CL-145).
         """
         position = self._position(offset)
@@ -171,7 +173,7 @@ class Delivery:
         return True
 
     def drop(self, offset: int) -> None:
-        """The record is no longer in flight, and nothing is sent for it: it was delivered again."""
+        """Take a record out of flight without sending anything for it, because it was delivered again."""
         position = self._position(offset)
         if position is None or not self.in_flight(offset):
             return
@@ -188,16 +190,17 @@ class Delivery:
         self._unacknowledged = 0
 
     def give_back(self, counts: bool = False) -> list[AckBatch]:
-        """Release all records, for the application was given none of them: whoever asks may have them at once,
-        whatever the group's back-off (CL-113), and their deliveries do not count (CL-145) unless `counts` is set.
-        Returns what `take` would."""
+        """Release all records, which the application never received, and return the batches as `take` does. They can be
+        delivered again at once, despite the group's back-off (CL-113). Their deliveries do not count (CL-145) unless
+        `counts` is set."""
         self._types = self._state().replace(bytes((_UNSET,)), bytes((ACK_RELEASE,)))
         self._unacknowledged = 0
         batches = [_with_delays(batch, {}, 0) for batch in self.take()]
         return batches if counts else [_undelivered(batch, None) for batch in batches]
 
     def take(self) -> list[AckBatch]:
-        """Return the acknowledgements that are not sent yet, ascending. Afterwards their offsets are not in flight.
+        """Return the acknowledgements that have not been sent yet, ascending. Their offsets are then no longer in
+        flight.
 
         The caller must send them: no later call returns them again.
         """
@@ -224,7 +227,7 @@ class Delivery:
         return batches
 
     def _state(self) -> bytearray:
-        """One byte per offset: a type, or unset, or sent. Created when a single record is first asked about."""
+        """Return one byte per offset: a type, unset or sent. Created when a caller first asks about a single record."""
         if self._types is None:
             self._types = bytearray((_UNSET,)) * self._size
             for first, last in self._gaps:
@@ -241,7 +244,7 @@ class Delivery:
 
 
 def offsets_with(batches: Iterable[AckBatch], ack_type: int) -> list[tuple[int, int]]:
-    """The offsets to which `batches` give this type, as joined ranges; with RENEW, the renewed records (CL-27)."""
+    """Return the offsets to which `batches` give this type, as joined ranges; for RENEW see CL-27."""
     found: list[tuple[int, int]] = []
     for first, last, types, *_ in batches:
         if len(types) == 1:
@@ -257,7 +260,7 @@ def offsets_with(batches: Iterable[AckBatch], ack_type: int) -> list[tuple[int, 
 
 
 def record_ranges(batches: Iterable[AckBatch]) -> list[tuple[int, int]]:
-    """The offsets in `batches` that hold a record, as ranges: all but the gaps (CL-26)."""
+    """Return the offsets in `batches` that hold a record, as ranges: all but the gaps (CL-26)."""
     found: list[tuple[int, int]] = []
     for first, last, types, *_ in batches:
         if ACK_GAP not in types:
@@ -273,7 +276,7 @@ def record_ranges(batches: Iterable[AckBatch]) -> list[tuple[int, int]]:
 
 
 def has_renewal(batches: Iterable[AckBatch]) -> bool:
-    """Whether a request with these batches must carry `is_renew_ack` (CL-27)."""
+    """Return whether a request with these batches must carry `is_renew_ack` (CL-27)."""
     for _, _, types, *_ in batches:  # noqa: SIM110 - nearly always one batch: no generator for it
         if ACK_RENEW in types:
             return True
@@ -281,12 +284,12 @@ def has_renewal(batches: Iterable[AckBatch]) -> bool:
 
 
 def has_delay(batches: Iterable[AckBatch]) -> bool:
-    """Whether a released record is to wait for a time of its own (CL-113)."""
+    """Return whether a released record has its own delay (CL-113)."""
     return any(delay > 0 for batch in batches for delay in batch.delays)
 
 
 def without_delays(batches: Sequence[AckBatch]) -> list[AckBatch]:
-    """The same, but no released record waits for longer than the group's back-off says: the leader refused that."""
+    """Return the batches with the group's back-off in place of their own delays, which the leader refused."""
     kept = [tuple(POLICY_DELAY if delay > 0 else delay for delay in batch.delays) for batch in batches]
     return [
         batch._replace(delays=delays if any(delay != POLICY_DELAY for delay in delays) else ())
@@ -297,8 +300,8 @@ def without_delays(batches: Sequence[AckBatch]) -> list[AckBatch]:
 def merge(parts: Iterable[Sequence[AckBatch]]) -> tuple[list[AckBatch], list[int]]:
     """Join several deliveries' batches of one partition into one ascending list without overlap (CL-35).
 
-    Returns the list, and the indexes of the parts that must wait for the next request. Such a part has an offset in
-    common with an earlier part: the record was delivered again after its lock had expired.
+    Returns the list, and the indexes of the parts that must wait for the next request. Such a part overlaps an earlier
+    one: a record was delivered again after its lock had expired.
     """
     merged: list[AckBatch] = []
     deferred: list[int] = []
@@ -315,7 +318,7 @@ def merge(parts: Iterable[Sequence[AckBatch]]) -> tuple[list[AckBatch], list[int
 
 
 def _overlay(ranges: Sequence[tuple[int, int]], gaps: Sequence[tuple[int, int]]) -> list[_Run]:
-    """Runs of ACCEPT for `ranges` and of GAP for `gaps`, without a step per record."""
+    """Return runs of ACCEPT for `ranges` and of GAP for `gaps`, without a step per record."""
     runs: list[_Run] = []
     index = 0
     for first, last in ranges:
@@ -333,7 +336,7 @@ def _overlay(ranges: Sequence[tuple[int, int]], gaps: Sequence[tuple[int, int]])
 
 
 def _typed_batches(first: int, types: bytes) -> list[AckBatch]:
-    """The batches of offsets side by side from their types: as `_batches` makes them, without a step for each run."""
+    """Return the batches of adjacent offsets with these types, as `_batches` does, but without a step per run."""
     batches: list[AckBatch] = []
     cursor, end = 0, len(types)
     for found in _LONG_RUNS.finditer(types):
@@ -353,7 +356,8 @@ def _typed_batch(first: int, types: bytes) -> AckBatch:
 
 
 def _batches(runs: Sequence[_Run]) -> list[AckBatch]:
-    """Short runs that touch share a batch with a type per offset; long ones stay alone with a single type."""
+    """Group adjacent short runs into a batch with a type per offset; each long run gets its own batch with a single
+    type."""
     batches: list[AckBatch] = []
     mixed: list[_Run] = []
     for run in runs:
@@ -378,7 +382,7 @@ def _batch(runs: Sequence[_Run]) -> AckBatch:
 
 
 def _with_delays(batch: AckBatch, delays: Mapping[int, int], otherwise: int) -> AckBatch:
-    """The batch with the delays of its released records, `otherwise` for those without one of their own."""
+    """Return the batch with the delays of its released records; those without their own delay get `otherwise`."""
     types = batch.types
     if ACK_RELEASE not in types:
         return batch
@@ -396,7 +400,7 @@ def _with_delays(batch: AckBatch, delays: Mapping[int, int], otherwise: int) -> 
 
 
 def _undelivered(batch: AckBatch, offsets: Container[int] | None) -> AckBatch:
-    """The batch with its releases of these offsets as not delivered; None: all of them."""
+    """Return the batch with its releases of these offsets marked as not delivered; None marks all of them."""
     types = batch.types
     if ACK_RELEASE not in types:
         return batch

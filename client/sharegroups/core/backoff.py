@@ -1,4 +1,4 @@
-"""Exponential back-off with jitter (CL-14). It counts failures; the caller waits and passes in the random source."""
+"""Exponential back-off with jitter (CL-14). Counts failures; the caller waits and passes in the random source."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Backoff:
 
     @property
     def failures(self) -> int:
-        """How many times `next_ms` was called since the last `reset`."""
+        """The number of `next_ms` calls since the last `reset`."""
         return self._failures
 
     def next_ms(self) -> int:
-        """The delay before the next retry, ms. Each call makes the next delay longer, up to the maximum."""
+        """Return the delay before the next retry, ms. Each call makes the next delay longer, up to the maximum."""
         exponent = min(self._failures, 30)
         self._failures += 1
         delay = min(self._initial_ms << exponent, self._maximum_ms)

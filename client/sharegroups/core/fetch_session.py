@@ -1,8 +1,8 @@
 """The share session with one leader as the client keeps it: its epoch, its id, and the partitions the leader knows.
 
-Rules CL-30 to CL-32 and PL-502a. Each step takes the next epoch, so the host must send requests in the order in which
-it made their steps. Every loss of the session starts a new *generation*: records delivered before it can no longer be
-acknowledged (CL-33), and late errors of an older generation do not disturb the present one.
+Rules CL-30 to CL-32 and PL-502a. Each step takes the next epoch, so the host must send requests in the order of their
+steps. Every loss of the session starts a new *generation*: records delivered before it can no longer be acknowledged
+(CL-33), and late errors of an older generation do not disturb the present one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from kip932.ids import EPOCH_LEAVE, REQUEST_PARTITIONS_MAX, TopicIdPartition
 
-#: How many partitions one request adds and forgets at most. A leader takes twice as many; the other half is for
+#: The most partitions that one request adds and forgets together. A leader accepts twice as many; the other half is for
 #: acknowledgements (CM-62).
 CHANGES_MAX: Final = REQUEST_PARTITIONS_MAX // 2
 
@@ -31,7 +31,7 @@ class SessionStep(NamedTuple):
 
 
 class FetchSession:
-    """Epochs and partitions of one share session. `wanted` maps partitions to topic names, in fetch order."""
+    """Epochs and partitions of one share session."""
 
     __slots__ = ("_before_close", "_epoch", "_established", "_known", "_last_known", "_session_id", "generation")
 
@@ -46,12 +46,12 @@ class FetchSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether an opening request has been sent and nothing has closed the session since."""
+        """True when an opening request has been sent and nothing has closed the session since."""
         return self._epoch != _OPEN
 
     @property
     def is_established(self) -> bool:
-        """Whether the leader has confirmed the session, so that acknowledgements can be sent (CL-32)."""
+        """True when the leader has confirmed the session, so that acknowledgements can be sent (CL-32)."""
         return self._established
 
     @property
@@ -63,10 +63,10 @@ class FetchSession:
         return tuple(self._known or self._last_known)
 
     def fetch_step(self, wanted: Mapping[TopicIdPartition, str]) -> SessionStep:
-        """The next ShareFetch: all partitions when it opens the session, otherwise only what changed (CL-30).
+        """Return the next ShareFetch's step: all partitions when it opens the session, else only the changes (CL-30).
 
-        Changes beyond CHANGES_MAX go with the fetches that follow (CM-62). A topic created again has another id, so its
-        old partitions are forgotten and its new ones added.
+        `wanted` maps partitions to topic names, in fetch order. Changes beyond CHANGES_MAX are left to later fetches
+        (CM-62). A topic created again has another id, so its old partitions are forgotten and its new ones added.
         """
         if wanted.keys() == self._known.keys():
             step = SessionStep(self._epoch, self._session_id, self.generation, [], [])
@@ -82,22 +82,22 @@ class FetchSession:
         return step
 
     def acknowledge_step(self) -> SessionStep:
-        """The next ShareAcknowledge. Call it only while the session is established."""
+        """Return the next ShareAcknowledge's step. Call it only while the session is established."""
         step = SessionStep(self._epoch, self._session_id, self.generation, [], [])
         self._advance()
         return step
 
     def close_step(self) -> SessionStep:
-        """The request that closes the session with epoch −1 (CL-28, CL-37). The next `fetch_step` opens a new one."""
+        """Return the step that closes the session with epoch −1 (CL-28, CL-37). The next `fetch_step` opens another."""
         step = SessionStep(EPOCH_LEAVE, self._session_id, self.generation, [], [])
         self._before_close = (self._epoch, self._known)
         self._reset()
         return step
 
     def refused(self, step: SessionStep) -> None:
-        """The leader was too busy to process this request (CL-87), so its session is unchanged: take the step back.
+        """Take back a step that the leader was too busy to process (CL-87), so that its session is unchanged.
 
-        The next request repeats the step's changes. It has the same epoch too, unless a later step took the next one.
+        The next request repeats the step's changes. It also has the same epoch, unless a later step took the next one.
         """
         if step.epoch == EPOCH_LEAVE:
             if self.generation == step.generation + 1 and not self.is_open:
@@ -111,7 +111,8 @@ class FetchSession:
             self._known.update(dict.fromkeys(step.forgotten))
 
     def opened(self, generation: int, session_id: int | None) -> None:
-        """The leader answered epoch 0, so the session is established; does nothing when `generation` is out of date.
+        """Mark the session as established, since the leader answered epoch 0. Does nothing when `generation` is out of
+        date.
 
         `session_id` is None when the leader lacks the session id extension.
         """
@@ -120,7 +121,7 @@ class FetchSession:
             self._established = True
 
     def lost(self, generation: int) -> bool:
-        """The session of `generation` is gone (CL-31, PL-524): the next request opens a new one.
+        """Note that the session of `generation` was lost (CL-31, PL-524): the next request opens a new one.
 
         Returns False, and does nothing, when `generation` is out of date.
         """

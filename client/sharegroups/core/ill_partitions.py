@@ -1,7 +1,8 @@
-"""Partitions that cannot be written to at present, so that records without a key go to the others (CL-80).
+"""Partitions that cannot be written to at present; records without a key are sent to the others (CL-80).
 
-A partition is *ill* while its leader is unknown, or while the sender retries a batch of it. Pure: events are passed in
-with their times, and lines to log come out, one for each illness that lasts. At most one entry for each partition.
+A partition is unavailable while its leader is unknown, or while the sender retries a batch of it. Pure: events are
+passed in with their times, and lines to log come out, one for each partition that stays unavailable. Holds at most one
+entry per partition.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 
 from kip932.ids import TopicPartition
 
-#: An illness is logged when it has lasted this long, ms. A fail-over takes less.
+#: A partition is logged once it has been unavailable this long, ms. A fail-over takes less.
 TOLD_AFTER_MS: Final = 5_000
 
 _Place = tuple[str, int]
@@ -27,7 +28,7 @@ class _Illness:
 
 
 class IllPartitions:
-    """Which partitions are ill, and since when. Only the sender's loop changes it; `choose` may run in any thread."""
+    """The unavailable partitions, and since when. Only the sender's loop changes it; `choose` may run in any thread."""
 
     def __init__(self) -> None:
         self._ill: dict[_Place, _Illness] = {}
@@ -37,16 +38,16 @@ class IllPartitions:
         return bool(self._ill)
 
     def failed(self, partition: TopicPartition, cause: str, now_ms: int) -> None:
-        """The leader did not take a batch; the sender will retry it."""
+        """Note that the leader did not take a batch, which the sender will retry."""
         self._note(partition, cause, now_ms)
 
     def over(self, partition: TopicPartition) -> None:
-        """A batch was taken or given up. Either way the partition is used again if its leader is known."""
+        """Note that a batch was taken or given up. Either way the partition is used again if its leader is known."""
         if self._ill and partition not in self._leaderless:
             self._ill.pop(partition, None)
 
     def follow(self, leaderless: frozenset[_Place], now_ms: int) -> None:
-        """Take over which partitions have no known leader now."""
+        """Replace the set of partitions without a known leader."""
         for place in self._leaderless - leaderless:
             self._ill.pop(place, None)
         for place in leaderless:
@@ -54,12 +55,13 @@ class IllPartitions:
         self._leaderless = leaderless
 
     def cause(self, partition: TopicPartition) -> str:
-        """Why the partition is ill; "" when it is not."""
+        """Return why the partition is unavailable; "" when it is available."""
         illness = self._ill.get(partition)
         return "" if illness is None else illness.cause
 
     def choose(self, topic: str, first: int, count: int) -> int:
-        """The first of `first`, `first` + 1, … that is not ill, counted modulo `count`; `first` when all are ill."""
+        """Return the first available partition of `first`, `first` + 1, … modulo `count`; `first` when none is
+        available."""
         ill = self._ill
         for step in range(count):
             number = (first + step) % count
@@ -68,7 +70,7 @@ class IllPartitions:
         return first % count
 
     def lines(self, now_ms: int, partitions: Mapping[str, int]) -> list[str]:
-        """The lines to log now, each returned once. `partitions`: how many each topic has."""
+        """Return the lines to log now, each only once. `partitions`: the number of partitions of each topic."""
         told: list[str] = []
         for (topic, number), illness in self._ill.items():
             if illness.told or now_ms - illness.since_ms < TOLD_AFTER_MS:

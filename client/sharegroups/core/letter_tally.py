@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-#: How many rows are told apart; the headers of letters are others' data, and could name any number.
+#: The most rows that are kept. Letters' headers are untrusted, and could name any number of keys.
 ROWS_MAX: Final = 1_000
 
 
 @dataclass(slots=True)
 class Row:
-    """How many letters, how many of them are duplicates, and when the first and the last were stored, ms since 1970."""
+    """The number of letters, how many are duplicates, and when the first and last were stored, ms since 1970."""
 
     letters: int = 0
     duplicates: int = 0
@@ -27,7 +27,8 @@ class Row:
 
 
 class Tally:
-    """Rows by key, each key a tuple of texts; what has no room any more is counted in `others`."""
+    """Rows by key, each key a tuple of texts. Once there are `rows_max` rows, letters of new keys are counted in
+    `others`."""
 
     def __init__(self, rows_max: int = ROWS_MAX) -> None:
         self.letters = 0
@@ -47,5 +48,5 @@ class Tally:
         row.add(stored_ms, is_duplicate)
 
     def rows(self) -> list[tuple[tuple[str, ...], Row]]:
-        """The rows, the largest number first, then by key."""
+        """Return the rows, those with most letters first, then by key."""
         return sorted(self._rows.items(), key=lambda item: (-item[1].letters, item[0]))

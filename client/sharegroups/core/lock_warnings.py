@@ -1,6 +1,6 @@
-"""The warnings of a share consumer about locks that expired or soon will: one line for each cause, the rest is counted.
+"""A share consumer's warnings about locks that expired or soon will: one line per cause; repetitions are counted.
 
-Rule CL-81. Pure: events are passed in with their times in ms, lines to log come out.
+Rule CL-81. Pure: events are passed in with their times in ms, and lines to log come out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from kip932.errors import KafkaError
 
-#: After this long, ms, a cause is logged again, with the number of records it has met since.
+#: After this long, ms, a cause is logged again, with the number of records it has affected since.
 QUIET_MS: Final = 300_000
 _TEXT_MAX: Final = 300
 
@@ -18,7 +18,7 @@ Ranges = Sequence[tuple[int, int]]
 
 
 class Hold(NamedTuple):
-    """Records of one topic-partition: how long they have been locked so far, and how long the lock lasts, ms."""
+    """Records of one topic-partition, how long they have been locked so far, and how long the lock lasts, ms."""
 
     place: str
     held_ms: int
@@ -26,18 +26,19 @@ class Hold(NamedTuple):
 
 
 class LockWarnings:
-    """Each method returns the line to log, or None when its cause was logged lately and the event is only counted.
+    """Decides which warnings are logged. A method returns None when its cause was logged recently: it only counts the
+    event.
 
-    `advice` tells what the application can change. Not thread-safe: only the client's loop may use it.
+    `advice` says what the application can change. Not thread-safe: only the client's loop may use it.
     """
 
     def __init__(self, advice: str) -> None:
         self._advice = advice
-        #: By cause: when it was last logged, and how many records it has met since then.
+        #: By cause: when it was last logged, and how many records it has affected since then.
         self._told: dict[str, list[int]] = {}
 
     def held(self, hold: Hold, offset: int, records: int, now_ms: int) -> str | None:
-        """Records that the application holds have used half of their lock."""
+        """Return the warning that records in the application's hands have used half of their lock."""
         more = f", one of {records} records that poll returned," if records > 1 else ""
         return self._line(
             "held",
@@ -48,7 +49,7 @@ class LockWarnings:
         )
 
     def refused(self, hold: Hold, ranges: Ranges, now_ms: int) -> str | None:
-        """The leader refused an acknowledgement because the records' lock had expired."""
+        """Return the warning that the leader refused an acknowledgement because the records' lock had expired."""
         return self._line(
             "refused",
             _count(ranges),
@@ -59,7 +60,8 @@ class LockWarnings:
         )
 
     def failed(self, place: str, ranges: Ranges, error: KafkaError, now_ms: int) -> str | None:
-        """An acknowledgement failed for another reason, and the application does not wait for its outcome."""
+        """Return the warning that an acknowledgement failed for another reason; the application does not wait for its
+        outcome."""
         text = error.message if len(error.message) <= _TEXT_MAX else error.message[: _TEXT_MAX - 1] + "…"
         return self._line(
             error.name,
@@ -71,7 +73,8 @@ class LockWarnings:
         )
 
     def expired(self, hold: Hold, ranges: Ranges, now_ms: int) -> str | None:
-        """Records waited in the client until their lock had expired, or nearly so. They are not handed out."""
+        """Return the warning that records are not handed out: they waited in the client until their lock had expired,
+        or nearly so."""
         return self._line(
             "expired",
             _count(ranges),
@@ -82,7 +85,7 @@ class LockWarnings:
         )
 
     def rest(self) -> list[str]:
-        """The lines for what was counted and not logged; call it when the consumer closes."""
+        """Return lines for the events that were counted but not logged; call it when the consumer closes."""
         return [
             f"{records} more records since the last warning of their kind: {_KINDS.get(cause, cause)}"
             for cause, (_, records) in self._told.items()

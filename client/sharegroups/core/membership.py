@@ -1,8 +1,8 @@
 """The membership of one consumer in a share group: a state machine that says which heartbeat is due and when.
 
-Rules CL-1 to CL-18. The host must call `heartbeat` when `next_deadline` has come, send what it returns, and report the
-outcome with `succeeded`, `refused` or `unanswered`. At most one heartbeat is in flight: a leave waits for its outcome,
-and a join waits for the end of a leave (CL-11). Pure: it never waits or sends; times are passed in, in ms.
+Rules CL-1 to CL-18. The host must call `heartbeat` at `next_deadline`, send what it returns, and report the outcome
+with `succeeded`, `refused` or `unanswered`. At most one heartbeat is in flight: a leave waits for its outcome, and a
+join waits for the end of a leave (CL-11). Pure: it never waits or sends; times are passed in, in ms.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _REJOIN: Final = frozenset({errors.FencedMemberEpochError.code, errors.UnknownMe
 
 
 class Lookup(StrEnum):
-    """What the host must do about the coordinator's address before the next heartbeat."""
+    """Says what the host must do about the coordinator's address before the next heartbeat."""
 
     KEEP = "keep"
     AGAIN = "look it up again"
@@ -78,7 +78,7 @@ class Membership:
         self.assignment: frozenset[TopicIdPartition] = frozenset()
         self.fatal: KafkaError | None = None
         self.rebalances = 0
-        #: How often the group, or the poll timer, has put this member out.
+        #: How often the group or the poll timer has removed this member.
         self.fenced = 0
         self._rack_id = rack_id
         self._max_poll_interval_ms = max_poll_interval_ms
@@ -106,47 +106,49 @@ class Membership:
 
     @property
     def has_left(self) -> bool:
-        """Whether no heartbeat is needed: the member never joined, has left, or met a fatal error."""
+        """True when no heartbeat is needed: the member never joined, has left, or had a fatal error."""
         return self.state in (MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL)
 
     @property
     def is_leaving(self) -> bool:
-        """Whether a leave is to be sent, or was sent and has no outcome yet."""
+        """True when a leave must be sent, or was sent and has no outcome yet."""
         return self.state in _LEAVES
 
     @property
     def unresolved(self) -> frozenset[bytes]:
-        """Topic ids of the target assignment whose names `reconcile` was not given yet (CL-3)."""
+        """Topic ids of the target assignment whose names `reconcile` has not received yet (CL-3)."""
         if self._target is None:
             return frozenset()
         return frozenset(partition.topic_id for partition in self._target - self.assignment)
 
     def take_error(self) -> KafkaError | None:
-        """The error that poll() must raise now: a fatal one on every call, another one once (CL-9, CL-17)."""
+        """Return the error that poll() must raise now: a fatal one on every call, any other once (CL-9, CL-17)."""
         raised, self._raised = self._raised, None
         return self.fatal or raised
 
     def take_late(self) -> bool:
-        """Whether the member began to leave because nobody polled (CL-18); true once for each time."""
+        """Return whether the member began to leave because the application did not poll (CL-18); True once for each
+        time."""
         late, self._is_late = self._is_late, False
         return late
 
     def hurry(self) -> None:
-        """The cluster can be reached again: a heartbeat that waits for a back-off is due now; the back-off restarts."""
+        """Reset the back-off, and make a heartbeat that waits for it due now: the cluster can be reached again."""
         self._backoff.reset()
         if self._retry_at_ms is not None:
             self._retry_at_ms = 0
 
-    # What the application does.
+    # Calls of the application.
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Replace the subscription; it takes effect at the next poll (CL-1), or with the next heartbeat."""
         self._subscription = tuple(sorted(set(topics)))
 
     def poll(self, now_ms: int) -> bool:
-        """The application polls: the poll timer restarts (CL-18), and an inactive member begins to join (CL-1, CL-7).
+        """Note that the application polls: restart the poll timer (CL-18), and let an inactive member join (CL-1,
+        CL-7).
 
-        Returns whether the host must call `heartbeat` now; if not, `next_deadline` has not come closer.
+        Returns whether the host must call `heartbeat` now; if not, `next_deadline` has not become earlier.
         """
         self._poll_deadline_ms = now_ms + self._max_poll_interval_ms
         if not self._subscription or self.fatal is not None:
@@ -160,29 +162,30 @@ class Membership:
         return True
 
     def leave(self, deadline_ms: int | None = None) -> None:
-        """Unsubscribe or close (CL-8). At `deadline_ms` the leave stops waiting for a heartbeat in flight (CL-11)."""
+        """Leave, to unsubscribe or close (CL-8). At `deadline_ms` the leave stops waiting for a heartbeat in flight
+        (CL-11)."""
         self._subscription = ()
         self._wants_join = False
         self._leave_deadline_ms = deadline_ms
         self._begin_leave(MemberState.UNSUBSCRIBED)
 
     def give_up_leaving(self) -> None:
-        """No coordinator is known: the leave ends without an answer (CL-8)."""
+        """End the leave without an answer, because no coordinator is known (CL-8)."""
         if self.state in _LEAVES:
             self._left()
 
     def give_up(self, error: KafkaError) -> None:
-        """The member cannot go on, for a reason of its own: it leaves, and every poll raises `error` (CL-9, CL-111)."""
+        """Leave because this client cannot go on; every poll then raises `error` (CL-9, CL-111)."""
         if self.fatal is not None:
             return
         self.fatal = error
         self._wants_join = False
         self._begin_leave(MemberState.FATAL)
 
-    # What the host asks.
+    # Calls of the host.
 
     def heartbeat(self, now_ms: int) -> Heartbeat | None:
-        """The heartbeat to send now, or None. After sending it, report its outcome exactly once."""
+        """Return the heartbeat to send now, or None. After sending it, report its outcome exactly once."""
         self._expire_poll_timer(now_ms)
         due = self._due_ms()
         if due is None or now_ms < due:
@@ -201,7 +204,7 @@ class Membership:
         return request
 
     def next_deadline(self) -> int | None:
-        """When `heartbeat` must be called next, in ms; None when only an event can change anything."""
+        """Return when `heartbeat` must be called next, in ms; None when only an event can change anything."""
         deadlines = [due for due in (self._due_ms(), self._active_poll_deadline()) if due is not None]
         return min(deadlines, default=None)
 
@@ -223,7 +226,7 @@ class Membership:
         self.state = MemberState.ACKNOWLEDGING
         return True
 
-    # What came of a heartbeat.
+    # Outcomes of a heartbeat.
 
     def succeeded(
         self,
@@ -232,7 +235,7 @@ class Membership:
         interval_ms: int,
         assignment: frozenset[TopicIdPartition] | None,
     ) -> None:
-        """The coordinator answered without an error (NONE)."""
+        """Apply a coordinator's answer without an error (NONE)."""
         if not self._ended(request):
             return
         if request.member_epoch == EPOCH_LEAVE:
@@ -256,7 +259,7 @@ class Membership:
             self.state = MemberState.RECONCILING if self._target is not None else MemberState.STABLE
 
     def refused(self, request: Heartbeat, error: KafkaError, now_ms: int) -> Lookup:
-        """The coordinator answered with an error (CL-6, CL-15 to CL-17)."""
+        """Apply a coordinator's answer with an error (CL-6, CL-15 to CL-17)."""
         if not self._ended(request):
             return Lookup.KEEP
         self._forget_sent()
@@ -285,7 +288,7 @@ class Membership:
         return Lookup.KEEP
 
     def unanswered(self, request: Heartbeat, fatal: KafkaError | None, now_ms: int) -> Lookup:
-        """No answer came. `fatal` is set when trying again cannot help (CL-16)."""
+        """Note that no answer came. `fatal` is set when a retry cannot help (CL-16)."""
         if not self._ended(request):
             return Lookup.AGAIN
         self._forget_sent()
@@ -308,7 +311,7 @@ class Membership:
         self._forget_sent()
 
     def _fenced(self) -> None:
-        """CL-6: drop everything and join again at once, under the same member id."""
+        """Drop everything and join again at once, under the same member id (CL-6)."""
         self.state = MemberState.FENCED
         self.fenced += 1
         self._drop_assignment()
@@ -360,7 +363,7 @@ class Membership:
         return None
 
     def _ended(self, request: Heartbeat) -> bool:
-        """Whether this was the heartbeat in flight. One that a leave has overtaken no longer counts."""
+        """Clear the heartbeat in flight. Returns False when `request` is not it, because a leave has overtaken it."""
         if self._in_flight is not request:
             return False
         self._in_flight = None
@@ -370,7 +373,7 @@ class Membership:
         return self.assignment if self._target is None else self._target
 
     def _forget_sent(self) -> None:
-        """CL-12: after a failure the next heartbeat is a full request and gets the whole assignment."""
+        """Make the next heartbeat a full request after a failure, so that it gets the whole assignment (CL-12)."""
         self._sent_topics = None
         self._sent_rack = False
 

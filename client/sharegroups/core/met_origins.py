@@ -1,21 +1,21 @@
-"""Which origins of dead letters were met already, within bounded memory (CT-121)."""
+"""Remembers which origins of dead letters have been seen, within bounded memory (CT-121)."""
 
 from __future__ import annotations
 
 from array import array
 from typing import Final, NamedTuple
 
-#: Offsets in one block, and how many blocks are kept: about 65 MB.
+#: Offsets in one block, and the most blocks that are kept: about 65 MB.
 BLOCK_OFFSETS: Final = 64
 BLOCKS_MAX: Final = 100_000
 _SCOPES_MAX: Final = 10_000
-#: How many different contents of one origin are kept; where letters do not name its topic's id, a topic that was
-#: created again has other records at the same offsets.
+#: The most contents kept for one origin. When letters do not name the topic's id, a topic that was created again has
+#: other records at the same offsets.
 CONTENTS_MAX: Final = 16
 
 
 class Scope(NamedTuple):
-    """Where an offset belongs: the letters of one group about a partition. `topic_id`: "" when it is not known."""
+    """The letters of one group about one partition, to which an offset belongs. `topic_id`: "" when it is not known."""
 
     group: str
     topic: str
@@ -24,10 +24,10 @@ class Scope(NamedTuple):
 
 
 class MetOrigins:
-    """A set of (scope, offset, content): content is a number of 64 bits above 0, as `content_of` makes it.
+    """A set of (scope, offset, content); content is a 64-bit number above 0, as `content_of` returns it.
 
-    It keeps them in blocks of neighbouring offsets, and forgets the block that was begun first when it has too many: so
-    a million letters whose offsets lie close together take little, and no forged ones take more.
+    Entries are kept in blocks of neighbouring offsets; when there are too many blocks, the oldest is dropped. So a
+    million letters with close offsets take little memory, and forged ones cannot exceed the bound.
     """
 
     def __init__(self, blocks_max: int = BLOCKS_MAX) -> None:
@@ -36,7 +36,7 @@ class MetOrigins:
         self._scopes: dict[Scope, Scope] = {}
 
     def add(self, scope: Scope, offset: int, content: int) -> bool:
-        """Note an origin. Returns whether it is new."""
+        """Add an origin. Returns whether it is new."""
         for generation in range(CONTENTS_MAX):
             block, place = self._at(scope, offset, generation)
             held = self._block(block)
@@ -48,7 +48,7 @@ class MetOrigins:
         return True
 
     def discard(self, scope: Scope, offset: int, content: int) -> None:
-        """Forget an origin; what was noted after it at the same offset stays."""
+        """Remove an origin; contents that were added after it at the same offset stay."""
         found = self._contents(scope, offset)
         if content in found:
             found.remove(content)
@@ -57,15 +57,15 @@ class MetOrigins:
                 self._blocks[block][place] = other
 
     def has(self, scope: Scope, offset: int, content: int) -> bool:
-        """Whether the origin was noted with this content, and not forgotten."""
+        """Return whether the set has the origin with this content."""
         return content in self._contents(scope, offset)
 
     def has_any(self, scope: Scope, offset: int) -> bool:
-        """Whether the origin was noted with any content, and not forgotten."""
+        """Return whether the set has the origin with any content."""
         return bool(self._contents(scope, offset))
 
     def _block(self, key: tuple[Scope, int, int]) -> array[int]:
-        """A block, begun if need be."""
+        """Return a block, created if necessary."""
         held = self._blocks.get(key)
         if held is None:
             if len(self._blocks) >= self._blocks_max:
@@ -85,7 +85,7 @@ class MetOrigins:
 
     def _at(self, scope: Scope, offset: int, generation: int) -> tuple[tuple[Scope, int, int], int]:
         shared = self._scopes.get(scope)
-        if shared is None:  # one object for all blocks of a scope, not one for each letter that brought it
+        if shared is None:  # share one object between all blocks of a scope, to save memory
             if len(self._scopes) >= _SCOPES_MAX:
                 self._scopes.clear()
             shared = self._scopes[scope] = scope

@@ -1,6 +1,6 @@
-"""What a sender notes of an open transaction: which leaders confirmed, what failed, what was given up (CL-101).
+"""A sender's notes on an open transaction: confirmed partitions, the first failure, abandoned groups (CL-101).
 
-Pure. Groups of batches are opaque but for their batches' identities.
+Pure. Groups of batches are opaque except for their batches' identities.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ from sharegroups.core.produce_lane import Group, ProducerIdentity, RecordT, Watc
 
 
 class Transaction(NamedTuple):
-    """How a producer's transactions are named and bounded (CM-44)."""
+    """The name and time-out of a producer's transactions (CM-44)."""
 
     transactional_id: str
     timeout_ms: int
 
 
 class OpenTransaction(Generic[RecordT, WatcherT]):
-    """One for the life of a producer; `begin` makes it the next transaction's."""
+    """The state of the open transaction. A producer has one such object for its life; `begin` resets it."""
 
     def __init__(self) -> None:
-        #: Whether a batch was sent, whatever became of it.
+        #: True once a batch was sent, regardless of the outcome.
         self.sent_any = False
-        #: The partitions whose leaders confirmed batches.
+        #: The partitions whose leaders have confirmed batches.
         self.confirmed: set[TopicIdPartition] = set()
         #: The first error of a record that could not be delivered.
         self.error: KafkaError | None = None
-        #: Groups in flight of transactions that were aborted.
+        #: Groups in flight of aborted transactions.
         self._abandoned: set[Group[RecordT, WatcherT]] = set()
 
     def begin(self) -> None:
-        """What is sent from now on belongs to a new transaction."""
+        """Begin a new transaction, to which everything sent from now on belongs."""
         self.sent_any = False
         self.confirmed.clear()
         self.error = None
 
     def abandon(self, in_flight: Iterable[Group[RecordT, WatcherT]]) -> None:
-        """The transaction is being aborted: none of these groups is sent again. Else a batch that comes back would be
-        numbered anew, and belong to the next transaction."""
+        """Mark these groups as never to be sent again, since the transaction is being aborted. Otherwise a retried
+        batch would get new numbers and belong to the next transaction."""
         self._abandoned.update(in_flight)
 
     def was_abandoned(self, group: Group[RecordT, WatcherT]) -> bool:
-        """Whether the group, which is answered or lost now, belonged to a transaction that was aborted."""
+        """Return whether the group, which was just answered or lost, belonged to an aborted transaction."""
         abandoned = group in self._abandoned
         self._abandoned.discard(group)
         return abandoned
 
     def failed(self, group: Group[RecordT, WatcherT], identity: ProducerIdentity | None, error: KafkaError) -> None:
-        """A group could not be delivered. One of an aborted transaction may fail later, and concerns no other one."""
+        """Note that a group could not be delivered. A late failure from an aborted transaction is ignored."""
         if any(batch.identity is None or batch.identity == identity for batch in group.batches):
             self.error = self.error or error

@@ -1,7 +1,7 @@
-"""How many records to fetch, so that the application is done with them long before their locks expire (CL-85).
+"""How many records to fetch, so that the application finishes them long before their locks expire (CL-85).
 
-The limit begins at one record and doubles while the application is quick. Jobs differ in length, so the slowest of the
-last polls decides. Pure: times are passed in, in ms.
+The limit begins at one record and doubles while the application is quick. Jobs differ in length, so the slowest recent
+poll decides. Pure: times are passed in, in ms.
 """
 
 from __future__ import annotations
@@ -9,22 +9,23 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-#: The application should need about this long for what one poll returns, ms, or an eighth of the lock if that is less.
+#: The application should need about this long for one poll's records, ms, or an eighth of the lock if that is less.
 HOLD_MS: Final = 2_000
 _OF_LOCK: Final = 8
 #: An application that processes this many records in that time may get the producers' whole batches, which hold up to
-#: 1,000 records by default. The leader then has less work for each record.
+#: 1,000 records by default. This costs the leader less work per record.
 WHOLE: Final = 1_000
-#: A max.poll.records below this is taken as a limit that the user wants, so it is not exceeded by whole batches.
+#: A max.poll.records below this counts as a limit that the user wants, so whole batches do not exceed it.
 _MANY: Final = 500
-#: How many of the last polls are remembered.
+#: The number of recent polls that are remembered.
 _MEMORY: Final = 50
 
 
 class Pace:
-    """`limit` is how many records the next fetch may ask for: 1 to `most`, or always `most` when not `paced`.
+    """Adjusts `limit`, the number of records that the next fetch may ask for: 1 to `most`, always `most` if not
+    `paced`.
 
-    `whole` is whether whole batches may exceed the limit, and whether several leaders may be asked at once.
+    `whole`: whole batches may exceed the limit, and several leaders may be asked at once.
     """
 
     __slots__ = ("_most", "_paced", "_slowest", "limit", "whole")
@@ -37,7 +38,8 @@ class Pace:
         self.whole = False
 
     def held(self, records: int, held_ms: int, lock_ms: int) -> None:
-        """The application held `records` for `held_ms`. `lock_ms`: their lock's duration, 0 while it is unknown."""
+        """Note that the application held `records` for `held_ms`. `lock_ms`: their lock's duration; 0 while it is
+        unknown."""
         if not self._paced or records <= 0:
             return
         self._slowest.append(held_ms / records)

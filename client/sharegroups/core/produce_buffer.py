@@ -1,8 +1,9 @@
 """The records that a producer has accepted and not yet delivered: per partition, in order, bounded in bytes.
 
-Rules P-1 (send what piled up), CM-42 and CM-43 (sequences per partition). Each partition has one *group* in flight, up
-to five batches, which the sender retries with the same sequences until the leader answers. While full batches wait, a
-second group may follow the first one to the same leader (CL-130).
+Rules P-1 (send everything that has accumulated), CM-42 and CM-43 (sequences per partition). Each partition has one
+*group* in flight, up to five batches, which the sender retries with the same sequences until the leader answers. While
+full batches wait, a second group may follow the first one to the same leader (CL-130).
+
 Sequences belong to a topic id. When a topic is created again under its name, its sequences begin at 0, and unconfirmed
 batches are not sent to it (see `unconfirmed_batches`). Records are opaque; times, identities and topic ids are passed
 in. Not thread-safe: the host holds a lock.
@@ -29,24 +30,25 @@ from sharegroups.core.produce_lane import (
 )
 from sharegroups.core.unconfirmed_batches import Course, Meaning, course
 
-#: How many of them a group takes where a second one may follow it, unless they hold less than twice what is worth it.
+#: The number of batches that a group takes when a second one may follow it; more while they hold less than _FIRST_TIMES
+#: × `follow_bytes`.
 _BATCHES_OF_FIRST: Final = 3
 _FIRST_TIMES: Final = 2
 
 
 class Appended(NamedTuple):
-    """What accepting a record changed."""
+    """The result of accepting a record."""
 
-    #: The partition had nothing waiting and nothing in flight, or a group may follow now. The caller must wake the
-    #: sender.
+    #: True when the caller must wake the sender: the partition had nothing waiting and nothing in flight, or a second
+    #: group may follow now.
     wakes: bool
-    #: The record began a batch. Records without a key then go to the next partition.
+    #: True when the record began a batch. Later records without a key then go to the next partition.
     began_batch: bool
 
 
 class Behind(NamedTuple):
-    """What a request may take that is sent while another one to its leader is in flight, which was sent at `began_ms`:
-    full batches, and of partitions that have nothing in flight also what waited then already (CL-130)."""
+    """A request that is sent while another one, sent at `began_ms`, is in flight to the same leader. It may take full
+    batches, and from partitions with nothing in flight also batches that were waiting at `began_ms` (CL-130)."""
 
     began_ms: int
 
@@ -54,7 +56,8 @@ class Behind(NamedTuple):
 class ProduceBuffer(Generic[RecordT, WatcherT]):
     """All partitions of one producer. Sizes are bytes as the caller counts them.
 
-    Only `extend` runs for every record, so it creates no object and needs no time. Everything else runs once per batch.
+    Only `extend` runs for every record, so it creates no object and takes no time argument. Everything else runs once
+    per batch.
     """
 
     def __init__(self, memory_bytes: int, batch_bytes: int, batch_records: int) -> None:
@@ -63,24 +66,25 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         self._batch_records = batch_records
         #: By (topic, partition).
         self._lanes: dict[tuple[str, int], Lane[RecordT, WatcherT]] = {}
-        #: Those whose first batches are, or lately were, unconfirmed.
+        #: The partitions whose first batches are, or recently were, unconfirmed.
         self._unconfirmed: dict[tuple[str, int], Lane[RecordT, WatcherT]] = {}
         self.used_bytes = 0
         self.records = 0
-        #: A second request must find so many bytes of full batches in a partition to take them; None: none is sent
-        #: (CL-130).
+        #: A second request takes a partition's full batches only if they hold this many bytes; None: no second request
+        #: is sent (CL-130).
         self.follow_bytes: int | None = None
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether a record of this size fits now. An empty buffer has room for a record of any size."""
+        """Return whether a record of this size fits now. An empty buffer has room for a record of any size."""
         return self.used_bytes == 0 or self.used_bytes + size_bytes <= self._memory_bytes
 
     def extend(
         self, partition: tuple[str, int], record: RecordT, size_bytes: int, watcher: WatcherT | None = None
     ) -> bool:
-        """Accept a record into its partition's open batch. False when none is open, or when it or the buffer is full.
+        """Accept a record into its partition's open batch. Returns False if none is open, or if it or the buffer is
+        full.
 
-        After False, make room if need be, then call `append`.
+        After False, make room if necessary, then call `append`.
         """
         lane = self._lanes.get(partition)
         if lane is None or not lane.waiting:
@@ -107,7 +111,8 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
     def append(
         self, partition: tuple[str, int], record: RecordT, size_bytes: int, now_ms: int, watcher: WatcherT | None = None
     ) -> Appended:
-        """Accept a record at the end of its partition, even without room. If it begins a batch, `now_ms` dates that."""
+        """Accept a record at the end of its partition, even without room. `now_ms` is the creation time of a batch it
+        begins."""
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = Lane(TopicPartition(*partition))
@@ -119,11 +124,11 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         self.used_bytes += size_bytes
         self.records += 1
         idle = len(lane.waiting) == 1 and not lane.in_flight
-        # A batch has just become full, and so may follow the group in flight.
+        # The previous batch has just become full, so it may follow the group in flight.
         return Appended(idle or lane.has_full(self.follow_bytes), began_batch=True)
 
     def ready(self, now_ms: int) -> list[TopicPartition]:
-        """Partitions that have something to send, nothing in flight, and no back-off running."""
+        """Return the partitions that have something to send, nothing in flight, and no back-off running."""
         return [
             lane.partition
             for lane in self._lanes.values()
@@ -131,7 +136,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         ]
 
     def following(self, now_ms: int) -> list[TopicPartition]:
-        """Partitions of which a second request to their leader could take something (CL-130); see `Behind`."""
+        """Return the partitions from which a second request could take batches (CL-130); see `Behind`."""
         if self.follow_bytes is None:
             return []
         return [
@@ -146,7 +151,8 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         ]
 
     def next_deadline(self) -> int | None:
-        """When the next back-off of a partition with something to send ends; None when none runs."""
+        """Return the earliest time at which a partition with something to send and nothing in flight may send; None
+        without any."""
         times = [lane.not_before_ms for lane in self._lanes.values() if lane.waiting and not lane.in_flight]
         return min(times, default=None)
 
@@ -160,13 +166,13 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         way: Way = NO_WAY,
         behind: Behind | None = None,
     ) -> list[Group[RecordT, WatcherT]]:
-        """Take the groups of one request, with their sequences, and have them in flight.
+        """Take the groups of one request, give them sequences, and mark them as in flight.
 
         They hold about `budget_bytes` at most, and at least one batch of each partition that is reached before the
-        budget is used up. `meanings`: what the topics' names mean now. `way`: how the leader is reached. `behind`: of
-        a request that is sent while another one is in flight. Partitions whose first batches are unconfirmed under
-        another topic id are left out. Report each group with `settle` once, then each that it returns with `delivered`,
-        `failed` or `retry`.
+        budget is used up. `meanings`: the current topic ids by name. `way`: how the leader is reached. `behind`: set
+        for a request that is sent while another one is in flight. Partitions whose first batches are unconfirmed under
+        another topic id are left out. Report each group with `settle` once, then each group that `settle` returns with
+        `delivered`, `failed` or `retry`.
         """
         groups: list[Group[RecordT, WatcherT]] = []
         for partition in partitions:
@@ -184,7 +190,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
             if course(lane.waiting[0].unconfirmed, meaning) is not Course.SEND:
                 continue
             lane.go_to(meaning.topic_id)
-            if identity is not None:  # a refused batch may have been in flight when the former identity was forgotten
+            if identity is not None:  # a refused batch may have been in flight when the old identity was dropped
                 lane.forget_numbers(but_of=identity)
             batches = self._head(lane, identity, budget_bytes, full_only=full_only)
             if not batches:
@@ -200,11 +206,11 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
     def _head(
         self, lane: Lane[RecordT, WatcherT], identity: ProducerIdentity | None, budget_bytes: int, *, full_only: bool
     ) -> list[Batch[RecordT, WatcherT]]:
-        """Remove and return the waiting batches that make one group, all of one identity. `full_only`: not the last
-        one, which takes more records.
+        """Remove and return the waiting batches that make one group, all of one identity. `full_only`: leave the last
+        batch, which still takes records.
 
-        From the oldest batch that may have to be sent again to the newest one there are five at most (CM-43), those
-        counted that were delivered in between.
+        From the oldest batch that may have to be sent again to the newest there are at most five (CM-43), counting
+        those delivered in between.
         """
         leaves_room = self.follow_bytes is not None and lane.proven is not None
         oldest = (lane.in_flight[0].batches if lane.in_flight else lane.waiting)[0].order
@@ -216,7 +222,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
             if head.order >= oldest + BATCHES_IN_FLIGHT:
                 break
             if (head.identity or identity or NO_IDENTITY) != owner:
-                break  # what follows belongs to a newer identity
+                break  # later batches belong to a newer identity
             if found and (head.alone or found[0].alone):
                 break
             if leaves_room and len(found) >= _BATCHES_OF_FIRST and size >= _FIRST_TIMES * (self.follow_bytes or 0):
@@ -226,24 +232,24 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         return found
 
     def in_flight(self) -> list[Group[RecordT, WatcherT]]:
-        """The groups that `take` gave out and that no leader has answered yet."""
+        """Return the groups that `take` returned and that are not finished or put back yet."""
         return [group for lane in self._lanes.values() for group in lane.in_flight]
 
     def settle(self, group: Group[RecordT, WatcherT], outcome: Outcome) -> list[Group[RecordT, WatcherT]]:
-        """The outcome of a group is known. Returns the groups of its partition that can be dealt with now, in order.
+        """Note a group's outcome. Returns the groups of its partition that can be handled now, in order.
 
-        A group that follows waits for the first one's outcome. A first one that failed waits for the outcome of the
-        group that follows it, since what becomes of the two depends on both (CL-133).
+        A second group waits for the first one's outcome. A failed first group waits for the second one's outcome, since
+        the handling of the two depends on both (CL-133).
         """
         return self._lanes[group.partition].settle(group, outcome)
 
     def delivered(self, group: Group[RecordT, WatcherT]) -> None:
-        """The leader took every batch of the group: its memory is free again."""
+        """Free the memory of a group whose batches the leader took."""
         identity = group.batches[0].identity
         self._end(group).proven = None if identity is None else (identity, group.way)
 
     def failed(self, group: Group[RecordT, WatcherT]) -> None:
-        """The sender gives the group up: its memory is free again."""
+        """Free the memory of a group that the sender gives up."""
         self._end(group).proven = None
 
     def _end(self, group: Group[RecordT, WatcherT]) -> Lane[RecordT, WatcherT]:
@@ -254,10 +260,10 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         return lane
 
     def retry(self, group: Group[RecordT, WatcherT], not_before_ms: int, unconfirmed: Meaning | None) -> None:
-        """Put the group back in front, sequences unchanged, to be sent again from `not_before_ms` on.
+        """Put the group back at the front, sequences unchanged, to be sent again from `not_before_ms` on.
 
-        `unconfirmed`: what the topic's name meant at the attempt; None when this attempt certainly appended nothing. An
-        unconfirmed batch remains so, and takes no more records.
+        `unconfirmed`: the topic's id and version at the attempt; None when this attempt certainly appended nothing. An
+        unconfirmed batch stays unconfirmed, and takes no more records.
         """
         lane = self._lanes[group.partition]
         if unconfirmed is not None:
@@ -271,13 +277,13 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         lane.put_back(group.batches)
 
     def separate(self, group: Group[RecordT, WatcherT]) -> None:
-        """Put the batches of a group back, sequences unchanged, each to be sent without the others."""
+        """Put the batches of a group back, sequences unchanged, to be sent one at a time."""
         for batch in group.batches:
             batch.alone = True
         self.retry(group, 0, None)
 
     def hurry(self) -> None:
-        """The cluster can be reached again: groups that wait for a back-off may be sent now."""
+        """End all back-offs, because the cluster can be reached again: waiting groups may be sent now."""
         for lane in self._lanes.values():
             lane.not_before_ms = 0
 
@@ -309,11 +315,11 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
     def take_back(
         self, topic: str, watcher: WatcherT, size_of: Callable[[RecordT], int], *, renumbers: bool
     ) -> ProducerIdentity | bool:
-        """Remove the record of a watcher, which is not called then. False when it is in flight, delivered, or may be.
+        """Remove a watcher's record without calling the watcher. Returns False if it is in flight, or may be delivered.
 
-        A record that no request has carried is removed from its batch: True. One that was carried and certainly not
-        stored is removed when it is alone in its batch and the caller can go on with another identity (`renumbers`):
-        the answer is the identity that the batch had, whose sequences now have a gap.
+        A record that no request has carried is removed from its batch; returns True. A record that was carried but
+        certainly not stored is removed if it is alone in its batch and the caller can continue with another identity
+        (`renumbers`). This returns the batch's identity, whose sequences now have a gap.
         """
         for lane in (lane for key, lane in self._lanes.items() if key[0] == topic):
             for batch in lane.waiting:
@@ -338,7 +344,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         return False
 
     def waits(self, topic: str, watcher: WatcherT) -> bool:
-        """Whether the record of a watcher is to be sent, or sent again."""
+        """Return whether a watcher's record is waiting to be sent, or sent again."""
         return any(
             each is watcher
             for key, lane in self._lanes.items()
@@ -348,12 +354,12 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         )
 
     def outlived(self, meaning_of: Callable[[str], Meaning | None]) -> tuple[list[Group[RecordT, WatcherT]], bool]:
-        """Remove and return the batches that are unconfirmed under a topic id that exists no more.
+        """Remove and return the batches that are unconfirmed under a topic id that no longer exists.
 
         They are finished, as with `expired`. The second value is whether other unconfirmed batches wait for newer
-        metadata. `meaning_of` returns what a topic's name means now, None while that is unknown.
+        metadata. `meaning_of` returns a topic's current id and version; None while they are unknown.
         """
-        # Unconfirmed batches are the first of their partition, and all of them were sent under one id.
+        # Unconfirmed batches come first in their partition, and all were sent under one id.
         groups: list[Group[RecordT, WatcherT]] = []
         waits = False
         for key, lane in list(self._unconfirmed.items()):
@@ -373,7 +379,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         return groups, waits
 
     def forget_sequences(self) -> None:
-        """The producer gets a new identity: only batches in flight and unconfirmed ones keep their numbers."""
+        """Reset the sequences for a new identity; only batches in flight and unconfirmed ones keep their numbers."""
         for lane in self._lanes.values():
             lane.next_sequence.clear()
             lane.forget_numbers()

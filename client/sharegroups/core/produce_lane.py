@@ -1,4 +1,4 @@
-"""One partition of a producer's buffer: the batches that wait, the groups in flight, and their sequences.
+"""One partition of a producer's buffer: the waiting batches, the groups in flight, and their sequences.
 
 Rules CM-43 (sequences by identity and topic id) and CL-130 to CL-133 (a second group may follow the first). See
 `produce_buffer`, which owns the lanes. Not thread-safe: the host holds a lock.
@@ -30,7 +30,7 @@ class ProducerIdentity(NamedTuple):
     epoch: int
 
 
-#: How a leader is reached: its node, and which of the streams to it.
+#: How a leader is reached: its node id, and the number of the stream to it.
 Way = tuple[int, int]
 NO_WAY: Final[Way] = (-1, -1)
 
@@ -41,8 +41,8 @@ NO_IDENTITY: Final = ProducerIdentity(-1, -1)
 class Outcome(NamedTuple):
     """How an attempt with a group ended.
 
-    Without `error` it was delivered, and `answer` is the leader's. `delay_ms`: retry after it; None: a retry cannot
-    help. `unconfirmed`: see `ProduceBuffer.retry`.
+    Without `error` the group was delivered, and `answer` is the leader's. `delay_ms`: retry after this time; None when
+    a retry cannot help. `unconfirmed`: see `ProduceBuffer.retry`.
     """
 
     answer: Any = None
@@ -55,10 +55,10 @@ class Outcome(NamedTuple):
 class Batch(Generic[RecordT, WatcherT]):
     """Records of one partition that are sent and stored together.
 
-    `watchers` are told the outcome of a record; each comes with the record's place in the batch, and most records have
-    none. `order` numbers all batches of the partition. `identity` and `base_sequence` number the batch under the topic
-    id that its partition was last sent under; a retry under that id keeps them. `unconfirmed` is the topic at the first
-    attempt that may have appended the batch; None while no attempt may have.
+    `watchers` are notified of the outcome of a record; each comes with the record's index in the batch, and most
+    records have none. `order` numbers all batches of the partition. `identity` and `base_sequence` number the batch
+    under the topic id that its partition was last sent under; a retry under that id keeps them. `unconfirmed` is the
+    topic's id and version at the first attempt that may have appended the batch; None when none may have.
     """
 
     records: list[RecordT] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Batch(Generic[RecordT, WatcherT]):
     base_sequence: int = -1
     unconfirmed: Meaning | None = None
     order: int = 0
-    #: It was refused together with others, one of which may be the cause: it goes without them (CL-154).
+    #: The batch was refused together with others, any of which may be the cause, so it is sent without them (CL-154).
     alone: bool = False
 
 
@@ -77,8 +77,7 @@ class Batch(Generic[RecordT, WatcherT]):
 class Group(Generic[RecordT, WatcherT]):
     """Batches of one partition that are in flight together.
 
-    `way` is how they were sent; `is_first_try`, that no batch of it was sent before. `outcome` is the
-    sender's, once it is known.
+    `way` is how they were sent. `is_first_try`: none of the batches was sent before. `outcome`: set once it is known.
     """
 
     partition: TopicPartition
@@ -89,16 +88,16 @@ class Group(Generic[RecordT, WatcherT]):
 
     @property
     def created_ms(self) -> int:
-        """When the oldest record of it was accepted."""
+        """When its oldest record was accepted."""
         return self.batches[0].created_ms
 
 
 class Lane(Generic[RecordT, WatcherT]):
     """One partition: waiting batches, the groups in flight, and the next sequence by identity and topic id.
 
-    `proven` is the identity whose last group the leader took, and on which way, with no failure since: it knows that
-    producer. Waiting batches keep their order: first the unconfirmed ones, all under `topic_id`, then other numbered
-    ones, then those without a number.
+    `proven` is the identity and the way of the last group that the leader took, if nothing has failed since: the leader
+    knows that producer. Waiting batches keep their order: first the unconfirmed ones, all under `topic_id`, then other
+    numbered ones, then those without a number.
     """
 
     __slots__ = ("in_flight", "next_sequence", "not_before_ms", "order", "partition", "proven", "topic_id", "waiting")
@@ -123,8 +122,8 @@ class Lane(Generic[RecordT, WatcherT]):
     def go_to(self, topic_id: bytes) -> None:
         """Send under this id from now on; call it only while no batch is unconfirmed under another id.
 
-        The waiting numbered batches were refused under the former id. Their sequences are given back, for the case
-        that the former id is used again, and the batches get new numbers.
+        The waiting numbered batches were refused under the former id. They get new numbers, and their old sequences are
+        given back in case the former id is used again.
         """
         if topic_id == self.topic_id:
             return
@@ -137,16 +136,16 @@ class Lane(Generic[RecordT, WatcherT]):
         self.proven = None
 
     def forget_numbers(self, but_of: ProducerIdentity | None = None) -> None:
-        """Take the numbers off the waiting batches, so that they get new ones; they were certainly not appended.
+        """Remove the numbers of waiting batches that were certainly not appended, so that they get new ones.
 
-        Unconfirmed batches keep theirs, and so do the batches that the identity `but_of` has numbered.
+        Unconfirmed batches keep their numbers, and so do the batches numbered by the identity `but_of`.
         """
         for batch in self._numbered():
             if batch.unconfirmed is None and (but_of is None or batch.identity != but_of):
                 batch.identity, batch.base_sequence = None, -1
 
     def number(self, batch: Batch[RecordT, WatcherT], identity: ProducerIdentity | None) -> None:
-        """Give the batch its number, unless it has one."""
+        """Give the batch its identity and base sequence, unless it has them."""
         if identity is None or batch.identity is not None:
             return
         key = identity, self.topic_id
@@ -154,15 +153,15 @@ class Lane(Generic[RecordT, WatcherT]):
         self.next_sequence[key] = (batch.base_sequence + len(batch.records)) % _SEQUENCE_LIMIT
 
     def may_follow(self, identity: ProducerIdentity | None, topic_id: bytes, way: Way) -> bool:
-        """Whether a second group may be sent before the first one is answered (CL-131)."""
+        """Return whether a second group may be sent before the first one is answered (CL-131)."""
         if len(self.in_flight) != 1 or identity is None or self.proven != (identity, way):
             return False
         first = self.in_flight[0]
         return first.is_first_try and first.outcome is None and first.way == way and self.topic_id == topic_id
 
     def has_full(self, least_bytes: int | None) -> bool:
-        """Whether batches wait that take no more records, of at least so many bytes together, and none of which was
-        sent before. None: never."""
+        """Return whether full batches of at least `least_bytes` in total are waiting, none of which was sent before.
+        Returns False for None."""
         waiting = self.waiting
         if least_bytes is None or len(waiting) < 2 or waiting[0].identity is not None:
             return False
@@ -174,7 +173,7 @@ class Lane(Generic[RecordT, WatcherT]):
         return False
 
     def put_back(self, batches: list[Batch[RecordT, WatcherT]]) -> None:
-        """Let the batches wait again, in their place."""
+        """Put the batches back among the waiting ones, in their order."""
         before: list[Batch[RecordT, WatcherT]] = []
         while self.waiting and self.waiting[0].order < batches[0].order:
             before.append(self.waiting.popleft())
@@ -197,9 +196,10 @@ class Lane(Generic[RecordT, WatcherT]):
 def _settle_behind_failed(first: Group[RecordT, WatcherT], second: Group[RecordT, WatcherT]) -> None:
     """Correct the outcomes of two groups, the first of which failed (CM-43, CL-133).
 
-    A gap that the leader found before the second is the missing first: the second was not appended, and goes again as
-    soon as the first does. If nobody knows whether the second was appended, the first counts as unconfirmed too, so
-    that both keep their numbers and their topic: what waits has the unconfirmed batches first.
+    If the leader found a sequence gap before the second group, the gap is the missing first group: the second was not
+    appended, and is sent again as soon as the first is. If it is unknown whether the second was appended, the first
+    counts as unconfirmed too. Both then keep their numbers and topic, as unconfirmed batches must come first among the
+    waiting ones.
     """
     one, two = first.outcome, second.outcome
     assert one is not None
@@ -207,7 +207,7 @@ def _settle_behind_failed(first: Group[RecordT, WatcherT], second: Group[RecordT
     if isinstance(two.error, OutOfOrderSequenceNumberError):
         second.outcome = two._replace(delay_ms=one.delay_ms or 0, unconfirmed=None)
     elif one.delay_ms is None and one.error is not None and nothing_written(one.error):
-        # The first is given up, and nothing fills the gap that it leaves: the second was not appended, and never is.
+        # The first is given up, so nothing fills the gap that it leaves: the second was not appended and never will be.
         second.outcome = two._replace(unconfirmed=None)
     elif two.error is not None and two.unconfirmed is not None and one.unconfirmed is None:
         first.outcome = one._replace(unconfirmed=two.unconfirmed)

@@ -1,4 +1,4 @@
-"""Which records of the fetched batches belong to this client, and which acquired offsets hold no record.
+"""Finds which records of the fetched batches belong to this client, and which acquired offsets hold no record.
 
 Pure arithmetic over extents: a leader returns whole batches, but only the acquired ranges are the client's (PL-250),
 and an acquired offset without a record is acknowledged as GAP (CL-23, PL-232). Nothing here decodes a batch.
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Extent(NamedTuple):
-    """The offsets of a fetched batch: `size` of them from `base_offset` on. A control batch has no user records."""
+    """The offsets of a fetched batch: `size` offsets from `base_offset` on. A control batch has no user records."""
 
     base_offset: int
     size: int
@@ -36,7 +36,7 @@ class Slice(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What an answer holds for the user: `slices` of records in offset order (CL-22), and how many `records` these are.
+    """The user's part of an answer: `slices` of records in offset order (CL-22), and how many `records` they have.
 
     `gaps` are the acquired offsets without a record, `ranges` all acquired offsets; both are inclusive, joined ranges.
     """
@@ -48,7 +48,7 @@ class Selection(NamedTuple):
 
 
 def select(acquired: Sequence[Acquired], extents: Sequence[Extent]) -> Selection:
-    """Cut the acquired ranges along the batches. Both inputs are ascending and do not overlap."""
+    """Divide the acquired ranges between the batches. Both inputs are ascending and do not overlap."""
     slices: list[Slice] = []
     gaps: list[tuple[int, int]] = []
     ranges: list[tuple[int, int]] = []
@@ -80,8 +80,8 @@ def select(acquired: Sequence[Acquired], extents: Sequence[Extent]) -> Selection
 
 
 def cut(selection: Selection, extents: Sequence[Extent], most: int) -> tuple[Selection, Selection] | None:
-    """Cut a selection after the batch with which `most` records are reached; a batch is never cut. None: nothing is
-    left behind it. Both parts have the batches' numbers of the whole."""
+    """Split a selection after the batch that reaches `most` records; a batch is never split. Returns None when nothing
+    is left after it. Both parts keep the batch numbers of the whole."""
     records, batch = 0, -1
     for number, piece in enumerate(selection.slices):
         if records >= most and piece.batch != batch:
@@ -95,7 +95,7 @@ def cut(selection: Selection, extents: Sequence[Extent], most: int) -> tuple[Sel
 
 
 def _cut_at(selection: Selection, offset: int) -> tuple[Selection, Selection]:
-    """The gaps and ranges of a selection below `offset`, and from it on; its slices are the caller's to cut."""
+    """Split a selection's gaps and ranges at `offset`. The caller splits the slices."""
     low, high = Selection([], [], [], 0), Selection([], [], [], 0)
     for spans, below, above in (
         (selection.gaps, low.gaps, high.gaps),
@@ -110,10 +110,10 @@ def _cut_at(selection: Selection, offset: int) -> tuple[Selection, Selection]:
 
 
 def clip(acquired: Sequence[Acquired], offsets_max: int) -> Sequence[Acquired]:
-    """The first `offsets_max` offsets of the acquired ranges (CL-110).
+    """Return the first `offsets_max` offsets of the acquired ranges (CL-110).
 
-    A leader acquires more only if it believed a batch that claims an enormous size. The client ignores the offsets
-    that are cut off; their locks expire.
+    A leader acquires more only if it believed a batch that claims an enormous size. The client ignores the other
+    offsets; their locks expire.
     """
     if sum([last - first + 1 for first, last, _ in acquired]) <= offsets_max:
         return acquired
@@ -127,7 +127,7 @@ def clip(acquired: Sequence[Acquired], offsets_max: int) -> Sequence[Acquired]:
 
 
 def restrict(slices: Sequence[Slice], extents: Sequence[Extent], ranges: Sequence[tuple[int, int]]) -> list[Slice]:
-    """The parts of `slices` within `ranges`: the records that poll returns again after a renewal (CL-27)."""
+    """Return the parts of `slices` within `ranges`: the records that poll returns again after a renewal (CL-27)."""
     kept: list[Slice] = []
     for batch, start, stop, delivery_count in slices:
         base = extents[batch].base_offset
@@ -139,7 +139,7 @@ def restrict(slices: Sequence[Slice], extents: Sequence[Extent], ranges: Sequenc
 
 
 def _extend(ranges: list[tuple[int, int]], first: int, last: int) -> None:
-    """Append a range; join it to the last one when they touch."""
+    """Append a range, joining it to the last one when they are adjacent."""
     if ranges and ranges[-1][1] + 1 == first:
         ranges[-1] = (ranges[-1][0], last)
     else:

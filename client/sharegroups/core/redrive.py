@@ -1,4 +1,4 @@
-"""What becomes of each letter that is to be redriven, and how far the queue may be deleted then (CT-126, CT-127)."""
+"""Decides what happens to each letter in a redrive, and how far the queue may then be deleted (CT-126, CT-127)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from sharegroups.core.met_origins import MetOrigins, Scope
 
 
 class Fate(Enum):
-    """What becomes of a record of a DLQ topic.
+    """The outcome for a record of a DLQ topic.
 
-    LEFT: it is no letter, or was not chosen. SENT: a fresh record is produced. BEFORE: its fresh record is there
-    already. DUPLICATE: an earlier letter of this run has the same origin, group and content. FAILED: it cannot be
+    LEFT: it is not a letter, or was not chosen. SENT: a fresh record is produced. BEFORE: its fresh record already
+    exists. DUPLICATE: an earlier letter of this run has the same origin, group and content. FAILED: it cannot be
     redriven.
     """
 
@@ -24,7 +24,7 @@ class Fate(Enum):
 
 
 def scope_of(letter: Letter) -> tuple[Scope, int]:
-    """The origin of a letter that is not garbled: its scope, and the offset."""
+    """Return the origin of a letter that is not garbled: its scope and its offset."""
     assert letter.origin is not None
     assert letter.group is not None
     topic, partition, offset = letter.origin
@@ -32,9 +32,9 @@ def scope_of(letter: Letter) -> tuple[Scope, int]:
 
 
 class Redrive:
-    """Decides for one letter after the other. `before`: the origins whose fresh records are there already.
+    """Decides each letter's fate in turn. `before`: the origins whose fresh records already exist.
 
-    After a letter with SENT could not be sent, call `failed`. Contents are those of `letter_content`.
+    When a letter with the fate SENT could not be sent, call `failed`. Contents are those of `letter_content`.
     """
 
     def __init__(self, before: MetOrigins) -> None:
@@ -42,15 +42,15 @@ class Redrive:
         self._met = MetOrigins()
 
     def is_claimed(self, letter: Letter) -> bool:
-        """Whether some record says that it is the fresh record of this letter, whatever its content.
+        """Return whether a record claims to be the fresh record of this letter, whatever its content.
 
-        Ask for letters that are not garbled only.
+        Call it only for letters that are not garbled.
         """
         return self._before.has_any(*scope_of(letter))
 
     def decide(self, letter: Letter | None, is_chosen: bool, content: int, fresh: int | None) -> Fate:
-        """The fate of the next record. `fresh`: the content that its fresh record has, None when it is not known; then
-        a record that claims to be the fresh one is believed, and the letter stays (`is_settled`)."""
+        """Return the fate of the next record. `fresh`: the content of its fresh record; None when it is unknown. In
+        that case a record that claims to be the fresh one is believed, and the letter is not deleted (`is_settled`)."""
         if letter is None or not is_chosen:
             return Fate.LEFT
         if letter.is_garbled:
@@ -61,13 +61,13 @@ class Redrive:
         return Fate.SENT if self._met.add(scope, offset, content) else Fate.DUPLICATE
 
     def failed(self, letter: Letter, content: int) -> None:
-        """The letter was not redriven after all: another one with its origin is no duplicate."""
+        """Note that the letter was not redriven after all, so that another one with its origin is not a duplicate."""
         self._met.discard(*scope_of(letter), content)
 
     def is_settled(self, letter: Letter | None, fate: Fate, content: int, fresh: int | None) -> bool:
-        """Whether a fresh record with the letter's content stands for it, so that the letter may be deleted.
+        """Return whether a fresh record with the letter's content exists, so that the letter may be deleted.
 
-        Ask when everything that was sent has been confirmed, or has failed.
+        Call it when everything that was sent has been confirmed or has failed.
         """
         if fate is Fate.DUPLICATE:
             assert letter is not None
@@ -76,9 +76,9 @@ class Redrive:
 
 
 class SettledPrefix:
-    """The beginning of a partition in which every letter is settled: what may be deleted.
+    """The beginning of a partition that may be deleted, because every letter in it is settled.
 
-    `is_open`: False once a record was met that must stay.
+    `is_open`: False after a record that must stay.
     """
 
     def __init__(self, start: int) -> None:
@@ -86,11 +86,11 @@ class SettledPrefix:
         self.is_open = True
 
     def meet(self, offset: int, is_settled: bool) -> None:
-        """The next record of the partition."""
+        """Process the next record of the partition."""
         if self.is_open and not is_settled:
             self.end, self.is_open = offset, False
 
     def reach(self, offset: int) -> None:
-        """Everything before the offset was met."""
+        """Note that every record before the offset has been processed."""
         if self.is_open:
             self.end = max(self.end, offset)

@@ -1,7 +1,7 @@
-"""Partitions whose leader refuses to fetch from them, and when a consumer says so (CL-91).
+"""Partitions whose leader refuses fetches, and when a consumer logs that (CL-91).
 
-Pure: answers are passed in with their times, and lines to log come out. At most one entry for each partition of one
-leader's session.
+Pure: answers are passed in with their times, and lines to log come out. Holds at most one entry for each partition of
+one leader's session.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sharegroups.core.shell_word import quote
 
 #: A refusal is logged when it has lasted this long, ms. A fail-over takes less.
 TOLD_AFTER_MS: Final = 5_000
-#: And again each time that this long has passed, ms.
+#: It is logged again each time this long has passed, ms.
 AGAIN_AFTER_MS: Final = 300_000
 
 
@@ -28,7 +28,8 @@ class _Refusal:
 
 
 class RefusedPartitions:
-    """What the leader of one session refuses, since when, and what of it was told. `refused`: what it refuses now."""
+    """The refusals of one session's leader, and which were logged. `refused`: the partitions refused now, and since
+    when."""
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
@@ -37,10 +38,11 @@ class RefusedPartitions:
     def answered(
         self, refused: Mapping[TopicIdPartition, str], wanted: Mapping[TopicIdPartition, str], now_ms: int
     ) -> list[str]:
-        """The leader answered a ShareFetch. Returns the lines to log now.
+        """Process an answer to a ShareFetch. Returns the lines to log now.
 
-        `refused`: the cause by partition; what is not in it was served. `wanted`: the topic of each partition that the
-        session holds; what has left it is forgotten without a word. `now_ms`: of one monotonic clock.
+        `refused`: the cause by partition; partitions that are not in it were served. `wanted`: the topic of each
+        partition in the session; partitions that have left it are dropped without a log line. `now_ms`: the time of one
+        monotonic clock.
         """
         lines = [
             f"{wanted[partition]}-{partition.partition} serves group {self._group_id!r} again, after "

@@ -1,4 +1,4 @@
-"""A name as one word of a command that a message recommends. Pure."""
+"""Quotes a name as one word of a command that a message recommends. Pure."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9@%+=:,./_-]+")
 
 
 def quote(name: str) -> str:
-    """The name as a shell of POSIX takes it for one word: unchanged when it is plain, else in single quotes."""
+    """Return the name as one word for a POSIX shell: unchanged when it is plain, else in single quotes."""
     return name if _PLAIN.fullmatch(name) else "'" + name.replace("'", "'\"'\"'") + "'"

@@ -1,4 +1,4 @@
-"""Why no records come or go, in words, and when to log it. Pure: it has no clock, no cluster and no logger.
+"""Describes why no records are received or sent, and decides when to log it. Pure: no clock, cluster or logger.
 
 After some seconds of silence the host examines the cluster. It logs what it found once, and again when the cause
 changes or returns.
@@ -11,8 +11,7 @@ from typing import Final
 
 from sharegroups.core.shell_word import quote
 
-#: Seconds of silence before the host examines the cluster. Each further silence is twice as long, up to the second
-#: number.
+#: Seconds of silence before the host examines the cluster. The interval doubles each time, up to the second number.
 LOOK_AFTER_S: Final = 2.0
 LOOK_AFTER_MAX_S: Final = 30.0
 
@@ -26,11 +25,11 @@ _NAMED_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What keeps records from being sent or fetched.
+    """A reason why records cannot be sent or fetched.
 
     `kind` is UNREACHABLE, UNKNOWN, LEADERLESS, UNCOORDINATED, STATELESS or the name of the topic's error. `where` lists
     the servers that were asked, `topics` the topics concerned. `detail` is the error's text, or the partitions without
-    a leader. `group` is the group that no coordinator serves, or whose state of a partition none tells.
+    a leader. `group` is the group that no coordinator serves, or whose state of a partition is not available.
     """
 
     kind: str
@@ -41,11 +40,11 @@ class Trouble:
 
     @property
     def cause(self) -> tuple[str, tuple[str, ...]]:
-        """Kind and topics: two findings with the same cause are one trouble, even if their details differ."""
+        """The kind and topics: two findings with the same cause are one trouble, even if their details differ."""
         return self.kind, self.topics
 
     def text(self, servers: str = "bootstrap.servers", name: str = "the name given to subscribe()") -> str:
-        """What was found and what to try. `servers` and `name` name the settings that the reader can correct."""
+        """Return what was found and what to try. `servers` and `name` name the settings that the reader can correct."""
         if self.kind == UNREACHABLE:
             return (
                 f"no cluster answers at {self.where} ({self.detail}). "
@@ -81,25 +80,25 @@ class Lookout:
         self._silence_s = LOOK_AFTER_S
         self._since_s = now_s
         self._told: Trouble | None = None
-        #: When it was told that no cluster answers; None: it was not, or it answers again.
+        #: When the loss of the cluster was logged; None when it was not, or when the cluster answers again.
         self._lost_s: float | None = None
 
     @property
     def due_s(self) -> float:
-        """When the host must examine the cluster, unless `heard` is called before."""
+        """When the host must examine the cluster, unless `heard` is called first."""
         return self._since_s + self._silence_s
 
     def heard(self, now_s: float) -> None:
-        """Records came, or none are wanted: the silence starts anew."""
+        """Reset the silence timer: records came, or none are wanted."""
         self._silence_s, self._since_s, self._told = LOOK_AFTER_S, now_s, None
 
     def doubted(self, now_s: float) -> None:
-        """No node answered a request: the cluster is examined soon, however long the silence has been."""
+        """Have the cluster examined soon, however long the silence has been, because no node answered a request."""
         if self._told is None and self.due_s > now_s + LOOK_AFTER_S:
             self._silence_s, self._since_s = LOOK_AFTER_S, now_s
 
     def looked(self, found: Trouble | None, now_s: float) -> Trouble | None:
-        """The host examined the cluster and found this. Returns what it must log now, None when nothing is new."""
+        """Note the result of the host's examination. Returns what the host must log now; None when nothing is new."""
         self._silence_s, self._since_s = min(self._silence_s * 2, LOOK_AFTER_MAX_S), now_s
         before, self._told = self._told, found
         if found is None or (before is not None and before.cause == found.cause):
@@ -109,9 +108,9 @@ class Lookout:
         return found
 
     def answered(self, now_s: float) -> float | None:
-        """A node has answered. Returns for how many seconds none did since that was told; None when nothing is to tell.
+        """Note that a node has answered. Returns the seconds since the outage was logged; None when none was.
 
-        From now on a new outage is told again, and looked for soon.
+        After that a new outage is logged again, and checked for soon.
         """
         lost_s, self._lost_s = self._lost_s, None
         if lost_s is None:

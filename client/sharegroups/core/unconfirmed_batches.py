@@ -32,8 +32,8 @@ from kip932.errors import (
     UnsupportedCompressionTypeError,
 )
 
-#: A leader answers with these errors only when it has appended none of the batches. Every other outcome leaves open
-#: whether it did:
+#: A leader answers with these errors only when it has appended none of the batches. After any other outcome it is
+#: unknown whether it did:
 #: - NOT_LEADER_OR_FOLLOWER is also the answer when leadership ends during a flush, and when a flush was confirmed only
 #:   after the lease had lapsed (CM-3, CM-13);
 #: - UNKNOWN_TOPIC_OR_PARTITION is also the answer when a flush of unknown outcome finds the topic's streams deleted:
@@ -55,7 +55,7 @@ _NOTHING_WRITTEN: Final = frozenset(
         MessageTooLargeError.code,
         TopicAuthorizationFailedError.code,
         UnsupportedCompressionTypeError.code,
-        CoordinatorNotAvailableError.code,  # these five: the leader asks the transaction's record before it appends
+        CoordinatorNotAvailableError.code,  # this and the next four: the leader checks the transaction first
         ConcurrentTransactionsError.code,
         InvalidTxnStateError.code,
         InvalidProducerIdMappingError.code,
@@ -72,7 +72,7 @@ class Meaning(NamedTuple):
 
 
 class Course(Enum):
-    """What the producer does with a partition's first waiting batch."""
+    """The producer's choice for a partition's first waiting batch."""
 
     SEND = "send"
     WAIT = "wait"
@@ -80,16 +80,16 @@ class Course(Enum):
 
 
 def nothing_written(answer: KafkaError) -> bool:
-    """Whether this answer means that this attempt appended nothing. It does not speak for earlier attempts."""
+    """Return whether this answer means that this attempt appended nothing. It says nothing about earlier attempts."""
     return answer.code in _NOTHING_WRITTEN
 
 
 def course(unconfirmed: Meaning | None, now: Meaning) -> Course:
-    """Whether a batch is sent, waits or fails.
+    """Return whether a batch is sent, waits or fails.
 
-    `unconfirmed` is its topic at the first attempt that left it unconfirmed, None when no attempt did; `now` is what
-    the topic's name means now. The batch fails when the name has moved on to another id. It waits while `now` is not
-    newer than `unconfirmed`: then another id only shows that the metadata come from a node that is out of date.
+    `unconfirmed` is its topic at the first attempt that left it unconfirmed, None when no attempt did; `now` is the
+    topic's current meaning. The batch fails when the name now has another id. It waits while `now` is not newer than
+    `unconfirmed`: a different id then only shows that the metadata come from an outdated node.
     """
     if unconfirmed is None or unconfirmed.topic_id == now.topic_id:
         return Course.SEND
@@ -97,7 +97,7 @@ def course(unconfirmed: Meaning | None, now: Meaning) -> Course:
 
 
 def created_again(topic: str) -> UnknownTopicIdError:
-    """The error of an unconfirmed batch whose topic was created again; it tells the application what it can do."""
+    """Return the error for an unconfirmed batch whose topic was created again. It says what the application can do."""
     return UnknownTopicIdError(
         f"topic {topic!r} was deleted and created again while the record was under way: it may have been stored in "
         "the deleted topic. Send it again if the new topic should have it"

@@ -1,7 +1,7 @@
-"""What a producer logs about undelivered records that have no on_delivery, so that no record is lost silently.
+"""The log lines for undelivered records that have no on_delivery, so that no record is lost silently.
 
-Pure: failures are passed in with their times, lines to log come out. The first failure of a partition for one cause is
-logged at once. Later ones are counted and logged together, so that an outage under load costs few lines.
+Pure: failures are passed in with their times, and lines to log come out. The first failure of a partition for one cause
+is logged at once. Later ones are counted and logged together, so that an outage under load costs few lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Key(NamedTuple):
 
 
 class _Count:
-    """Failures that are not logged yet, and when the last line was."""
+    """Failures that are not logged yet, and when the last line was logged."""
 
     __slots__ = ("error", "records", "told_ms")
 
@@ -34,13 +34,13 @@ class _Count:
 
 
 class Undelivered:
-    """Counts by topic-partition and cause. Not thread-safe: only the sender's loop may use it."""
+    """Counts failures by topic-partition and cause. Not thread-safe: only the sender's loop may use it."""
 
     def __init__(self) -> None:
         self._counts: dict[_Key, _Count] = {}
 
     def lost(self, partition: TopicPartition, error: KafkaError, records: int, now_ms: int) -> str | None:
-        """These records failed and have no on_delivery. Returns the line to log now, None when it is not time yet."""
+        """Count failed records that have no on_delivery. Returns the line to log now; None when it is not time yet."""
         key = _Key(partition, error.name)
         count = self._counts.get(key)
         if count is None:
@@ -50,7 +50,7 @@ class Undelivered:
         return self._line(key, count, now_ms) if now_ms - count.told_ms >= QUIET_MS else None
 
     def rest(self) -> list[str]:
-        """The lines for what was counted and not logged; call it when the producer closes."""
+        """Return lines for the failures that were counted but not logged; call it when the producer closes."""
         return [self._line(key, count, count.told_ms) for key, count in self._counts.items() if count.records]
 
     @staticmethod

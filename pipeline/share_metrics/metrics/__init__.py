@@ -1,7 +1,7 @@
 """Metrics as functions from DataFrame to DataFrame, without I/O (PM-1c, PM-30…PM-34, PM-40…PM-64).
 
-Their input is rows of the reader, from a store or from Parquet. Their rows are by share-partition, group or stream, and
-by tumbling windows of event time. The name of a lower bound ends in `_lb`.
+They take rows of the reader, from a store or from Parquet. They return rows by share-partition, group or stream, and by
+tumbling windows of event time. The name of a lower bound ends in `_lb`.
 """
 
 from .groups import convergence, group_windows, share_partition_counts

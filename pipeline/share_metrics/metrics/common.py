@@ -1,4 +1,4 @@
-"""What all metrics use: keys, order, event time and windows (PM-7, PM-30, PM-34)."""
+"""Keys, order, event time and windows, for all metrics (PM-7, PM-30, PM-34)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from share_metrics.reader.schemas import GAP
 
 KEY: Final = ("group_id", "topic_id", "partition")
 ORDER: Final = ("epoch", "seq")
-#: What tells one write of a leader from all others of its share-partition (PM-20 X8).
+#: The columns that identify one write of a leader among all writes of its share-partition (PM-20 X8).
 WRITE: Final = ("leader_epoch", "generation", "write_id")
 #: Bit of `cause` that marks a cold copy: it repeats state that was written before, and is no event (CM-18).
 COLD: Final = 64
@@ -22,7 +22,7 @@ LETTERS: Final = 8
 
 
 def so_far(*partition: str | Column) -> WindowSpec:
-    """Rows of a partition up to and with the present one, in the order of ids."""
+    """Rows of a partition up to and including the present one, in the order of ids."""
     return Window.partitionBy(*partition).orderBy(*ORDER).rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
 
@@ -44,7 +44,7 @@ def timed(rows: DataFrame) -> DataFrame:
     """
     lost = F.when(F.col("record_type") == GAP, 1).otherwise(0)
     row = F.struct("entry_id", "record_type", "place")
-    # Repeated rows are neighbours in this order: one sort shows them, and what came before.
+    # Repeated rows are neighbours in this order: one sort serves to find them and to compute the running values.
     order = Window.partitionBy("stream").orderBy(*ORDER, "place", "entry_id", "record_type")
     seen = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     marked = rows.withColumn("place", place()).select(
@@ -63,16 +63,16 @@ def place() -> Column:
 
 
 def is_cold() -> Column:
-    """Whether a share-state record is a cold copy, by its cause (X2) or by its times (PM-43)."""
+    """True for share-state records that are cold copies, by their cause (X2) or by their times (PM-43)."""
     told = F.coalesce("cause", F.lit(0)).bitwiseAND(COLD) != 0
     return told | F.coalesce(F.col("create_ts") != F.col("write_ts"), F.lit(False))
 
 
 def is_repeated(*partition: str) -> Column:
-    """Whether a record holds the write that the record before it with a write's number holds too (PM-34).
+    """True for records that hold the same write as the last numbered record before them (PM-34).
 
-    A leader sends a write again whose answer it did not get, and has only one under way: so these are neighbours, but
-    for cold copies. Null numbers, of earlier builds and of what is no leader's write, repeat nothing.
+    A leader repeats a write if it got no answer, and has only one write outstanding, so the two are neighbours except
+    for cold copies. A record without a number, from an earlier build or not written by a leader, repeats nothing.
     """
     write = F.when(F.col("write_id").isNotNull(), F.struct(*WRITE))
     return F.coalesce(write == F.last(write, ignorenulls=True).over(before(*partition)), F.lit(False))
@@ -83,14 +83,14 @@ def since(rows: DataFrame, begin: Column) -> DataFrame:
 
     The earlier rows are the last snapshot and the records after it, however old: without them the first change after an
     idle time could not be computed. If there is no snapshot, they begin with the last record that has a start offset,
-    which is enough to tell what was finished since (PM-41). Rows without a time, such as gaps, are always included.
+    which is enough to compute what was finished since (PM-41). Rows without a time, such as gaps, are always included.
     Time is event time (PM-7): if a new owner's clock is slow, its records count at their stream's latest time so far.
     """
     return standing(_reached(rows, begin), rows.columns)
 
 
 def standing(marked: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Rows that are `reached`, those without a time, and of the others those that give the state then."""
+    """Rows that are `reached`, rows without a time, and those earlier rows that give the state at that time."""
     late = F.col("ts").isNull() | F.col("reached")
     old = marked.where(~late)
     states = old.where(F.col("record_type").isin("snapshot", "update")).groupBy(*KEY)

@@ -56,7 +56,7 @@ def share_partition_counts(rows: DataFrame) -> DataFrame:
 
 
 def convergence(rows: DataFrame) -> DataFrame:
-    """For each assignment epoch, the time until all live members had reached it; null while they have not (PM-58)."""
+    """For each assignment epoch, the ms until all live members had reached it; null while they have not (PM-58)."""
     events = timed(rows).where("record_type in ('member', 'current', 'target_meta')")
     needed = events.select(
         "group_id", "member_id", "epoch", "seq", "record_type", "event_time", "tombstone", "cause", "member_epoch",
@@ -66,7 +66,7 @@ def convergence(rows: DataFrame) -> DataFrame:
 
 
 def _events(rows: DataFrame) -> DataFrame:
-    """Group records with the event that each is (a join, a leave, a rebalance) and the members after it."""
+    """Group records, each with its event (a join, a leave or a rebalance) and the number of members after it."""
     kinds = ("member", "group", "target_meta", "deleted_group")
     records = timed(rows).where(F.col("record_type").isin(*kinds))
     cold = F.coalesce(F.col("cause"), F.lit(0)).bitwiseAND(COLD) != 0
@@ -96,7 +96,7 @@ def _converged(table: Any) -> Any:
 
 
 def converged(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The assignment epochs of one group, from its records in the order of ids. Pure."""
+    """The rows of `convergence` for one group, from its records in the order of ids. Pure."""
     reached: dict[str, int] = {}
     rows: list[dict[str, Any]] = []
     waiting: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Lag: of what leaders wrote and of samples of where logs end, and how old it is (PM-18, PM-42)."""
+"""Lag, from the writes of leaders and from samples of log ends, in records and in seconds (PM-18, PM-42)."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 from .common import KEY, at_least_0
 
 _LOG: Final = ("topic_id", "partition")
-#: What is known of a log's end counts as its end for so long, s, and for two windows at least.
+#: How long the last known end of a log counts as current, s; at least two windows.
 FRESH_S: Final = 180
 
 
 def with_log_ends(windows: DataFrame, ends: DataFrame | None, window_s: int = 60) -> DataFrame:
     """Rows of `progress` or `fill_windows` with the `lag` at each window's end, `lag_least` and `lag_seen_at`.
 
-    The high watermark is the greater one of the newest that a leader wrote (`hwm`, at `hwm_at`) and of the last sample
-    before the window's end; `lag_seen_at` is the time of the later one. Logs only grow, so what of it is not finished
-    (`done`, at `done_at`) is the lag at least, however long ago that was: `lag_least` says that it was longer ago than
-    FRESH_S and than two windows. The lag is 0 only where one of both shows within that time that nothing more is
-    there; else it is null. It is null, too, where the start offset is not set yet, as in KIP-1226; but 0 if the log
-    holds nothing then. A sampled high watermark below what was finished before gives lag 0, and counts in `anomalies`
-    where there is such a column. Without `ends` leaders alone tell. What is `gone` has no lag.
+    The high watermark is the greater of the newest one that a leader wrote (`hwm`, at `hwm_at`) and that of the last
+    sample before the window's end; `lag_seen_at` is the later of both times. The lag is the high watermark less the
+    finished records (`done`, at `done_at`). Logs only grow, so an old value above 0 is still a lower bound: `lag_least`
+    marks values older than both FRESH_S and two windows. A lag of 0 must have been seen within that time; else the lag
+    is null. While the start offset is not set, the lag is null, as in KIP-1226, or 0 if the log is then empty. A
+    sampled high watermark below records that were finished before it gives lag 0, and counts in `anomalies` if that
+    column exists. Without `ends`, only the writes of leaders count. Share-partitions that are `gone` have no lag.
     """
     joined = _with_samples(windows, ends, window_s)
-    hwm = F.greatest("hwm", "log.high_watermark")  # of two of which one is null: the other
+    hwm = F.greatest("hwm", "log.high_watermark")  # if one of them is null, the other one
     seen = F.greatest("hwm_at", "log.sampled_at")
     since = _end(window_s) - F.expr(f"interval {max(2 * window_s, FRESH_S)} seconds")
     fresh = seen >= since
@@ -43,21 +43,21 @@ def with_log_ends(windows: DataFrame, ends: DataFrame | None, window_s: int = 60
         "lag_least", F.coalesce((F.col("lag") > 0) & ~fresh, F.lit(False))
     )
     if "anomalies" in windows.columns:
-        # Where a leader wrote a high watermark, `progress` has judged it.
+        # If a leader wrote a high watermark, `progress` has already checked it.
         sampled = F.col("hwm").isNull() & (F.col("log.sampled_at") >= F.greatest("window", "done_at"))
         found = found.withColumn("anomalies", F.col("anomalies") + F.when(sampled & (raw < 0), 1).otherwise(0))
     return found.withColumn("lag_seen_at", seen).drop("log")
 
 
 def _with_samples(windows: DataFrame, ends: DataFrame | None, window_s: int) -> DataFrame:
-    """The rows with `log`, the last sample before the window's end, however old."""
+    """The rows with `log`, the last sample before the window's end, of any age."""
     if ends is None:
         return windows.withColumn("log", F.lit(None).cast(_SAMPLE))
     known = ends.where("high_watermark is not null")
     sampled = F.struct("sampled_at", "high_watermark", "log_start_offset")
     by_window = known.withColumn("window", F.window("sampled_at", f"{window_s} seconds").start)
     newest = by_window.groupBy(*_LOG, "window").agg(F.max_by(sampled, "sampled_at").alias("log"))
-    # Each sample stands beside the rows of all share-partitions of its log; those of windows without a row are dropped.
+    # Each sample joins the rows of all share-partitions of its log. Samples in windows without a row are dropped.
     marks = windows.select(*KEY).distinct().join(newest, [*_LOG]).select(*KEY, "window", "log")
     every = windows.withColumn("is_row", F.lit(True)).join(marks, [*KEY, "window"], "full")
     so_far = Window.partitionBy(*KEY).orderBy("window").rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -71,7 +71,7 @@ _SAMPLE: Final = "struct<sampled_at:timestamp,high_watermark:bigint,log_start_of
 def lag_seconds(windows: DataFrame, log_meta: DataFrame, window_s: int = 60) -> DataFrame:
     """Rows of `progress` with `lag_seconds`: the age, at the window's end, of the batch that has the start offset.
 
-    0 without lag; null where the lag or the batch is unknown.
+    It is 0 without lag, and null where the lag or the batch is unknown.
     """
     batches = log_meta.where("record_type = 'batch'").select(
         *_LOG, "base_offset", "last_offset", F.col("ts").alias("at")

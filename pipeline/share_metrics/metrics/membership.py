@@ -1,4 +1,4 @@
-"""Who is a member of a group, and which partitions each was given (PM-17, PM-54)."""
+"""The members of each group and the partitions assigned to them (PM-17, PM-54)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _GIVEN = ("member_epoch", "assigned")
 
 
 def memberships(rows: DataFrame) -> DataFrame:
-    """One row for each member that is there, by the newest records about it.
+    """One row for each present member, by the newest records about it.
 
-    `client_id`, `client_host`; `member_epoch` and `assigned`, the partitions that it was given, null for one that was
-    given none yet.
+    Columns: `client_id`, `client_host`, `member_epoch` and `assigned`, its partitions. The last two are null before its
+    first assignment.
     """
     told = []
     for kind, columns in (("member", ("client_id", "client_host")), ("current", _GIVEN)):

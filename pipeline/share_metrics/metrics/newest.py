@@ -24,13 +24,13 @@ def newest_states(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
 
     Only values of the newest state count, none from before a tombstone or from another state epoch. `anew`: the newest
     state begins in these rows. If the rows have only one state epoch, they do not show whether it is new. For that case
-    `early` tells of each value whether it comes before the first snapshot, and so belongs to the epoch before if the
-    epoch is new. `gone`: the newest record is a tombstone. `poison_sightings`: offsets that a write archived at the
-    group's delivery limit, or released with one delivery left; an offset counts with every such write (PM-48). `hwm_s`:
-    when the newest high watermark was written, s since 1970.
+    `early` says for each value whether it comes before the first snapshot or tombstone; if the epoch is new, such a
+    value belongs to the previous one. `gone`: the newest record is a tombstone. `poison_sightings`: offsets that a
+    write archived at the group's delivery limit, or released with one delivery left; an offset counts with every such
+    write (PM-48). `hwm_s`: when the newest high watermark was written, s since 1970.
 
-    A write that comes again in these rows counts once. `first_write` and `last_write` are the first one's identity and
-    counts, and the last one's identity, so that the caller knows one that was in an earlier batch (PM-34).
+    A write that is repeated in these rows counts once. `first_write` holds the identity and the counts of the first
+    write, `last_write` the identity of the last one, so that the caller recognises a write of an earlier batch (PM-34).
     """
     records = rows.where(F.col("record_type").isin("snapshot", "update", "tombstone"))
     at, tombstone, cold = F.struct(*ORDER), F.col("record_type") == "tombstone", is_cold()
@@ -78,21 +78,21 @@ def _no_state() -> Column:
 
 
 def _state_after(state: Column, mark: Column) -> Column:
-    """Where the newest state begins, and its epoch, after one more snapshot or tombstone."""
+    """The id at which the newest state begins, and its epoch, after one more snapshot or tombstone."""
     ends = mark["gone"] | (mark["state_epoch"] != state["state_epoch"])
     epoch = F.when(~mark["gone"], F.coalesce(mark["state_epoch"], state["state_epoch"]))
     return F.struct(F.when(ends, mark["at"]).otherwise(state["begun"]).alias("begun"), epoch.alias("state_epoch"))
 
 
 def newest_members(rows: DataFrame) -> DataFrame:
-    """One row for each member that joined, changed or left: whether it is a member at the end (PM-54)."""
+    """One row for each member that joined, changed or left. `there`: it is a member at the end (PM-54)."""
     records = rows.where("record_type = 'member'")
     there = F.max_by(~F.col("tombstone"), F.struct(*ORDER))
     return records.groupBy("group_id", "member_id").agg(there.alias("there"))
 
 
 def rebalances(rows: DataFrame) -> DataFrame:
-    """One row for each group with new target assignments: how many (PM-55)."""
+    """One row for each group with new target assignments, with their number (PM-55)."""
     cold = F.coalesce(F.col("cause"), F.lit(0)).bitwiseAND(COLD) != 0
     computed = rows.where((F.col("record_type") == "target_meta") & ~F.col("tombstone") & ~cold)
     return computed.groupBy("group_id").agg(F.count("*").alias("rebalances"))
@@ -124,8 +124,8 @@ def stream_news(rows: DataFrame) -> DataFrame:
 def _poisoned(default_limit: int) -> Column:
     """How many offsets a write archives at the delivery limit, or releases with one delivery left.
 
-    A leader names those that it archives, and the limit (PM-20 X9, X10). For writes of earlier builds batches of
-    updates tell it, by the default limit. A snapshot's batches are the whole state, and say nothing of its write.
+    A leader names the offsets that it archives, and the limit (PM-20 X9, X10). For writes of earlier builds they are
+    found in the batches of updates, by the default limit. A snapshot's batches hold the whole state, not its changes.
     """
     limit, told = F.coalesce("delivery_limit", F.lit(default_limit)), F.col("write_id").isNotNull()
 

@@ -1,4 +1,4 @@
-"""How much arrives and how much is finished in the same time (PM-89)."""
+"""How many records arrive and how many are finished in the same time (PM-89)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from .common import KEY
 def with_arrivals(filled: DataFrame, window_s: int, until: datetime) -> DataFrame:
     """Rows of `fill_windows` with `arrived`, and `seconds`: how long the window lasted before `until`.
 
-    High watermarks are lag and what is finished: so what arrived is what the lag grew by, and what was finished. It is
-    null unless the lag at both ends of the window is known, of one life and state epoch, and in windows after `until`.
+    A high watermark is the lag plus the finished records, so the arrivals are the growth of the lag plus the records
+    finished in the window. `arrived` is null unless the lag is known at both ends of the window, within one life and
+    state epoch. It is null, too, in windows after `until`.
     """
     grown = F.col("last_lag") - F.lag("last_lag").over(Window.partitionBy(*KEY, "era").orderBy("window"))
     left = F.lit(until.timestamp()) - F.col("window").cast("double")
@@ -24,7 +25,10 @@ def with_arrivals(filled: DataFrame, window_s: int, until: datetime) -> DataFram
 
 
 def paces(arrivals: DataFrame) -> DataFrame:
-    """One row for each share-partition: `arrived`, what was `done`, and `seconds`, of windows where all is known."""
+    """One row for each share-partition: sums of records `arrived` and `done`, and of `seconds`.
+
+    Only windows with known arrivals count.
+    """
     known = arrivals.where("arrived is not null")
     return known.groupBy(*KEY).agg(
         F.sum("arrived").alias("arrived"), F.sum("finished_count").alias("done"), F.sum("seconds").alias("seconds")

@@ -28,7 +28,7 @@ def progress(rows: DataFrame, window_s: int = 60) -> DataFrame:
 
 
 def progress_of(found: DataFrame, window_s: int = 60) -> DataFrame:
-    """`progress`, from what `measure` has found in windows of so many seconds."""
+    """`progress`, from the result of `measure` for windows of `window_s` seconds."""
     counted = found.where("steps is not null").select(*KEY, "steps.window", *(f"steps.{name}" for name in _COLUMNS))
     lag = F.col("hwm") - F.col("done")
     finished = F.col("finished_count")

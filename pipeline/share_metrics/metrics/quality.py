@@ -15,13 +15,13 @@ _GAP: Final = "from_id string, to_id string, lost bigint, reason string"
 
 
 def gaps(rows: DataFrame) -> DataFrame:
-    """One row for each gap: its stream and ids, how many entries were lost, and why (PM-11)."""
+    """One row for each gap: its stream and ids, the number of lost entries, and the reason (PM-11)."""
     found = rows.where(F.col("record_type") == GAP).select("stream", F.from_json("error", _GAP).alias("gap"))
     return found.select("stream", "gap.*")
 
 
 def quality(rows: DataFrame) -> DataFrame:
-    """One row for each stream: entries, and how many of them were no records. Without faults `lost` is 0 (PM-64)."""
+    """One row for each stream: its entries, and its non-records by type. Without faults `lost` is 0 (PM-64)."""
     return rows.groupBy("stream").agg(*_quality())
 
 
@@ -63,6 +63,6 @@ def shard_skew(rows: DataFrame) -> DataFrame:
         F.transform("sorted", lambda entries, index: entries * (index + 1)), F.lit(0).cast("bigint"), lambda a, b: a + b
     )
     total = F.aggregate("sorted", F.lit(0).cast("bigint"), lambda a, b: a + b)
-    # `ratio`, because without any stream Spark would fail at the division.
+    # `ratio`, because Spark's division would fail without any stream.
     gini = 2 * ratio(ranked, count * total) - ratio(count + 1, count)
     return streams.crossJoin(totals.select("skew", gini.alias("gini")))

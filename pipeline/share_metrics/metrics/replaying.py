@@ -1,4 +1,4 @@
-"""The pass of `measuring`, run by Spark for each stream (PM-32): what it finds, as DataFrames."""
+"""Runs the pass of `measuring` in Spark for each stream, and returns its results as DataFrames (PM-32)."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ _FOUND: Final = pa.schema(
 
 
 def measure(rows: DataFrame, window_s: int = 60, delivery_limit: int = 5, parts: Part = EVERY) -> DataFrame:
-    """What one pass over the rows finds: each row holds a `tally`, a `suspect`, `steps` or a `load`.
+    """The results of one pass over the rows: each row holds a `tally`, a `suspect`, `steps` or a `load`.
 
-    The functions `…_of` make metrics of it.
+    The functions `…_of` turn them into metrics.
     """
     ordered = rows.select(*dict.fromkeys((*parts.needed, "entry_id")), place().alias("place")).repartition("stream")
     # Repeated rows are neighbours in this order (PM-34).
@@ -100,10 +100,10 @@ def replayed(rows: DataFrame, window_s: int = 60, delivery_limit: int = 5) -> Da
 
 
 def loads_of(found: DataFrame) -> DataFrame:
-    """What each stream holds: what `quality` has, and more (PM-62, PM-64).
+    """One row for each stream: the columns of `quality`, and more (PM-62, PM-64).
 
-    `records`, `bytes` and `keys` of their records; `tombstones`; `gap_rows`: as `gaps` has them, 200 at most;
-    `claimed_at`: when owners began, s since 1970; the newest 100, newest first.
+    `records`; their `bytes` and `keys`; `tombstones`; `gap_rows`: at most 200 rows as from `gaps`; `claimed_at`: when
+    owners claimed the stream, s since 1970, the newest 100, newest first.
     """
     return found.where("load is not null").select("load.*")
 
@@ -119,9 +119,9 @@ def replay_windows_of(found: DataFrame) -> DataFrame:
 
 
 def ends_of(found: DataFrame) -> DataFrame:
-    """For each group and window: how many `records` took at least or at most (`bound`) so many `ms` to end (PM-91).
+    """For each group and window, counts of `records` by the `ms` that they took at least or at most (`bound`) (PM-91).
 
-    Those with the bound `unknown` ended, and it is not known when they were appended.
+    Records with the bound `unknown` ended, but their append time is unknown.
     """
     each = found.where("tally is not null").select("group_id", "tally.window", F.inline("tally.ends"))
     return each.groupBy("group_id", "window", "bound", "ms").agg(F.sum("records").alias("records"))
@@ -130,8 +130,8 @@ def ends_of(found: DataFrame) -> DataFrame:
 def poison_of(found: DataFrame) -> DataFrame:
     """Offsets that failed for good or have one delivery left (PM-48): at most 100 a share-partition, newest first.
 
-    With their state by name, and the reason: `delivery limit`, `rejected` or `one delivery left`. The limit is that of
-    the group, as leaders told it; `delivery_limit` is for writes of earlier builds.
+    The rows have the state by name, and the reason: `delivery limit`, `rejected` or `one delivery left`. The limit is
+    the group's, as leaders recorded it; for writes of earlier builds it is `delivery_limit` of `replayed`.
     """
     return found.where("suspect is not null").select(*KEY, "suspect.*")
 

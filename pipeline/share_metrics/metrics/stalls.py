@@ -1,4 +1,4 @@
-"""Windows in which nothing was written, and share-partitions that stall in them (PM-31, PM-61)."""
+"""Adds the windows in which nothing was written, and finds stalled share-partitions (PM-31, PM-61)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .lag import with_log_ends
 #: Counts that are 0 in a window without records; every other number is a gauge.
 COUNTS: Final = ("spso_delta", "finished_count", "writes", "updates", "snapshots", "cold_snapshots", "entries", "bytes")
 GAUGES: Final = ("spso", "done", "hwm", "speo", "in_flight_width", "state_epoch")
-#: What lag is computed from, however old.
+#: The values that lag is computed from, of any age.
 _OF_LAG: Final = ("done", "done_at", "hwm", "hwm_at")
 #: A share-partition with lag that finishes nothing for this long, s, is stalled.
 STALL_AFTER_S: Final = 300
@@ -47,8 +47,8 @@ def fill_windows(  # noqa: PLR0917 - what windows are filled with, and from when
     end; it has no lag there, and no windows until it is written again. `deleted` are rows of `deletions`. Without them
     every window with a tombstone counts as a deletion, even if the share-partition was created again in it.
 
-    `ends` are samples of where logs end. `last_lag` is the lag at the window's end, or what it is at least, by all that
-    was known by then (`with_log_ends`); `lag` is the same where the end of the log was seen within the hour before.
+    `ends` are samples of log ends. `last_lag` is the lag at the window's end, or a lower bound of it, by all that was
+    known by then (`with_log_ends`). `lag` is the same if the end of the log was seen within the hour before, else null.
     """
     step = F.expr(f"interval {window_s} seconds")
     marked = _with_eras(windows, deleted)
@@ -89,14 +89,14 @@ def _still_shown(name: str) -> Column:
 
 
 def last_known(name: str) -> Column:
-    """The last known value of a gauge of `fill_windows`, however old, within one life and state epoch."""
+    """The last known value of a gauge of `fill_windows`, of any age, within one life and state epoch."""
     return F.last(name, ignorenulls=True).over(_so_far(*KEY, "era"))
 
 
 def with_delayed(filled: DataFrame, replay: DataFrame, window_s: int = 60) -> DataFrame:
     """Rows of `fill_windows` with `delayed`: the records that wait for the end of a delay at the window's end (PM-88).
 
-    `replay` are rows of `replay_windows` of the same windows. Null where that is not known.
+    `replay`: rows of `replay_windows` for the same windows. `delayed` is null where it is unknown.
     """
     told = replay.select(*KEY, "window", F.struct("waits").alias("told"))
     newest_told = F.last("told", ignorenulls=True).over(_so_far(*KEY, "era"))["waits"]
@@ -111,15 +111,15 @@ def stalls(filled: DataFrame, members: DataFrame | None = None, stall_after_s: i
     """Windows at whose end a share-partition had lag and had finished nothing for `stall_after_s` (PM-61).
 
     `members` are rows of `group_windows`: share-partitions of a group without live members are `abandoned`, not
-    `stalled`. Without `members` every group counts as having some. `still_s`: seconds since a record was last finished,
-    or since there was no lag, as far as is known: behind a group that was done, a record that has just been produced is
-    no standstill. With the column `delayed` (`with_delayed`) nobody stands still of whose lag all records wait for the
-    end of a delay, and the time begins anew after that.
+    `stalled`. Without `members` every group counts as having some. `still_s`: seconds since a record was last finished
+    or there was no lag, as far as is known; so a new record is not a standstill if the group had finished all earlier
+    ones. With the column `delayed` (`with_delayed`), a share-partition whose whole lag waits for the end of a delay is
+    not stalled, and its time is counted from the end of the delay.
     """
     of_era = _so_far(*KEY, "era")
     delayed = F.coalesce("delayed", F.lit(0)) if "delayed" in filled.columns else F.lit(0)
     lagging = filled.withColumn("lag", F.col("last_lag")).withColumn("due", F.col("lag") - delayed)
-    # Where it is not known whether anything was due, the time begins anew too: a standstill must be seen to last.
+    # A window where it is unknown whether anything was due also resets the time: a standstill must be seen to last.
     nothing_due = F.coalesce(F.col("due") <= 0, F.lit(True))
     moved_at = F.max(F.when((F.col("finished_count") > 0) | nothing_due, F.col("window"))).over(of_era)
     moved = F.coalesce(moved_at, F.min("window").over(of_era))
@@ -134,10 +134,10 @@ def stalls(filled: DataFrame, members: DataFrame | None = None, stall_after_s: i
 
 
 def episodes(standing: DataFrame, window_s: int = 60) -> DataFrame:
-    """One row for each unbroken run of windows in rows of `stalls`: a standstill, from its begin to its end (PM-90).
+    """One row for each standstill, an unbroken run of windows in rows of `stalls` (PM-90).
 
     `since`: the window in which something was last finished, or nothing was due.
-    `until`: the end of its last window. `lag` is the largest one.
+    `until`: the end of its last window. `lag`: the largest lag in it.
     """
     of_kind = Window.partitionBy(*KEY, "kind").orderBy("window")
     step = F.col("window").cast("long") - F.lag("window").over(of_kind).cast("long")
@@ -171,7 +171,7 @@ def _with_eras(windows: DataFrame, deleted: DataFrame | None) -> DataFrame:
 
 
 def _with_idle(marked: DataFrame, step: Column, begin: datetime | None) -> DataFrame:
-    """Each row once for its own window and once for each idle one after it. `at` is that window, `window` its own."""
+    """Each row once for its own window and once for each idle one after it. `at`: that window. `window`: its own."""
     next_one = F.col("window") + step
     first = next_one if begin is None else F.greatest(next_one, F.lit(begin))
     through = F.coalesce(F.lead("window").over(_by_window(*KEY)) - step, F.col("last"))

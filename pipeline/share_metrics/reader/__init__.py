@@ -1,7 +1,7 @@
 """Reads the persisted streams of a cluster into Arrow record batches, without Spark (PM-1a, PM-6…PM-14).
 
-It keeps no cursor in the store: callers keep the offsets up to which they have read. Only `publishing` writes: it tells
-owners of streams what they need not keep any longer (PM-12).
+It keeps no cursor in the store: callers keep the offsets up to which they have read. Only `publishing` writes: it
+publishes these positions to the owners of streams, who keep later entries longer (PM-12).
 """
 
 from .offsets import EntryId, Gap, Position, Range, Tip

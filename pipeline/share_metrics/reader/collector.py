@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Inside, the garbage collector does not run. Use it where code creates thousands of small objects without cycles.
+    """Pause the garbage collector inside the block. Use it to create thousands of small objects without cycles.
 
     The collector runs after every 700 new lists and tuples, and a page has 15,000: these runs took half of a reader's
-    CPU (PM-79). It may run nevertheless when another thread leaves such a block.
+    CPU (PM-79). It may still run once another thread leaves such a block.
     """
     if not gc.isenabled():
         yield

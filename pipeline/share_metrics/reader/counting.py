@@ -9,16 +9,16 @@ from .offsets import EntryId, Gap, Range
 
 
 class HasId(Protocol):
-    """What counting needs of an entry."""
+    """The part of an entry that counting needs."""
 
     @property
     def id(self) -> EntryId:
-        """Its id."""
+        """The entry's id."""
         ...
 
 
 class Count:
-    """Counts the entries of one range as its pages come.
+    """Counts the entries of one range as its pages arrive.
 
     Call `take` for each page, then `end`. With `consecutive` ids, a gap ends at the first entry after the missing ones,
     so that its row comes before the rows that follow it. Otherwise the place of a loss is unknown, and the gap ends
@@ -44,7 +44,7 @@ class Count:
         return gaps
 
     def end(self) -> list[Gap]:
-        """The gap of the entries that did not come, if any. More entries than planned are the sign of a lost tail."""
+        """The gap of the entries that are missing at the end, if any. More entries than planned mean a lost tail."""
         if not self._left:
             return []
         reason = "missing" if self._left > 0 else "tail"

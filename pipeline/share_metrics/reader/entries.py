@@ -1,4 +1,4 @@
-"""Entries from the store's replies, verified by their checksums (CM-100, CM-101)."""
+"""Makes entries from the store's replies and verifies their checksums (CM-100, CM-101)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .offsets import entry_id
 def stored_entry(stream: str, raw: Any) -> RawEntry:
     """An entry of an XRANGE reply."""
     raw_id, fields = raw
-    # The layouts that writers of coordinators' logs use: of claims, and of all else with its field `k`.
+    # The two layouts in coordinators' logs: claims with 6 values, and all other entries with 8, including field `k`.
     if len(fields) in {6, 8} and fields[4] == b"c" and fields[0] == b"t" and fields[2] == b"r":
         return _judged(stream, raw_id, fields[1], fields[3], found=fields[5])
     named = dict(zip(fields[::2], fields[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""Where the logs of topic-partitions begin and end now (PM-18): a sample that transfers no batch."""
+"""Samples where the logs of topic-partitions begin and end now, without transferring any batch (PM-18)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCHEMA: Final = pa.schema(
 
 
 class LogEnd(NamedTuple):
-    """One log; None where the store's present entries do not show it."""
+    """The offsets of one log; None for those that the store's present entries do not show."""
 
     topic_id: str
     partition: int
@@ -43,10 +43,10 @@ class LogEnd(NamedTuple):
 
 
 def log_ends(store: Store) -> list[LogEnd]:
-    """Every topic-partition that exists. Raises as `Store.call` does.
+    """The log ends of all existing topic-partitions. Raises as `Store.call` does.
 
-    The high watermark is the end of what the store holds: an entry that is not confirmed yet counts. A partition to
-    which nothing was ever produced ends at 0, with a log or without.
+    The high watermark is the end of the stored entries, including one that is not confirmed yet. A partition to which
+    nothing was ever produced ends at 0, with a log or without.
     """
     streams = streams_of(store, Kind.LOG_META)
     tips = store.pipeline([(stream, ("EVAL_RO", TIP, 1, stream)) for stream in streams])
@@ -65,10 +65,10 @@ def log_ends(store: Store) -> list[LogEnd]:
 
 
 def _end(entries: Sequence[RawEntry], last_seq: int, added: int) -> int | None:
-    """Where a log ends, by its last entry's id, its first entries, and how many were ever added; None: not shown.
+    """The end of a log, from its last entry's id, its first entries, and the number ever added; None if not shown.
 
-    A claim's id does not show it. If the log holds anything, a marker follows the claim at once (CM-40), so it is not
-    shown between the two; a log that only was ever claimed is empty.
+    A claim's id does not show the end. If the log holds anything, a marker follows the claim at once (CM-40); between
+    the two the end is not shown. A log that has only ever had claims is empty.
     """
     if last_seq:
         return last_seq
@@ -77,7 +77,7 @@ def _end(entries: Sequence[RawEntry], last_seq: int, added: int) -> int | None:
 
 
 def _first_offset(entries: Sequence[RawEntry]) -> int | None:
-    """The first offset held, from the first batch; from a marker if all batches are trimmed."""
+    """The first stored offset, by the first batch; by a marker if all batches are trimmed."""
     marked = None
     for entry in entries:
         if entry.damage:

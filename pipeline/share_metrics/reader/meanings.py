@@ -1,4 +1,4 @@
-"""What the columns of the reader's rows mean, for the tables in docs/pipeline.md (PM-16…PM-18, PM-20)."""
+"""The meanings of the columns of the reader's rows, for the tables in docs/pipeline.md (PM-16…PM-18, PM-20)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from .schemas import Kind
 
-#: The columns that rows of every kind have, whatever their type.
+#: The columns that rows of every kind and type have.
 COMMON: Final = {
     "stream": "key of the stream in the store",
     "entry_id": "id of the entry, `<epoch>-<seq>`; of a gap, where it ends",

@@ -27,7 +27,7 @@ class EntryId(NamedTuple):
 
 
 def entry_id(text: str | bytes) -> EntryId:
-    """Read `<epoch>-<seq>`. Raises ValueError for anything else."""
+    """Parse `<epoch>-<seq>`. Raises ValueError for anything else."""
     if isinstance(text, bytes):
         text = text.decode()
     epoch, dash, seq = text.partition("-")
@@ -40,14 +40,14 @@ START: Final = EntryId(0, 0)
 
 
 class Position(NamedTuple):
-    """Everything up to `id` has been read. `n`: how many entries had ever been added up to there (PM-8)."""
+    """A position in a stream: everything up to `id` was read. `n`: entries ever added up to there (PM-8)."""
 
     id: EntryId
     n: int
 
 
 class Tip(NamedTuple):
-    """A stream at one moment: the last id given, entries ever added, entries held, the first id held."""
+    """A stream at one moment: the last id assigned, entries ever added, entries stored, the first id stored."""
 
     last: EntryId
     added: int
@@ -56,12 +56,12 @@ class Tip(NamedTuple):
 
     @property
     def trimmed(self) -> int:
-        """How many entries were added and are no longer held; only the oldest are ever removed (CM-18)."""
+        """How many entries were added and are no longer stored; only the oldest are ever removed (CM-18)."""
         return self.added - self.length
 
     @property
     def earliest(self) -> Position:
-        """The position before the first entry held. Its count is that of the trimmed entries, not 0 (PM-8)."""
+        """The position before the first stored entry. Its count is that of the trimmed entries, not 0 (PM-8)."""
         return Position(START, self.trimmed)
 
     @property
@@ -74,7 +74,7 @@ NO_STREAM: Final = Tip(START, 0, 0, START)
 
 
 class Range(NamedTuple):
-    """Entries with `after` < id ≤ `through` of one stream; `entries` is how many there were when it was planned."""
+    """Entries of one stream with `after` < id ≤ `through`. `entries`: their number when the range was planned."""
 
     stream: str
     after: EntryId
@@ -85,8 +85,8 @@ class Range(NamedTuple):
 class Gap(NamedTuple):
     """Entries between two ids that a reader should have read and could not (PM-11).
 
-    `reason`: `trimmed`, they were trimmed before they were read; `tail`, the store lost its newest entries, which may
-    have been read before; `missing`, they are missing between others.
+    `reason`: `trimmed` if they were trimmed before they were read; `tail` if the store lost its newest entries, which
+    may have been read before; `missing` if they are missing between others.
     """
 
     stream: str
@@ -116,7 +116,7 @@ def from_offsets(offsets: Mapping[str, Any]) -> dict[str, Position]:
 
 
 def read_ids(text: str) -> dict[str, EntryId]:
-    """The option `startingIds` or `endingIds`: JSON {stream: id}. Raises ValueError."""
+    """Parse the option `startingIds` or `endingIds`: JSON {stream: id}. Raises ValueError."""
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:

@@ -1,6 +1,6 @@
-"""Which ranges of which streams are read next, and what is lost already (PM-9…PM-11).
+"""Plans the ranges of streams to read next, and finds entries that are already lost (PM-9…PM-11).
 
-Pure, except that it asks for a few ids through `Look`; planning never transfers an entry's payload.
+Pure, except that it reads a few ids through `Look`; planning never transfers an entry's payload.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .offsets import NO_STREAM, EntryId, Gap, Position, Range, Tip
 
 
 class Look(Protocol):
-    """What a plan asks the store about one stream."""
+    """The queries to the store that planning needs."""
 
     def runs(self, stream: str, after: EntryId, through: EntryId, limit: int | None) -> Iterable[Range]:
         """Ranges that hold together the first `limit` entries (None: all) with `after` < id ≤ `through`, in order."""
@@ -20,7 +20,7 @@ class Look(Protocol):
 
 
 class StreamPlan(NamedTuple):
-    """What to read of a stream, the position after that, and the gaps that are known before reading."""
+    """The ranges of a stream to read, the position after them, and the gaps that are known before reading."""
 
     end: Position
     ranges: list[Range]
@@ -28,7 +28,10 @@ class StreamPlan(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """Where reading ends: at an id (None: the tip), and how many entries had been added up to there (None: unknown)."""
+    """Where reading ends.
+
+    `through`: the last id; None for the tip. `n`: entries ever added up to it; None if unknown.
+    """
 
     through: EntryId | None = None
     n: int | None = None
@@ -43,9 +46,9 @@ def plan_stream(
     """Plan one stream from `start` on, at most `limit` entries (None: no limit).
 
     A missing stream counts as empty. Entries that were trimmed, or lost by the store, since `start` become a gap
-    (PM-11). After a lost tail, reading goes on with what is there, by the store's own count. If the store has lost the
-    entry of a goal that has a count, the plan that begins at that goal will report the whole lost tail, so this plan
-    does not.
+    (PM-11). After a lost tail, reading continues with the stored entries, by the store's own count. If the store has
+    lost the entry of a goal that has a count, the plan that begins at that goal will report the whole lost tail, so
+    this plan does not.
     """
     tip = tip or NO_STREAM
     if goal.through is not None and goal.through <= start.id:
@@ -85,10 +88,10 @@ def _passed(stream: str, start: Position, goal: Goal) -> StreamPlan:
 def _before(  # noqa: PLR0917 - what a plan knows
     stream: str, start: Position, tip: Tip, through: EntryId, known: int | None, look: Look
 ) -> tuple[int, list[Gap]]:
-    """Entries added up to `start`, or up to the first one held, by the store's present count; and gaps up to there."""
+    """Entries added up to `start`, or up to the first stored one if that is later; and the gaps before it."""
     if tip.added < start.n or tip.last < start.id:
         n = _added_up_to(stream, start.id, tip, look)
-        if n < start.n:  # else the loss was reported before: a position stays there until newer entries come
+        if n < start.n:  # else the loss was already reported: the position stays until newer entries arrive
             return n, [Gap(stream, min(start.id, tip.last), start.id, start.n - n, "tail")]
         return n, []
     gone = tip.trimmed if known is None else min(tip.trimmed, known)
@@ -99,7 +102,7 @@ def _before(  # noqa: PLR0917 - what a plan knows
 
 
 def _added_up_to(stream: str, at: EntryId, tip: Tip, look: Look) -> int:
-    """How many entries were added up to an id: the store's count less the entries that it holds after the id."""
+    """How many entries were added up to an id: the store's count less the entries stored after the id."""
     return tip.added - (_count(look.runs(stream, at, tip.last, None)) if tip.last > at else 0)
 
 
@@ -125,7 +128,7 @@ def share_out(lags: Mapping[str, int], budget: int) -> dict[str, int]:
 
 
 def split(ranges: Iterable[Range], entries_max: int) -> list[Range]:
-    """Cut ranges that are longer than `entries_max`; their ids must be consecutive (PM-10)."""
+    """Split ranges that are longer than `entries_max`; their ids must be consecutive (PM-10)."""
     pieces: list[Range] = []
     for piece in ranges:
         first = piece.through.seq - piece.entries + 1

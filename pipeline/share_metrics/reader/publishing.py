@@ -1,7 +1,7 @@
-"""Tells the owners of streams how far a reader is, so that they keep for it what it has not read yet (PM-12, SR-29).
+"""Publishes a reader's positions to the owners of streams, so that they keep the entries after them (PM-12, SR-29).
 
-The pipeline writes nothing else to a store (PM-6). The notes are only advice: owners always keep the history that they
-are configured to keep, and a reader without a note just cannot stop for longer than that.
+The pipeline writes nothing else to a store (PM-6). The notes are advisory: owners always keep the history that they are
+configured to keep, and a reader without a note loses entries only if it stops for longer than that.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .store import Store, StoreReplyError, StoreUnreachableError
 _log = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-#: Owners wait for no reader longer than this; the store forgets readers without a new note for so long.
+#: Owners wait for no reader longer than this. Readers without a new note for this long are removed from the store.
 _FORGOTTEN_MS: Final = 86_400_000
-#: An unchanged note is written again after this long, s, to show that its reader is alive.
+#: An unchanged note is rewritten after this long, s, to show that its reader is alive.
 _RENEW_S: Final = 60.0
 
-#: KEYS: the readers' hash of a stream. ARGV: name, entry id, after how many ms readers are forgotten. Writes
-#: `<entry id> <now in ms>` by the store's clock, the one that owners compare it with.
+#: KEYS: the readers' hash of a stream. ARGV: name, entry id, the age in ms at which readers are removed. Writes
+#: `<entry id> <now in ms>` by the store's clock, since owners compare it with that clock.
 _NOTE: Final = """
 local now = redis.call('TIME')
 local ms = now[1] * 1000 + math.floor(now[2] / 1000)
@@ -52,7 +52,7 @@ def readers_key(stream: str) -> str:
 
 
 class Publisher:
-    """Notes positions under one name. Two readers of one stream must not share a name: the last one to write counts.
+    """Publishes positions under one name. Two readers of one stream must not share a name: the last write counts.
 
     It remembers what it wrote, and holds no connection, so that it can be pickled (PM-76).
     """
@@ -64,10 +64,11 @@ class Publisher:
         self._trouble = ""
 
     def publish(self, store: Store, positions: Mapping[str, Position]) -> None:
-        """Note up to where each stream is read and stored, in one round trip per node; unchanged positions are skipped.
+        """Publish the position up to which each stream is read and stored, in one round trip per node.
 
-        A position may be lower than before, after a return to an older checkpoint. If the store refuses or does not
-        answer, this does not raise: it logs that once, and tries again at the next call.
+        Unchanged positions are skipped until they are due again. A position may be lower than before, after a return to
+        an older checkpoint. If the store refuses or does not answer, this does not raise: it logs each error once, and
+        retries at the next call.
         """
         now = self._clock()
         due = {stream: at.id for stream, at in positions.items() if at.id != START and self._due(stream, at.id, now)}

@@ -22,12 +22,12 @@ _INDEX_PAGE_MAX: Final = 64
 
 
 class DataLossError(Exception):
-    """Entries were lost before they were read, or bytes are no record, and the options say to fail then."""
+    """Entries were lost before they were read, or an entry is no record, and the options demand a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How pages are read. `page_count`: entries of one XRANGE and rows of one batch.
+    """How pages are read. `page_count`: entries of one XRANGE, and rows after which a batch ends.
 
     `light`: share-state rows have no state batches, which are most of their bytes (PM-78). `decoder`: `fast` needs the
     package ptars and is for share-state rows only, `python` needs nothing, `auto` is `fast` where that is possible.
@@ -44,7 +44,7 @@ class Reader:
     """Reads one kind of record from a store. It holds no position: callers keep offsets (PM-8).
 
     If the store reads from replicas, only pages come from them. Plans always come from the primary: two replicas may
-    differ, and by a plan from one of them the other would seem to have lost entries.
+    differ, and with a plan from one of them the other would seem to have lost entries.
     """
 
     def __init__(self, store: Store, kind: Kind, options: ReadOptions | None = None) -> None:
@@ -72,7 +72,7 @@ class Reader:
         }
 
     def position(self, stream: str, at: EntryId, tip: Tip) -> Position:
-        """The position after the entry `at` of a stream, with the count that the store's own count gives for it."""
+        """The position after the entry `at` of a stream, with its count derived from the store's own count."""
         behind = sum(piece.entries for piece in self.runs(stream, at, tip.last, None, tip.last)) if at < tip.last else 0
         return Position(at, tip.added - behind)
 
@@ -108,8 +108,8 @@ class Reader:
     def read(self, ranges: Iterable[Range], gaps: Iterable[Gap] = (), *, tails_are_told: bool = False) -> Iterator[Any]:
         """`pyarrow.RecordBatch`es: a row for each gap, then one for each entry, ranges in order (PM-11).
 
-        `tails_are_told`: another plan follows from where these ranges end, and tells what the store lost before that.
-        Raises DataLossError at the first gap or malformed entry if the options say so.
+        `tails_are_told`: the plan that begins where these ranges end will report a lost tail, so it is not reported
+        here. Raises DataLossError at the first gap or malformed entry if the options demand it.
         """
         yield from self._told(list(gaps))
         rows: list[RawEntry] = []
@@ -132,7 +132,7 @@ class Reader:
     ) -> Iterator[Range]:
         """Ranges of the first `limit` entries in (`after`, `through`]; see `planning.Look`.
 
-        `last` is the id of the stream's last entry, if it is known. Any other `through` may be an id without an entry.
+        `last`: the id of the stream's last entry, if known. A `through` other than `last` need not be an entry's id.
         """
         if limit is not None and limit <= 0:
             return iter(())
@@ -143,7 +143,7 @@ class Reader:
     def _consecutive(
         self, stream: str, after: EntryId, through: EntryId, limit: int | None, tip: EntryId | None
     ) -> Iterator[Range]:
-        """One range per epoch: within an epoch, sequence numbers have no holes (SR-7), so ends are computed (PM-9)."""
+        """One range per epoch: sequence numbers have no gaps within an epoch (SR-7), so ends are computed (PM-9)."""
         while after < through and (limit is None or limit > 0):
             walked = self._walk(stream, after, through, 1)
             if walked is None:
@@ -164,7 +164,7 @@ class Reader:
             after = end
 
     def _walked(self, stream: str, after: EntryId, through: EntryId, limit: int | None) -> Iterator[Range]:
-        """Ranges of a topic log, whose ids are not consecutive (CM-40): the store counts, and transfers no payload."""
+        """Ranges of a topic log. Its ids are not consecutive (CM-40), so the store counts; it transfers no payload."""
         while after < through and (limit is None or limit > 0):
             asked = _WALK_MAX if limit is None else min(limit, _WALK_MAX)
             walked = self._walk(stream, after, through, asked)
@@ -204,9 +204,9 @@ class Reader:
                 store = store.primary
 
     def _lost_tail(self, piece: Range) -> bool:
-        """Whether the store lost the end of a range. Trimming did not remove it if earlier entries are still held.
+        """Return whether the store lost the end of a range. It was not trimmed if earlier entries are still stored.
 
-        After a loss only another owner writes, with an epoch of its own (SR-4).
+        After a loss only a new owner writes, with a new epoch (SR-4).
         """
         tip = self.tips([piece.stream])[piece.stream]
         if tip is None or tip.last < piece.through:
@@ -250,9 +250,9 @@ class _Look(NamedTuple):
 
 
 def lag(start: Position, tip: Tip | None) -> int:
-    """How many entries after `start` are still held, by the store's count; at least 1 if there are any."""
+    """How many entries after `start` are still stored, by the store's count; at least 1 if there are any."""
     if tip is None or tip.last <= start.id:
         return 0
-    if tip.added < start.n:  # the store lost a tail, and with it the count that `start` was taken from
+    if tip.added < start.n:  # the store lost a tail, so the count of `start` is not comparable
         return tip.length
     return max(1, tip.added - max(start.n, tip.trimmed))

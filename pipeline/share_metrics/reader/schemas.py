@@ -1,4 +1,4 @@
-"""The Arrow schemas of the kinds of record (PM-16…PM-18): one object each, with which all batches are built (PM-75)."""
+"""The Arrow schemas of the kinds of record (PM-16…PM-18). All batches of a kind use one schema object (PM-75)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLAIM: Final = "claim"
 NOOP: Final = "noop"
 UNKNOWN: Final = "unknown"
 MALFORMED: Final = "malformed"
-#: No entry, but lost entries (PM-11): `error` describes them as JSON, `entry_id` is where the gap ends.
+#: A row for lost entries, not for an entry (PM-11): `error` describes them as JSON, `entry_id` is where the gap ends.
 GAP: Final = "gap"
 NOT_RECORDS: Final = frozenset({CLAIM, NOOP, UNKNOWN, MALFORMED, GAP})
 
@@ -50,7 +50,7 @@ _COMMON: Final = {
     "error": _TEXT,
     "raw": pa.binary(),
 }
-#: `not_before`: until when Available records wait; null for no delay, and in rows of earlier builds (PM-16).
+#: `not_before`: the end of the delay of Available records; null without a delay and in rows of earlier builds (PM-16).
 _STATE_BATCH: Final = _struct(
     first_offset=_LONG, last_offset=_LONG, delivery_state=_INT, delivery_count=_INT, not_before=_TIME
 )

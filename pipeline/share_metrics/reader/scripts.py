@@ -1,13 +1,13 @@
 """The read-only scripts that a reader runs in the store, so that planning transfers no payload (PM-9, CM-16).
 
-They are sent with EVAL_RO, which works on replicas and for users without write access too. Each uses one key.
+They are sent with EVAL_RO, which also works on replicas and for users without write access. Each uses one key.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: KEYS: stream. Answers {last id, entries ever added, entries held, first id held}, or nothing without a stream.
+#: KEYS: stream. Returns {last id, entries ever added, entries stored, first id stored}, or nothing without a stream.
 TIP: Final = """
 if redis.call('EXISTS', KEYS[1]) == 0 then return false end
 local info, found = redis.call('XINFO', 'STREAM', KEYS[1]), {}
@@ -15,7 +15,7 @@ for i = 1, #info, 2 do found[info[i]] = info[i + 1] end
 return { found['last-generated-id'], found['entries-added'], found['length'], found['recorded-first-entry-id'] }
 """
 
-#: KEYS: stream. ARGV: from, to (as for XRANGE), count. Answers {first id, last id, how many} of at most `count`
+#: KEYS: stream. ARGV: from, to (as for XRANGE), count. Returns {first id, last id, how many} of at most `count`
 #: entries, or nothing if there are none. Reads 16 entries at a time, since a batch of a topic log may be a megabyte.
 WALK: Final = """
 local from, left, first, last = ARGV[1], tonumber(ARGV[3]), false, false
@@ -31,7 +31,7 @@ if not first then return false end
 return { first, last, tonumber(ARGV[3]) - left }
 """
 
-#: KEYS: stream. ARGV: from, to, count. Answers {id, t, r, c} of each entry, without the batches.
+#: KEYS: stream. ARGV: from, to, count. Returns {id, t, r, c} of each entry, without the batches.
 INDEX: Final = """
 local answer = {}
 for _, entry in ipairs(redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[2], 'COUNT', ARGV[3])) do

@@ -6,8 +6,8 @@
 
 The URL never contains the password, because a job's options appear in plans, logs and event files (PM-5).
 
-A store that reads from replicas asks a replica of the node that holds a key, if one answers, otherwise that node. A
-replica may lack the newest entries, so a reader must ask `primary` for them before it takes them as lost.
+A store that reads from replicas uses a replica of the node that holds a key, or that node if no replica answers. A
+replica may lack the newest entries, so a reader must read them from `primary` before it counts them as lost.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ Command = Sequence[str | int | bytes]
 _SLOTS: Final = 16384
 _ATTEMPTS: Final = 20
 _PAUSE_S: Final = 0.05
-#: A store that loads its data is asked again so often, with this pause, s.
+#: How often a command is retried while the store loads its data, with this pause, s.
 _LOADING_ATTEMPTS: Final = 600
 _LOADING_PAUSE_S: Final = 1.0
-#: Pipelined commands per round trip, so that the answers of one stay small.
+#: The most pipelined commands per round trip, so that its replies stay small.
 _PIPELINE: Final = 500
 
 
@@ -54,7 +54,7 @@ class StoreUnreachableError(Exception):
 
 
 class StoreLoadingError(StoreUnreachableError):
-    """A node of the store loads its data, and answers nothing else until it has."""
+    """A node of the store is loading its data, and serves no command until it is done."""
 
 
 class StoreReplyError(Exception):
@@ -62,7 +62,10 @@ class StoreReplyError(Exception):
 
 
 def _not_now(reply: object) -> bool:
-    """Whether a node said: not here, or not now; nothing was executed (CM-182). MovedError is a kind of AskError."""
+    """Return whether a node refused to serve the key here or now, executing nothing (CM-182).
+
+    MovedError is an AskError.
+    """
     busy = isinstance(reply, ResponseError) and str(reply).startswith("BUSY ")
     return busy or isinstance(reply, AskError | TryAgainError | ClusterDownError | MasterDownError)
 
@@ -108,7 +111,7 @@ class Store:
         self._scheme, self._mode, self._parts = scheme, mode, parts
         self._password = env[password_env] if password_env else None
         self._pause = pause
-        self._replicas = replicas and bool(mode)  # the URL of one server names it, whatever it is
+        self._replicas = replicas and bool(mode)  # the URL of a single server is used as it is
         self._primary = Store(url, password_env, env=env, pause=pause) if self._replicas else self
         self._silent: set[str] = set()
         self._nodes: dict[str, redis.Redis] = {}
@@ -122,7 +125,7 @@ class Store:
 
     @property
     def primary(self) -> Store:
-        """The same store, read from its primaries; this object if it reads from them already. Closed with this one."""
+        """The same store, read from its primaries; this object if it already does so. It is closed with this one."""
         return self._primary
 
     def close(self) -> None:
@@ -134,14 +137,17 @@ class Store:
         self._nodes.clear()
 
     def call(self, key: str, *words: str | int | bytes) -> Any:
-        """One command on the node that holds `key`; the raw reply. Raises StoreUnreachableError, StoreReplyError."""
+        """Run a command on the node that holds `key`. Returns the raw reply.
+
+        Raises StoreUnreachableError, StoreReplyError.
+        """
         return self.pipeline([(key, words)])[0]
 
     def pipeline(self, commands: Sequence[tuple[str, Command]]) -> list[Any]:
-        """Replies to (key, command) pairs, in order; commands for one node are pipelined.
+        """Run (key, command) pairs, pipelined by node. Returns their replies in order.
 
-        If a key has moved to another node, or is moving, that node is asked (PM-14). A store that loads its data is
-        waited for (CM-182). Raises StoreUnreachableError, StoreReplyError.
+        If a key has moved or is moving to another node, that node is used (PM-14). Waits for a store that loads its
+        data (CM-182). Raises StoreUnreachableError, StoreReplyError.
         """
         for attempt in range(_LOADING_ATTEMPTS):
             try:
@@ -168,11 +174,11 @@ class Store:
                 except StoreUnreachableError:
                     if not self._replicas or node in self._silent:
                         raise
-                    self._silent.add(node)  # from now on ask its master, or another replica
+                    self._silent.add(node)  # from now on use its master, or another replica
                     moved += indexes
                     continue
                 for index, reply in zip(indexes, found, strict=True):
-                    if type(reply) is AskError:  # of which MovedError is a kind
+                    if type(reply) is AskError:  # or its subclass MovedError
                         reply = self._asked(f"{reply.host}:{reply.port}", commands[index][1])  # noqa: PLW2901
                     if _not_now(reply):
                         moved.append(index)
@@ -207,14 +213,14 @@ class Store:
         except BusyLoadingError as error:
             self._slots.clear()
             raise StoreLoadingError(f"the store at {node or self._parts.path} does not answer yet: {error}") from error
-        except (AuthenticationError, ResponseError) as error:  # of the handshake: a password, a user
+        except (AuthenticationError, ResponseError) as error:  # from the handshake, about the password or the user
             raise StoreReplyError(f"{node or self._parts.path}: {error}") from error
         except (RedisError, OSError) as error:
             self._slots.clear()
             raise StoreUnreachableError(f"the store at {node or self._parts.path} does not answer: {error}") from error
 
     def _asked(self, node: str, words: Command) -> Any:
-        """The reply of the node to which a slot is moving; it answers for the keys that it already has."""
+        """The reply of the node to which a slot is moving; it serves the keys that it already has."""
         return self._run(node, [("ASKING",), words])[1]
 
     def _client(self, node: str) -> redis.Redis:
@@ -227,7 +233,7 @@ class Store:
                 url, username=user, password=self._password, protocol=2, retry=Retry(ExponentialBackoff(0.5, 0.05), 3),
                 redis_connect_func=_read_only if self._replicas and self._mode == "cluster" else None,
             )  # fmt: skip
-            client.response_callbacks.clear()  # replies as they come: parsing them twice costs more than reading
+            client.response_callbacks.clear()  # raw replies: parsing them twice costs more than reading
             self._nodes[node] = client
         return self._nodes[node]
 
@@ -265,9 +271,9 @@ class Store:
         return [address if ":" in address else f"{address}:6379" for address in named]
 
     def _chosen(self, nodes: Sequence[str]) -> str:
-        """Choose from a master, the first of `nodes`, and its replicas: always the same replica, since they may differ.
+        """Choose a replica from `nodes`, or else the master, which comes first.
 
-        A replica that has failed to answer once is not asked again.
+        It always chooses the same replica, since replicas may differ. One that failed to answer is not used again.
         """
         replicas = sorted(node for node in nodes[1:] if node not in self._silent) if self._replicas else []
         return replicas[0] if replicas else nodes[0]

@@ -1,4 +1,4 @@
-"""Which streams a cluster has, from its own constants and its metadata log (PM-5, CM-20)."""
+"""Lists the streams of a cluster, from its own constants and its metadata log (PM-5, CM-20)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAGE: Final = 500
 
 
 class NoClusterError(Exception):
-    """No cluster was ever made in this store."""
+    """No cluster was ever created in this store."""
 
 
 class Topic(NamedTuple):
@@ -32,7 +32,10 @@ class Topic(NamedTuple):
 
 
 class TopicLife(NamedTuple):
-    """A topic from its creation to its deletion, ms since 1970. 0: its creation is not known. None: it exists."""
+    """A topic from its creation to its deletion.
+
+    `created_ms`: ms since 1970; 0 if unknown. `deleted_ms`: ms since 1970; None if the topic exists.
+    """
 
     topic_id: str
     name: str
@@ -41,9 +44,9 @@ class TopicLife(NamedTuple):
 
 
 def streams_of(store: Store, kind: Kind, shards: int | None = None) -> list[str]:
-    """Keys of all streams of a kind; some may not exist yet. Raises NoClusterError and what `Store.call` does.
+    """Keys of all streams of a kind; some may not exist yet. Raises NoClusterError, and as `Store.call` does.
 
-    `shards` overrides the number that the cluster was made with.
+    `shards` overrides the number with which the cluster was created.
     """
     store = store.primary  # a replica's list may be older, and leave out streams that were read already
     if kind is Kind.LOG_META:
@@ -74,7 +77,7 @@ def topics(store: Store) -> list[Topic]:
 
 
 def topic_lives(store: Store) -> list[TopicLife]:
-    """Every topic that the metadata log tells of, deleted ones too, the newest first."""
+    """Every topic in the metadata log, including deleted ones, the newest first."""
     found: dict[bytes, TopicLife] = {}
     for record in _records(store):
         changed = [(change.topic_created, change.topic_deleted) for change in record.changes]

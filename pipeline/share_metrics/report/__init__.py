@@ -1,4 +1,4 @@
-"""One HTML page that reports on share groups (PM-37): `collect` asks Spark, `page` writes, `svg` draws."""
+"""Reports on share groups in one HTML page (PM-37): `collect` queries Spark, `page` writes, `svg` draws."""
 
 from .collect import Known, Logs, collect
 from .model import Report, totals

@@ -1,4 +1,4 @@
-"""The rows that a page is made from: one look finds where each stream reaches its begin and its end (PM-7, PM-32)."""
+"""Selects the rows for a page: one query finds where each stream reaches the page's begin and end (PM-7, PM-32)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _EDGES: Final = pa.schema(
 )
 
 
-#: Behind every id.
+#: Greater than every id.
 _LAST: Final = (1 << 63, 0)
 
 
 class Between:
-    """`since` and `until` for rows of several kinds, by one look at where each stream reaches both times.
+    """`since` and `until` for rows of several kinds, with one query for where each stream reaches both times.
 
-    What the look finds, a row for each stream, comes to the driver: so the plans behind it are short.
+    The result of the query, a row for each stream, comes to the driver, so the plans that use it are short.
     """
 
     def __init__(self, rows: Sequence[DataFrame], begin: datetime, end: datetime) -> None:
@@ -35,7 +35,7 @@ class Between:
         for other in others:
             first = first.unionByName(other)
         at = {"begun": F.col("ts") >= F.lit(begin), "ended": F.col("ts") >= F.lit(end), "any": F.col("ts").isNotNull()}
-        # By epoch, too, so that the least is one of plain numbers: those Spark aggregates without a sort.
+        # By epoch too, so that the minimum is of plain numbers, which Spark aggregates without a sort.
         found = first.groupBy("stream", "epoch").agg(
             *(F.min(F.when(when, F.col("seq"))).alias(name) for name, when in at.items())
         ).collect()  # fmt: skip
@@ -55,9 +55,9 @@ class Between:
         return self._before(rows).select(*rows.columns)
 
     def both(self, rows: DataFrame) -> DataFrame:
-        """Share-state rows before the end that `since` has of the begin."""
+        """Share-state rows before the end that `since` would keep for the begin."""
         marked = self._before(rows)
-        if not self._older:  # of nothing it must be found what stood before
+        if not self._older:  # no stream has rows before the begin
             return marked.select(*rows.columns)
         reached = F.struct(*ORDER) >= F.struct("begun_epoch", "begun_seq")
         known = F.col("begun_epoch").isNotNull()

@@ -1,4 +1,4 @@
-"""Computes the report with Spark, which aggregates everything, so that little data comes to the driver (PM-37)."""
+"""Computes the report with Spark, which aggregates the rows, so that little data comes to the driver (PM-37)."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from .lines import SUMMED, archived, before_page, claims, key_of, lines_of, name
 from .model import ROWS_MAX, SHOWN_MAX, Counts, Report
 from .streams import skewed
 
-#: All rows from this long before the report's begin are read; of older rows, those that give the state then (PM-32).
+#: How long before the report's begin all rows are read; older rows only if they give the state at that time (PM-32).
 READ_BACK: Final = timedelta(hours=1)
 _CHANGES: Final = ("joins", "leaves", "rebalances", "epoch_bumps", "flapping")
-#: What a page needs of `progress`.
+#: The columns of `progress` that a page needs.
 _OF_WINDOWS: Final = tuple(
     dict.fromkeys(
         (*KEY, "window", *SUMMED, *COUNTS, *GAUGES, "done_at", "hwm_at", "tombstones", "leader_epoch_changes")
@@ -59,7 +59,7 @@ class Logs(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Up to when everything was read, and how many seconds that is before the requested end, or before now."""
+    """Up to when everything was read. `behind_s`: how much earlier that is than the requested end, or than now, s."""
 
     until: datetime
     behind_s: int = 0
@@ -76,17 +76,18 @@ def collect(  # noqa: PLR0917 - what a report is made of
 ) -> Report:
     """The report from `begin` to `end` (exclusive), from rows of the kinds `share_state` and `group`.
 
-    It covers whole windows: `begin` is rounded down and `end` up. Lag is by what leaders wrote and by the samples of
-    `logs`, of which those after the time of `known` are not used: what was finished by then is not known. With batches
-    it has lag in seconds. Idle windows are filled up to the end. After the time of `known`, no share-partition counts
-    as stalled, and charts show only windows with records. Rows without a time, such as gaps, always count.
+    It covers whole windows: `begin` is rounded down and `end` up. Lag is computed from leaders' writes and the samples
+    of `logs`. Samples after the time of `known` are not used, since the records finished by then are unknown. With
+    batches in `logs`, the report has lag in seconds. Idle windows are filled up to the end. After the time of `known`,
+    no share-partition counts as stalled, and charts show only windows with records. Rows without a time, such as gaps,
+    always count.
     """
     begin, end = _whole_windows(begin, end, window_s)
     known_end = end if known is None else min(end, _known_end(known.until, window_s))
     told_by = end if known is None else min(end, known.until)
     between = Between((states, groups), begin - READ_BACK, end)
     states = between.both(states)
-    # Computed once: everything below uses what they hold. Rows of states, most of all, are read only for this.
+    # Computed once, since everything below uses it. In particular, the rows of states are read only for this.
     found = measure(states, window_s).localCheckpoint()
     groups = between.until(groups).localCheckpoint()
     streams = _streams(found, groups)
@@ -94,7 +95,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
     ends = None if logs is None else _usable(logs.ends, end, known)
     windows = progress_of(found, window_s).select(*_OF_WINDOWS)
     windows = with_log_ends(windows, ends, window_s).localCheckpoint()
-    # From one window before the page on: the lag at its end is the one at the page's begin.
+    # Begin one window before the page: the lag at that window's end is the lag at the page's begin.
     filled = fill_windows(windows, window_s, begin - timedelta(seconds=window_s), end, deletions_of(found), ends)
     filled = with_delayed(filled, replay_windows_of(found), window_s)
     filled = filled.withColumn("last_spso", last_known("spso")).localCheckpoint()
@@ -117,7 +118,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
         end.strftime(form),
         window_s,
         lines_of(done, names, points, claims(streams, begin)),
-        # What is not there needs no look at it.
+        # Without findings of a kind, skip its query.
         poison=_rows(poison, names) if counts.poison else [],
         stalls=_rows(still.orderBy(F.desc("kind"), F.desc("window"), *KEY), names) if counts.stalls else [],
         episodes=_rows(runs, names) if counts.stalls else [],
@@ -137,25 +138,25 @@ def collect(  # noqa: PLR0917 - what a report is made of
 
 
 def _known_end(known_until: datetime, window_s: int) -> datetime:
-    """The end of the windows that can be judged. One that is known only in part counts if that part is long enough."""
+    """The end of the windows that can be judged. A window that was read in part counts if that part is long enough."""
     whole, part_s = divmod(known_until.timestamp(), window_s)
     return datetime.fromtimestamp((whole + (part_s >= STALL_AFTER_S)) * window_s, UTC)
 
 
 def _blank_after(filled: DataFrame, known_end: datetime) -> DataFrame:
-    """Remove the values of windows without records after `known_end`: there it is unknown what was written."""
+    """Remove the values of windows without records after `known_end`: it is unknown what was written in them."""
     unknown = (F.col("window") >= F.lit(known_end)) & (F.col("entries") == 0)
     return filled.withColumns({name: F.when(~unknown, F.col(name)) for name in ("lag", "finished_count")})
 
 
 def _usable(ends: DataFrame, end: datetime, known: Known | None) -> DataFrame:
-    """The samples of the page's time that are not later than what was read: records were finished meanwhile."""
+    """The samples before the page's end and no later than the time of `known`, after which nothing was read."""
     taken = ends.where(F.col("sampled_at") < F.lit(end))
     return taken if known is None else taken.where(F.col("sampled_at") <= F.lit(known.until))
 
 
 def _whole_windows(begin: datetime, end: datetime, window_s: int) -> tuple[datetime, datetime]:
-    """The begin of the first and the end of the last window that the time touches, in UTC."""
+    """The begin of the first and the end of the last window that overlap the time, in UTC."""
     first, last = begin.timestamp() // window_s, -(-end.timestamp() // window_s)
     return datetime.fromtimestamp(first * window_s, UTC), datetime.fromtimestamp(last * window_s, UTC)
 
@@ -167,13 +168,13 @@ def _lagging(stood: DataFrame, logs: Logs | None, window_s: int) -> DataFrame:
 
 
 def _streams(found: DataFrame, groups: DataFrame) -> list[dict[str, Any]]:
-    """What each stream holds, by its name; `keys` is null for streams of groups."""
+    """The loads of all streams, sorted by name; `keys` is null for streams of groups."""
     both = loads_of(found).unionByName(quality(groups), allowMissingColumns=True).drop("newest_ts")
     return sorted((row.asDict() for row in both.collect()), key=lambda row: row["stream"])
 
 
 def _gaps(streams: list[dict[str, Any]], groups: DataFrame) -> list[dict[str, Any]]:
-    """The first ROWS_MAX gaps, by stream and ids. Of groups they are looked for only if there are any."""
+    """The first ROWS_MAX gaps, by stream and ids. Rows of groups are queried only if they have gaps."""
     rows = [{"stream": one["stream"], **gap.asDict()} for one in streams for gap in one["gap_rows"] or ()]
     if any(one["gaps"] for one in streams if one["keys"] is None):
         rows += [row.asDict() for row in gaps(groups).collect()]
@@ -194,10 +195,10 @@ def _counts(streams: list[dict[str, Any]], still: DataFrame) -> dict[str, int]:
 def _replay_counts(
     replay: DataFrame, begin: datetime, here: Column, failed: Mapping[tuple[Any, ...], int]
 ) -> tuple[int, int, bool]:
-    """How many windows are incomplete; how many offsets failed or have one delivery left, and whether more of the
-    latter may be there (PM-48).
+    """The number of incomplete windows; the number of offsets that failed or have one delivery left; and whether more
+    may have one delivery left (PM-48).
 
-    Of each share-partition at most POISON_MAX are listed. Where that many are, `failed` says how many failed.
+    At most POISON_MAX offsets of a share-partition are listed. If it has that many, `failed` says how many failed.
     """
     plain = replay.select(*KEY, "tally.window", "tally.incomplete", "suspect.last_seen", "suspect.reason")
     listed = F.col("last_seen") >= F.lit(begin)
@@ -213,7 +214,7 @@ def _replay_counts(
 
 
 def _names_and_members(groups: DataFrame) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Names by ids of topics; and members at the end, at most ROWS_MAX, with `has`: what each was given, by topic."""
+    """Topic names by id; and the members at the end, at most ROWS_MAX. `has`: a member's partitions by topic."""
     topics = topic_names(groups).select(F.struct("topic_id", "topic_name").alias("topic"))
     first = memberships(groups).orderBy("group_id", "client_id", "member_id").limit(ROWS_MAX)
     found = topics.unionByName(first.select(F.struct("*").alias("member")), allowMissingColumns=True).collect()
@@ -224,7 +225,7 @@ def _names_and_members(groups: DataFrame) -> tuple[dict[str, str], list[dict[str
 
 
 def _judged(still: DataFrame, known_end: datetime, told_by: datetime) -> DataFrame:
-    """Standstills up to the end of what is known. That nobody is there can be said in the middle of a window."""
+    """Standstills up to `known_end`; those of groups without members even in the window that was read in part."""
     lonely = (F.col("kind") == "abandoned") & (F.col("window") < F.lit(told_by))
     return still.where((F.col("window") < F.lit(known_end)) | lonely)
 
@@ -235,7 +236,7 @@ def _ends(replay: DataFrame, here: Column) -> list[dict[str, Any]]:
 
 
 def _groups(members: DataFrame, here: Column) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Groups that changed, with the sums of their changes; and all groups as they are at the end, however long so."""
+    """Groups that changed on the page, with the sums of their changes; and all groups as they are at the end."""
     sums = (F.sum(F.when(here, F.col(name))).alias(name) for name in _CHANGES)
     last = (F.max_by(name, "window").alias(name) for name in ("state", "members"))
     found = members.groupBy("group_id").agg(*sums, *last, F.count(F.when(here, 1)).alias("changed"))
@@ -250,7 +251,7 @@ def _has(assigned: Iterable[Any], names: dict[str, str]) -> str:
 
 def _rows(found: DataFrame, names: dict[str, str] | None = None) -> list[dict[str, Any]]:
     """At most ROWS_MAX rows; each with the share-partition's `name` if `names` are given."""
-    # Spark formats the times, in UTC: Python would read them in the time zone of this machine.
+    # Spark formats the times in UTC; Python would convert them to this machine's time zone.
     texts = [
         F.date_format(name, "yyyy-MM-dd HH:mm:ss").alias(name) if kind == "timestamp" else F.col(name)
         for name, kind in found.dtypes

@@ -1,4 +1,4 @@
-"""From append to end, group by group (PM-91). Pure."""
+"""Times from append to end, by group (PM-91). Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHARES: Final = (0.5, 0.95, 0.99)
 
 
 def ends_by_group(rows: Iterable[Mapping[str, Any]]) -> list[Ends]:
-    """The groups whose records ended, by id. `rows` are counts by group, `bound` and `ms`, as `ends_of` has them."""
+    """The groups whose records ended, by id. `rows`: counts by group, `bound` and `ms`, as from `ends_of`."""
     counts: dict[str, dict[str, Counter[int]]] = {}
     for row in rows:
         of_group = counts.setdefault(row["group_id"], {name: Counter() for name in ("least", "most", "unknown")})

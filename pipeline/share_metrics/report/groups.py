@@ -1,4 +1,4 @@
-"""A line for each group: how far behind it is, whether it keeps up, and when it will have caught up (PM-89). Pure."""
+"""Makes a line for each group: its lag, whether it keeps up, and when it will have caught up (PM-89). Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .model import PartitionLine
 
 
 class GroupLine(NamedTuple):
-    """A group at the end of the page. None: not known.
+    """A group at the end of the page. Unknown values are None.
 
-    `lag_least`: the lag may be greater, for that of some share-partition is not known. Rates are records a second, of
-    the share-partitions and windows of which both are known. `drain_s`: seconds until nothing is left if it goes on
-    like this; infinite if the group does not gain on the producers.
+    `lag_least`: the lag may be greater, since that of some share-partition is unknown or a lower bound. Rates are in
+    records a second, from the share-partitions and windows for which both rates are known. `drain_s`: seconds until the
+    lag is 0 at these rates; infinite if the group does not gain on the producers.
     """
 
     group_id: str
@@ -28,9 +28,9 @@ class GroupLine(NamedTuple):
 
 
 def group_lines(partitions: Iterable[PartitionLine], standing: Iterable[Mapping[str, Any]]) -> list[GroupLine]:
-    """The groups that have share-partitions or members, those with the largest lag first, an unknown one before all.
+    """The groups with share-partitions or a state other than Dead, largest lag first; unknown lags come before all.
 
-    `standing`: rows with `group_id`, `state` and `members`, those at the end.
+    `standing`: rows with `group_id`, `state` and `members` at the end.
     """
     by_group: dict[str, list[PartitionLine]] = {}
     for line in partitions:
@@ -64,8 +64,10 @@ def _line(group: str, lines: Sequence[PartitionLine], told: Mapping[str, Any]) -
 def drain_s(
     lag: int | None, arrived_per_s: float | None, finished_per_s: float | None, members: int | None
 ) -> float | None:
-    """Seconds until a lag is worked off at these rates; 0 without lag, infinite if it does not shrink, or nobody is
-    there to work it off."""
+    """Seconds until the lag is 0 at these rates; None if unknown.
+
+    Infinite if the lag does not shrink, or if the group has no members.
+    """
     if lag == 0:
         return 0.0
     if lag and members == 0:

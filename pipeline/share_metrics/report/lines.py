@@ -1,4 +1,4 @@
-"""The share-partitions of a page: where they stood, what they did, and what happened to their services (PM-37)."""
+"""The share-partitions of a page: their state at the end, their counts, and events of their services (PM-37)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUMMED: Final = (
     "redelivered_lb", "finished_known", "state_epoch_resets", "anomalies",
 )  # fmt: skip
 
-#: What is told of the time before a page.
+#: The figures that a page shows of the time before it, and their columns.
 _BEFORE: Final = {
     "finished": "finished_count", "accepted": "ack_accept", "released": "ack_release", "rejected": "ack_reject",
     "timed_out": "timeout_count", "limited": "limit_archived_count", "redelivered_lb": "redelivered_lb",
@@ -29,8 +29,8 @@ _PACE: Final = {"arrived": "arrived", "finished_count": "done", "seconds": "seco
 def stood_at(filled: DataFrame, begin: datetime, end: datetime, told_by: datetime) -> DataFrame:
     """The last known start offset of each share-partition, its lag, and the window at whose end it had this lag.
 
-    That is the last window of which something is known, or the last one if there is none. What was deleted has no lag.
-    `lag_before` is the lag at the page's begin. `filled` has `arrived`, which counts from there on.
+    This is the last window that was read or has records, else the last window. Deleted share-partitions have no lag.
+    `lag_before`: the lag at the page's begin. `filled` must have `arrived`, which is summed from there on.
     """
     judged = F.struct((F.col("window") < F.lit(told_by)) | (F.col("entries") > 0), "window")
     here = F.col("window") >= F.lit(begin)
@@ -50,8 +50,9 @@ def stood_at(filled: DataFrame, begin: datetime, end: datetime, told_by: datetim
 
 
 def totals(windows: DataFrame, stood: DataFrame, begin: datetime, before: datetime) -> list[dict[str, Any]]:
-    """The share-partitions, those with the largest lag first, with sums of the page, and as `before_…` of the time from
-    `before` until its begin; `events` are windows with new leaders or resets.
+    """The share-partitions, those with the largest lag first, with the sums over the page.
+
+    `before_…` are the sums from `before` to the page's begin. `events` are windows with new leaders or resets.
     """
     here = F.col("window") >= F.lit(begin)
     earlier = ~here & (F.col("window") >= F.lit(before))
@@ -63,7 +64,7 @@ def totals(windows: DataFrame, stood: DataFrame, begin: datetime, before: dateti
         F.slice(F.sort_array(F.collect_list(F.when(event, told)), asc=False), 1, MARKS_MAX).alias("events"),
         F.max(F.when(here, F.lit(True))).alias("written"),
     )
-    # A share-partition without writes did nothing, so its counts are 0. One whose writes have no counts keeps null.
+    # A share-partition without writes did nothing, so its counts are 0. If its writes have no counts, they stay null.
     idle = F.col("written").isNull()
     done = [F.when(idle, F.lit(0)).otherwise(F.col(name)).alias(name) for name in SUMMED]
     found = stood.join(summed, [*KEY], "left").select(
@@ -75,7 +76,7 @@ def totals(windows: DataFrame, stood: DataFrame, begin: datetime, before: dateti
 
 
 def points_of(filled: DataFrame, worst: list[dict[str, Any]]) -> dict[tuple[Any, ...], tuple[Point, ...]]:
-    """The charts of some share-partitions."""
+    """The points of the charts of the share-partitions in `worst`."""
     points: dict[tuple[Any, ...], list[Point]] = {key_of(row): [] for row in worst}
     drawn = filled.where(F.concat_ws("\0", *KEY).isin(*("\0".join(map(str, key)) for key in points)))
     shown = drawn.select(*KEY, F.col("window").cast("long").alias("at"), "lag", "finished_count")
@@ -93,7 +94,7 @@ def before_page(totals: list[dict[str, Any]], span: timedelta) -> Before:
 
 
 def claims(streams: list[dict[str, Any]], begin: datetime) -> dict[tuple[Any, ...], list[Mark]]:
-    """When the state of each share-partition got a new owner, from the page's begin on."""
+    """The times, from the page's begin on, at which the state of each share-partition got a new owner."""
     found: dict[tuple[Any, ...], list[Mark]] = {}
     for row in streams:
         marks = [Mark(int(at), Event.OWNER) for at in row["claimed_at"] or () if at >= begin.timestamp()]
@@ -103,7 +104,7 @@ def claims(streams: list[dict[str, Any]], begin: datetime) -> dict[tuple[Any, ..
 
 
 def marks_of(row: dict[str, Any], owners: Mapping[tuple[Any, ...], list[Mark]]) -> tuple[Mark, ...]:
-    """What happened to the services of one share-partition, the newest MARKS_MAX, in order."""
+    """The events of the services of one share-partition, the newest MARKS_MAX, in order."""
     marks = list(owners.get(key_of(row), ()))
     for event in row["events"] or ():
         for name, kind in (("leader_epoch_changes", Event.LEADER), ("state_epoch_resets", Event.RESET)):
@@ -122,7 +123,7 @@ def lines_of(
 
 
 def archived(totals: list[dict[str, Any]]) -> dict[tuple[Any, ...], int]:
-    """How many records of each share-partition were archived: rejected, or at the limit."""
+    """How many records of each share-partition were archived, because they were rejected or at the limit."""
     return {key_of(row): (row["ack_reject"] or 0) + (row["limit_archived_count"] or 0) for row in totals}
 
 
@@ -157,7 +158,7 @@ def _line(
 
 
 def name_of(row: dict[str, Any], names: dict[str, str]) -> str:
-    """What a page calls a share-partition."""
+    """The name of a share-partition on the page."""
     return f"{row['group_id']} · {names.get(row['topic_id'], row['topic_id'])}-{row['partition']}"
 
 

@@ -1,4 +1,4 @@
-"""What the report shows, as plain values. `collect` sorts them, so that equal data gives equal bytes. Pure."""
+"""The content of the report as plain values. `collect` sorts them, so that equal data gives equal bytes. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-#: How many share-partitions have charts; the others are in a folded table.
+#: The most share-partitions with charts; the others are in a folded table.
 SHOWN_MAX: Final = 20
-#: How many rows a table has; how many more were found is told.
+#: The most rows of a table; the page says how many were found.
 ROWS_MAX: Final = 200
-#: How many marks a share-partition's charts have, the newest ones.
+#: The most marks in a share-partition's charts; the newest are shown.
 MARKS_MAX: Final = 50
-#: If the ingest has not read the last so many seconds of a page's time, that is a finding; as STALL_AFTER_S.
+#: How many unread seconds at the end of a page's time count as a finding; as STALL_AFTER_S.
 BEHIND_S: Final = 300
 
 Row = Mapping[str, Any]
@@ -30,7 +30,7 @@ class Point(NamedTuple):
 
 
 class Event(StrEnum):
-    """What happened to a share-partition's services, as its rows show it (PM-92)."""
+    """An event of a share-partition's services, as its rows show it (PM-92)."""
 
     LEADER = "new leader"
     RESET = "state begun anew"
@@ -38,7 +38,7 @@ class Event(StrEnum):
 
 
 class Mark(NamedTuple):
-    """When it happened, s since 1970; of leaders and resets, the window in which it did."""
+    """An event and its time, s since 1970; for leaders and resets, the begin of its window."""
 
     time_s: int
     event: Event
@@ -47,7 +47,7 @@ class Mark(NamedTuple):
 class Before(NamedTuple):
     """The figures of the time before a page, over all share-partitions (PM-93).
 
-    `lag` is that at the page's begin, `lag_unknown` of how many share-partitions it is not known. Others are counts;
+    `lag`: at the page's begin. `lag_unknown`: how many share-partitions have an unknown lag. The others are counts;
     unknown ones count as 0, as on the page.
     """
 
@@ -64,10 +64,10 @@ class Before(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Of the records of a group that ended in the page's time: how long from append to end, ms (PM-91).
+    """How long the records of a group that ended in the page's time took from append to end, ms (PM-91).
 
-    Each percentile lies between two bounds; None without records of which that is known. `unknown`: of so many more
-    records it is not known.
+    Each percentile is a lower and an upper bound; None without records of known times. `records` counts the records
+    with known times, `unknown` those without.
     """
 
     group_id: str
@@ -79,7 +79,7 @@ class Ends(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """What arrived and what was finished in the windows of which both are known, and how long these lasted."""
+    """Records that arrived and records that were finished, in the windows for which both are known; their length."""
 
     arrived: int
     finished: int
@@ -90,9 +90,9 @@ class Pace(NamedTuple):
 class PartitionLine:
     """A share-partition over the whole time of the report.
 
-    `lag` is that at the end; None: it is not known, or the share-partition is `gone`. `lag_least`: at the end it was
-    that at least, for where the log ended then is not known. `delayed`: of the lag, records that wait at the end for
-    the end of a delay; None: not known. `pace`: None where no window shows what arrived.
+    `lag`: at the end; None if it is unknown, or if the share-partition is `gone`. `lag_least`: `lag` is only a lower
+    bound, since the log's end at that time is unknown. `delayed`: the records in the lag that still wait for the end of
+    a delay; None if unknown. `pace`: None if no window shows how many records arrived.
     """
 
     name: str
@@ -119,17 +119,17 @@ class PartitionLine:
 
     @property
     def lag_unknown(self) -> bool:
-        """Whether nobody can say what lag it has."""
+        """True if the share-partition exists but its lag is unknown."""
         return self.lag is None and not self.gone
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How much was found in all; a page may show fewer rows.
+    """The counts of all findings; a page may show fewer rows.
 
     `stalls` counts windows in which a share-partition stalled, `stalled` those of them whose group had members, and
-    `standing` the share-partitions. `lost`, `quarantined` and `unknown` count entries, `poison` counts offsets;
-    `poison_least`: there may be more that have one delivery left.
+    `standing` the share-partitions. `lost`, `quarantined` and `unknown` count entries, `poison` counts offsets.
+    `poison_least`: more offsets than counted may have one delivery left.
     """
 
     lost: int = 0
@@ -147,9 +147,9 @@ class Report:
     """Everything on the page. Share-partitions are sorted by lag, the largest first.
 
     `counts` are given if rows were left out; otherwise the rows are counted. `behind_s`: how many seconds before the
-    end are not completely read yet. `standing`: state and number of members of every group at the end; `members`: each
-    member then, with `has`, the partitions that it was given. `stalls` are windows, `episodes` unbroken runs of them.
-    `read_s`: of how many seconds of its time everything was read.
+    end are not completely read yet. `standing`: state and number of members of every group at the end. `members`: the
+    members at the end, with their partitions as `has`. `stalls` are windows, `episodes` unbroken runs of them.
+    `read_s`: how many seconds of its time were completely read.
     """
 
     begin: str
@@ -194,7 +194,7 @@ class Report:
     def light(self) -> str:
         """`red` if a share-partition stalls or entries were lost, `amber` for other findings, else `green`.
 
-        A lag that is not known is a finding: records may wait there.
+        An unknown lag is a finding, since records may be waiting.
         """
         if self.found.lost or self.found.stalled:
             return "red"
@@ -202,7 +202,7 @@ class Report:
 
     @property
     def findings(self) -> list[str]:
-        """What makes the light red or amber, the gravest first, each in some words with its number."""
+        """The findings that make the light red or amber, the gravest first, each as a phrase with its number."""
         found, still = self.found, "share-partitions that stood still"
         if not found.stalled:
             still = "share-partitions with records and without members"
@@ -225,7 +225,7 @@ class Report:
 def totals(report: Report) -> dict[str, int]:
     """Sums over all share-partitions, lag included; unknown values count as 0. Names of lower bounds end in `_lb`.
 
-    `lag_unknown` counts share-partitions whose lag is not known, or only what it is at least.
+    `lag_unknown` counts share-partitions whose lag is unknown or only a lower bound.
     `quarantined` counts entries that are no records, `unknown` records that this build does not know (PM-64);
     `behind_s` is how many seconds before the end are not completely read yet.
     """

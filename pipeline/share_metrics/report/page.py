@@ -1,4 +1,4 @@
-"""The page: one self-contained HTML file, for light and dark, desk and phone (PM-37). Pure."""
+"""Renders the page as one self-contained HTML file, for light and dark themes, desktop and phone (PM-37). Pure."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _group_lag(line: GroupLine) -> str | int:
 
 
 def _beside(report: Report) -> str:
-    """What the page sums, and the same of the time before it (PM-93)."""
+    """The sums of the page beside those of the time before it (PM-93)."""
     before, sums = report.before, totals(report)
     if before is None:
         return '<p class="none">Nothing was looked at.</p>'
@@ -198,7 +198,7 @@ def _ends(ends: Sequence[Ends]) -> str:
 
 
 def _range(bounds: tuple[int, int] | None) -> str | None:
-    """Two bounds in words; one if they look the same."""
+    """Two bounds as text; one if their texts are equal."""
     if bounds is None:
         return None
     low, high = map(_took, bounds)
@@ -212,7 +212,7 @@ def _took(ms: int) -> str:
 
 
 def _mark_key(lines: Sequence[PartitionLine]) -> str:
-    """What the upright lines of the charts mean (PM-92)."""
+    """The key to the vertical lines of the charts (PM-92)."""
     if not any(line.marks for line in lines):
         return ""
     words = "".join(f'<span class="key m{number}"></span>{event.value} ' for number, event in enumerate(Event))
@@ -224,7 +224,7 @@ def _rate(per_s: float | None) -> str | None:
 
 
 def _drained(seconds: float | None) -> str | None:
-    """A time to drain in words: it is an estimate, so two units are enough."""
+    """A time to drain as text. It is an estimate, so two units are enough."""
     if seconds is None or seconds == 0:
         return None if seconds is None else "nothing left"
     if seconds == float("inf"):
@@ -286,7 +286,7 @@ def charts(line: PartitionLine, window_s: int) -> str:
 
 
 def _stalls(report: Report) -> str:
-    """Each standstill once, and its windows folded."""
+    """A table of standstills, and a folded table of their windows."""
     runs = _table(
         ("share-partition", "kind", "nothing finished since", "until", "lag at most"),
         ((row["name"], row["kind"], row["since"], row["until"], row["lag"]) for row in report.episodes),

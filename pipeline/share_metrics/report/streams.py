@@ -1,4 +1,4 @@
-"""How evenly streams are used, from what each holds (PM-62). Pure."""
+"""Computes how evenly streams are used, from their loads (PM-62). Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def skewed(streams: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each stream with records, the largest first: `entries`, `bytes`, how many `keys`; and of all of them
-    the `skew`, which is the largest by the mean, and the Gini coefficient.
+    """A row for each stream with records, the largest first: `entries`, `bytes` and the number of `keys`.
 
-    `streams` are rows of `stream_loads`, with `keys` as lists.
+    Each row also has the `skew` of all streams, which is the largest divided by the mean, and their Gini coefficient.
+    `streams`: rows of `metrics.loads_of`, with `keys` as lists.
     """
     used = [one for one in streams if one["records"]]
     ordered = sorted(one["records"] for one in used)

@@ -1,4 +1,4 @@
-"""Line charts as inline SVG, from numbers to text (PM-37). Pure: equal points give equal bytes."""
+"""Draws line charts and bars as inline SVG (PM-37). Pure: equal points give equal bytes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _WIDTH: Final = 360
 _HEIGHT: Final = 84
 _TOP: Final = 18
 _BASE: Final = 68
-#: Longer series are thinned to so many points: a page has forty charts, and a screen shows no more points.
+#: Longer series are thinned to this many points: a page has forty charts, and a screen shows no more points.
 _POINTS_MAX: Final = 720
 
 
 def chart(label: str, points: Sequence[tuple[int, float | None]], marks: Sequence[tuple[int, int, str]] = ()) -> str:
     """A line over time (seconds since 1970), broken where a value is None, labelled with its maximum and its times.
 
-    `marks` are upright lines: the time, the number n of the class `m<n>`, and words that a pointer on it shows.
+    `marks` are vertical lines: the time, the number n of the class `m<n>`, and the text that a pointer on it shows.
     """
     known = [value for _, value in points if value is not None]
     if not known:
@@ -101,7 +101,7 @@ def _number(value: float) -> str:
 
 
 def _clocks(begin_s: int, end_s: int) -> tuple[str, str]:
-    """Both times as text: with the date if their days differ, with seconds if one of them is no full minute."""
+    """Both times as text: with the date if their days differ, with seconds if one of them is not a full minute."""
     begin, end = (datetime.fromtimestamp(time_s, UTC) for time_s in (begin_s, end_s))
     day = "" if begin.date() == end.date() else "%Y-%m-%d "
     form = f"{day}%H:%M" + (":%S" if begin_s % 60 or end_s % 60 else "")

@@ -14,15 +14,15 @@ Write = Callable[[DataFrame, int], None]
 
 
 class BatchError(Exception):
-    """Spark failed in a batch; the text tells why, without Java's stacks."""
+    """Spark failed in a batch; the text says why, without Java's stacks."""
 
 
 def told_briefly(write: Write) -> Write:
-    """The same function, but its Java errors have no stacks in their texts.
+    """Wrap `write` so that its Java errors have no stacks in their texts.
 
-    Spark searches that text for the name of py4j's exception, followed by that of an interruption, to tell a stopped
-    query from a failed one. Its regular expression recurses for each character between the two, so with stacks in the
-    text the thread of a query that was stopped in the middle of a batch overflowed.
+    To distinguish a stopped query from a failed one, Spark searches that text for the name of py4j's exception followed
+    by that of an interruption. Its regular expression recurses for each character between the two. So with stacks in
+    the text, the thread's stack overflowed when a query was stopped in the middle of a batch.
 
     Exceptions that pyspark has converted, such as those of a reading task, have no such name in their text, and Spark
     never takes them for an interruption: they are shortened only if they are long.

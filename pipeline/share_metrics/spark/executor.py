@@ -1,7 +1,7 @@
-"""`python -m share_metrics.spark.executor`: what a pod runs that Spark's driver has asked Kubernetes for (PM-72).
+"""`python -m share_metrics.spark.executor`: the program of the pods that Spark's driver starts in Kubernetes (PM-72).
 
-Spark tells an executor all it needs by environment variables, and expects an image with a script of its own that makes
-a Java command of them. This is that script for an image of this package: with its Java, whichever it is (PM-70).
+Spark configures an executor by environment variables, and expects the image to have a script that turns them into a
+Java command. This is that script for an image of this package. It uses the Java that this package finds (PM-70).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from share_metrics.java import java_home
 
 _CLASS: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _JAVA_OPTION: Final = "SPARK_JAVA_OPT_"
-#: Options of the executor, by the variables that tell them.
+#: Options of the executor, and the environment variables with their values.
 _OPTIONS: Final = {
     "--driver-url": "SPARK_DRIVER_URL",
     "--executor-id": "SPARK_EXECUTOR_ID",
@@ -30,7 +30,7 @@ _OPTIONS: Final = {
 
 
 def command(env: Mapping[str, str], java: str, home: str) -> list[str]:
-    """The Java command of an executor. Raises ValueError that names a variable which Spark should have set."""
+    """The Java command of an executor. Raises ValueError that names the variables that Spark should have set."""
     missing = [name for name in (*_OPTIONS.values(), "SPARK_EXECUTOR_MEMORY") if not env.get(name)]
     if missing:
         raise ValueError(
@@ -51,7 +51,7 @@ def command(env: Mapping[str, str], java: str, home: str) -> list[str]:
 
 
 def main() -> None:
-    """Become the executor's Java process. Raises NoJavaError; ends with a line where a variable is missing."""
+    """Replace this process by the executor's Java process. Raises NoJavaError; exits if a variable is missing."""
     home = java_home() or os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
     try:

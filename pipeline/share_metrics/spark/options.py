@@ -17,7 +17,7 @@ LATEST: Final = "latest"
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options of a query. It holds no password, only the name of the environment variable that does."""
+    """The options of a query. They hold no password, only the name of the environment variable that does."""
 
     url: str
     kind: Kind
@@ -70,9 +70,9 @@ class SourceOptions:
 
 
 def read_options(options: Mapping[str, str]) -> SourceOptions:
-    """Read the options that Spark passes, in any case of their names. Raises ValueError that names the option.
+    """Read the options that Spark passes; their names are case-insensitive. Raises ValueError that names the option.
 
-    `options` must be looked up, never copied: a copy would have lower-case names, and look-ups would miss (PM-73).
+    Never copy `options`: a copy would have lower-case names, so that `get` would not find them (PM-73).
     """
     url = options.get("url", "")
     if not url:

@@ -1,4 +1,4 @@
-"""A Spark session set up for this package; all settings that trials have shown to be needed are here (PM-66, PM-70)."""
+"""Starts a Spark session with the settings that this package needs, as found in trials (PM-66, PM-70)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from .source import RedisStreams
 from .starting import check_master, starting
 from .submitted import check_submitted, is_submitted, submitted_conf
 
-#: Where Spark runs when nobody says it.
+#: Where Spark runs by default.
 LOCAL: Final = "local[2]"
 _PYTHON: Final = "spark.pyspark.python"
 
 
 def build_session(name: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A session in UTC with the source `redis_streams`. Raises SparkStartError, of which NoJavaError is one.
+    """Start a session in UTC with the source `redis_streams`. Raises SparkStartError or its subclass NoJavaError.
 
-    Without a `master` it is that of spark-submit, if that has started this program, else `local[2]`. With a local one
-    (`local[…]`) it uses only the loopback; with a cluster, the address that SPARK_LOCAL_IP or the machine's name gives
-    (PM-71). `settings` override what is set here, and so does what spark-submit was given.
+    Without a `master`, the master is that of spark-submit if it started this program, else `local[2]`. With a local
+    master (`local[…]`) the session uses only the loopback; with a cluster, the address that SPARK_LOCAL_IP or the
+    machine's name gives (PM-71). `settings` override the defaults set here and the options of spark-submit, which
+    override the defaults too.
     """
     given = dict(settings or {})
     with starting():
@@ -52,32 +53,32 @@ def build_session(name: str, master: str | None = None, settings: Mapping[str, s
 
 
 def _before_java(master: str, given: Mapping[str, str]) -> None:
-    """Check what can be checked, and set what Java and Python processes must find when they start."""
+    """Check the master, find Java, and set the environment variables for the Java and Python processes to start."""
     check_master(master)
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = home
-    # Otherwise workers may run a Python without this package; on other machines it may lie elsewhere.
+    # Otherwise workers may run a Python without this package. If its path differs on other machines, `given` has it.
     os.environ["PYSPARK_PYTHON"] = given.get(_PYTHON, sys.executable)
     if is_local(master):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
 
 def is_local(master: str) -> bool:
-    """Whether Spark runs in this machine's own Java process alone."""
+    """Return whether Spark runs in a single Java process on this machine."""
     return master == "local" or master.startswith("local[")
 
 
 def defaults(master: str) -> dict[str, str]:
-    """What is set unless somebody sets it otherwise."""
+    """The default settings for a master."""
     return {**_SETTINGS, **_ON_ONE_MACHINE} if is_local(master) else dict(_SETTINGS)
 
 
 def tasks_wanted(session: SparkSession) -> int:
-    """Into how many tasks a trigger should be cut: two for each core that Spark has now, so that all end together.
+    """How many tasks a trigger should have: two for each core that Spark has now, so that all end together.
 
-    On a cluster an empty job comes first: Spark begins it when there are executors, as many as the setting
-    `spark.scheduler.minRegisteredResourcesRatio` says. `spark.default.parallelism`, if it is set, stands for the cores.
+    On a cluster it first runs a trivial job, which Spark starts once there are as many executors as the setting
+    `spark.scheduler.minRegisteredResourcesRatio` says. If `spark.default.parallelism` is set, it counts as the cores.
     """
     if not is_local(session.sparkContext.master or LOCAL):
         session.range(1).count()
@@ -89,7 +90,7 @@ def own_source(session: SparkSession) -> None:
 
     Spark keeps one map of environment variables for each registration. It changes the map when a streaming query
     begins, and serialises it for each task. If two queries begin at once, one may change the map while a task of the
-    other is serialised; that task cannot be read then (OptionalDataException).
+    other is serialised, and that task then cannot be read (OptionalDataException).
     """
     session.dataSource.register(RedisStreams)
 
@@ -100,24 +101,23 @@ _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # When a query is stopped in the middle of a batch, Spark searches the error's text with a regular expression that
-    # recurses for each character. With the default stack size the thread overflows for long texts. (Behind spark-submit
-    # this comes too late: its Java runs already.)
+    # recurses for each character. With the default stack size the thread overflows for long texts. (With spark-submit
+    # this comes too late, since its Java is already running.)
     "spark.driver.extraJavaOptions": f"-Xss4m {QUIET}",
-    # By default Spark waits without end for a query that does not stop.
+    # By default Spark waits for ever for a query that does not stop.
     "spark.sql.streaming.stopTimeout": "60s",
     "spark.sql.session.timeZone": "UTC",
-    # Each function of a column would ask Java five times for where in Python it was called, which errors then name.
+    # If enabled, each column function calls Java five times to record its call site in Python, which errors then name.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A reader with pushFilters fails while this is off, which is the default (PM-15).
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.parquet.compression.codec": "zstd",
-    # With a limit of bytes for a batch that goes to Python, Spark adds up the sizes of all columns at each row, which
-    # takes 18 of 22 µs for a row of this package. At this value it does not; a batch has 10,000 rows at most in any
-    # case.
+    # With a byte limit for the batches sent to Python, Spark adds up the sizes of all columns at each row, which takes
+    # 18 of 22 µs for a row of this package. At this value it does not. A batch has 10,000 rows at most in any case.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647b",
 }
-#: The loopback; and Spark's default of 200 is for a cluster: here most of these tasks would have nothing to do.
+#: Use the loopback, and fewer shuffle tasks: Spark's default of 200 is for a cluster, and most would be empty here.
 _ON_ONE_MACHINE: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",

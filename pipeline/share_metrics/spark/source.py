@@ -1,6 +1,6 @@
 """The data source `redis_streams`, batch and streaming (PM-5, PM-9, PM-15, PM-73…PM-79).
 
-Every call opens and closes its own connections: readers are pickled to workers, and hold only options (PM-76). This
+Every call opens and closes its own connections: readers are pickled for workers, and hold only options (PM-76). This
 module is imported from an installed package, never defined in `__main__` (PM-71).
 """
 
@@ -33,7 +33,7 @@ FORMAT: Final = "redis_streams"
 
 
 class ReadTask(InputPartition):
-    """What one Spark task reads; it holds only strings and numbers (PM-76)."""
+    """The ranges and gaps that one Spark task reads. Holds only strings and numbers (PM-76)."""
 
     def __init__(self, ranges: Sequence[Range], gaps: Sequence[Gap] = ()) -> None:
         super().__init__(None)
@@ -58,16 +58,16 @@ class RedisStreams(DataSource):
         return from_arrow_schema(schema_of(self._told.kind))
 
     def reader(self, schema: StructType) -> BatchReader:
-        """For `spark.read`."""
+        """The reader for `spark.read`."""
         return BatchReader(self._told)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        """For `spark.readStream`."""
+        """The reader for `spark.readStream`."""
         return StreamReader(self._told)
 
 
 class BatchReader(DataSourceReader):
-    """One read from `startingIds` to `endingIds`; every action plans it again (PM-77)."""
+    """Reads from `startingIds` to `endingIds`; every Spark action plans the read again (PM-77)."""
 
     def __init__(self, told: SourceOptions) -> None:
         self._told = told
@@ -75,7 +75,7 @@ class BatchReader(DataSourceReader):
         self._groups: frozenset[str] | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Leave out streams without rows that pass the filters. Spark filters every row again (PM-15)."""
+        """Skip streams that have no rows for the filters. Spark filters every row again (PM-15)."""
         for one in filters:
             values = _wanted(one, "stream")
             if values is not None:
@@ -86,7 +86,7 @@ class BatchReader(DataSourceReader):
         return filters
 
     def partitions(self) -> list[InputPartition]:
-        """Ranges up to `endingIds`; long ones are cut, and all are spread over tasks by their entries (PM-5, PM-10)."""
+        """Ranges up to `endingIds`, with long ones split, spread over tasks by their entries (PM-5, PM-10)."""
         told = self._told
         with told.store() as store:
             reader = Reader(store, told.kind, told.read_options)
@@ -108,20 +108,20 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Micro-batches from one set of positions to the next. Spark keeps the positions.
+    """Reads micro-batches from one set of positions to the next. Spark keeps the positions.
 
     With a reader name, the positions are published to owners of streams (PM-12): with every plan, because it begins
-    where the last confirmed batch has ended, and with `commit`, which Spark calls only when there is a new batch.
+    where the last confirmed batch ended, and with `commit`, which Spark calls only when there is a new batch.
     """
 
     def __init__(self, told: SourceOptions) -> None:
         self._told = told
         self._target: dict[str, Position] | None = None
-        self._earliest: dict[str, Position] = {}  # where streams begin that no checkpoint has yet, as of the last plan
+        self._earliest: dict[str, Position] = {}  # as of the last plan, begins of streams that no checkpoint has yet
         self._publisher = told.publisher()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new query begins."""
+        """The positions at which a new query begins."""
         told = self._told
         with told.store() as store:
             reader = Reader(store, told.kind)
@@ -133,11 +133,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._told.max_rows_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Note the streams' ends now: the query ends there, even if owners go on writing."""
+        """Fix the streams' present ends as the end of the query, even if owners continue to write."""
         self._target = self._latest()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the next micro-batch ends. Only ids are transferred (PM-9)."""
+        """The positions at which the next micro-batch ends. Only ids are transferred (PM-9)."""
         told = self._told
         begins = from_offsets(start)
         with told.store() as store:
@@ -156,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_offsets(kept | {stream: plan.end for stream, plan in plans.items()})
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the streams end now, for the query's progress."""
+        """The present ends of the streams, for the query's progress."""
         return to_offsets(self._latest())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -172,7 +172,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _tasks(plans, told)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """The query has stored everything up to `end`, and never reads it again: publish that."""
+        """Publish `end`: the query has stored everything up to it, and never reads it again."""
         if self._publisher is not None:
             with self._told.store() as store:
                 self._publisher.publish(store, from_offsets(end))
@@ -203,7 +203,7 @@ def _first_positions(reader: Reader, told: SourceOptions, tips: Mapping[str, Tip
 def _tasks(plans: Mapping[str, StreamPlan], told: SourceOptions) -> list[InputPartition]:
     ranges = [piece for plan in plans.values() for piece in plan.ranges]
     bins = told.num_partitions
-    if told.kind is not Kind.LOG_META:  # its ids are not consecutive, and its ranges are short already
+    if told.kind is not Kind.LOG_META:  # its ids are not consecutive, and its ranges are already short
         ranges = split(ranges, told.split_entries)
         pages = -(-sum(piece.entries for piece in ranges) // told.page_count)
         bins = max(1, min(bins, pages))  # starting a task takes longer than reading a page (PM-84)
@@ -225,5 +225,5 @@ def _wanted(one: Filter, column: str) -> frozenset[str] | None:
     if isinstance(one, EqualTo) and one.attribute == (column,):
         return frozenset({one.value} - {None})
     if isinstance(one, In) and one.attribute == (column,):
-        return frozenset(set(one.value) - {None})  # no value equals NULL, so no row passes by it
+        return frozenset(set(one.value) - {None})  # no value equals NULL, so NULL selects no row
     return None

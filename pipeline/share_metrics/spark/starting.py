@@ -1,4 +1,4 @@
-"""Failures while Spark starts: found before the start, or cleaned up after it."""
+"""Finds causes of failure before Spark starts, and cleans up after a failed start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ANSWER_S: Final = 5.0
 def check_master(master: str) -> None:
     """Raise SparkStartError for a master that Spark does not know, or a standalone master that does not answer.
 
-    Spark itself would try for more than a minute, and fail with a stack that does not name the address.
+    Spark itself would retry for more than a minute, and fail with a stack trace that does not name the address.
     """
     if not _MASTER.fullmatch(master):
         raise SparkStartError(f"{master!r} is no master that Spark knows; try local[2] or spark://HOST:7077")
@@ -43,7 +43,7 @@ def check_master(master: str) -> None:
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """Start Spark inside. If that fails, the processes it started are ended. The handler of Ctrl-C is restored.
+    """Start Spark inside the block. On failure, ends the processes that it started. Restores the handler of Ctrl-C.
 
     A Java process that is abandoned while it starts would never end. Spark's own handler of Ctrl-C calls Java in the
     middle of another call, which breaks the connection to Java and prints tracebacks.

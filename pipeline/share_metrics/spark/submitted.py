@@ -1,4 +1,4 @@
-"""Whether spark-submit has started this program, and what it was told: its Java process is there before Python is."""
+"""Detects that spark-submit started this program, and reads its options. Its Java process starts before Python."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from pyspark import SparkConf, SparkContext
 
 from share_metrics.java import SparkStartError
 
-#: Where spark-submit leaves the port of its Java process for the program that it starts.
+#: The variable in which spark-submit passes the port of its Java process to the program that it starts.
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 _MASTER: Final = "spark.master"
 _NAME: Final = "spark.app.name"
-#: What this package cannot do without, whatever a cluster's defaults are: windows and hours are UTC.
+#: Settings that this package needs regardless of a cluster's defaults: windows and hours are UTC.
 _OURS: Final = frozenset({"spark.sql.session.timeZone", "spark.sql.python.filterPushdown.enabled"})
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit has started this program."""
+    """Return whether spark-submit has started this program."""
     return _GATEWAY in os.environ
 
 
 def submitted_conf() -> dict[str, str]:
-    """What spark-submit was given: its options, `--conf`, and the cluster's own defaults; without what must be ours."""
+    """The settings of spark-submit: its options, `--conf`, and the cluster's own defaults; without those of _OURS."""
     SparkContext._ensure_initialized()
     told = {key: value for key, value in SparkConf().getAll() if key not in _OURS}
-    if told.get(_NAME, "").endswith(".py"):  # nobody gave it a name, so it is that of the file
+    if told.get(_NAME, "").endswith(".py"):  # no name was given, so Spark uses the file's
         del told[_NAME]
     return told
 
 
 def check_submitted(told: Mapping[str, str], master: str | None) -> str:
-    """The master that spark-submit has chosen. Raises SparkStartError where the command names another one."""
+    """The master that spark-submit has chosen. Raises SparkStartError if the command names another one."""
     chosen = told[_MASTER]
     if master not in {None, chosen}:
         raise SparkStartError(

@@ -1,1 +1,1 @@
-"""The client-facing protocol between consumers, producers and tools and the cluster."""
+"""The client-facing protocol: between consumers, producers or tools and the cluster."""

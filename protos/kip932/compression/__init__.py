@@ -1,1 +1,1 @@
-"""How the records of a batch are compressed, and decompressed within bounds, in Kafka's frames (CM-112, CM-116)."""
+"""Compresses the records of a batch in Kafka's frames, and decompresses them within bounds (CM-112, CM-116)."""

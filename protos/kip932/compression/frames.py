@@ -1,6 +1,6 @@
-"""What the frames of all compressions have in common: decompression in pieces that ends at a bound (CM-112).
+"""The common part of all compressions: decompression in pieces that stops at a bound (CM-112).
 
-A frame of a few bytes can hold gigabytes, so nothing is decompressed that its caller has no room for.
+A frame of a few bytes can hold gigabytes, so no more is decompressed than the caller has room for.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from typing import Final, Protocol
 from kip932.errors import CorruptMessageError
 from kip932.ids import BATCH_PLAIN_BYTES_MAX
 
-#: The largest piece that a stream gives, in bytes.
+#: The largest piece of decompressed content, in bytes.
 PIECE_BYTES: Final = 1 << 18
-#: How many bytes of a frame its library is given at once: it copies those that it does not use yet.
+#: How many bytes of a frame are passed to the library at once: it copies those that it does not use yet.
 _STEP_BYTES: Final = 1 << 16
 
 
 class MoreBytesError(Exception):
-    """The batch needs more room than there is. Whether it is valid is unknown."""
+    """The batch needs more room than there is. It may or may not be valid."""
 
     def __init__(self) -> None:
         super().__init__(f"it has more than {BATCH_PLAIN_BYTES_MAX} bytes when decompressed")
 
 
 class Frames(Protocol):
-    """What one compression does; its module has these two functions."""
+    """The two functions that the module of each compression has."""
 
     def compress(self, data: bytes, level: int | None) -> bytes:
-        """One frame with `data`. `level` None: the compression's default."""
+        """Return one frame that contains `data`. With `level` None the compression's default level is used."""
         ...
 
     def unpacked(self, packed: bytes, room_bytes: int) -> Iterator[bytes]:
-        """The content of one frame, in pieces.
+        """Yield the content of one frame, in pieces.
 
         Raises CorruptMessageError for anything but one whole frame, MoreBytesError beyond `room_bytes`.
         """
@@ -44,26 +44,26 @@ class Stream(Protocol):
 
     @property
     def eof(self) -> bool:
-        """Whether the frame has ended."""
+        """True once the frame has ended."""
         ...
 
     @property
     def needs_input(self) -> bool:
-        """Whether `decompress` needs more of the frame to go on."""
+        """True while `decompress` needs more of the frame to go on."""
         ...
 
     @property
     def unused_data(self) -> bytes | None:
-        """What follows the frame."""
+        """The bytes that follow the frame."""
         ...
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Take `data`, and give at most `max_length` bytes."""
+        """Decompress `data`; return at most `max_length` bytes."""
         ...
 
 
 def pieces(name: str, stream: Stream, failure: type[Exception], packed: bytes, room_bytes: int) -> Iterator[bytes]:
-    """The content of one frame of compression `name`, in pieces; `failure` is what the stream raises for a bad one.
+    """Yield the content of one frame of compression `name`, in pieces. `failure`: the stream's exception for a bad one.
 
     Raises as `Frames.unpacked` does.
     """
@@ -87,5 +87,5 @@ def pieces(name: str, stream: Stream, failure: type[Exception], packed: bytes, r
 
 
 def undecodable(name: str, why: object) -> CorruptMessageError:
-    """The error for bytes that are no frame of compression `name`."""
+    """The error for bytes that are not a frame of compression `name`."""
     return CorruptMessageError(f"the compressed records cannot be decompressed as {name}: {why}")

@@ -1,4 +1,4 @@
-"""gzip, Kafka's compression 1: a frame by Python's zlib."""
+"""gzip, Kafka's compression 1: frames made and read by Python's zlib."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Final
 
 from kip932.compression.frames import pieces
 
-#: zlib's code for a gzip header around its largest window.
+#: zlib's `wbits` for a gzip header and the largest window.
 _GZIP: Final = 31
 _DEFAULT_LEVEL: Final = -1
 
 
 def compress(data: bytes, level: int | None) -> bytes:
-    """One gzip frame, without a time in it. `level`: 1 to 9, or −1 for zlib's default, 6."""
+    """Return one gzip frame, without a time stamp. `level`: 1 to 9, or −1 for zlib's default, 6."""
     return zlib.compress(data, _DEFAULT_LEVEL if level is None else level, wbits=_GZIP)
 
 
 def unpacked(packed: bytes, room_bytes: int) -> Iterator[bytes]:
-    """The content of one frame (Frames.unpacked)."""
+    """The content of one frame; see `Frames.unpacked`."""
     return pieces("gzip", _Inflate(), zlib.error, packed, room_bytes)
 
 
 class _Inflate:
-    """zlib's decompressor in the shape of the others: it keeps what it has not used yet."""
+    """zlib's decompressor with the interface of the others: it keeps the input that it has not used yet."""
 
     __slots__ = ("_inflate",)
 

@@ -1,7 +1,7 @@
 """The compressions of record batches: Kafka's numbers and names, and which of them this process can use (CM-116).
 
-gzip needs nothing. snappy, lz4 and zstd need a library each, which an extra of this package brings; without it a
-batch of that kind can be passed on, but neither be made nor be read.
+gzip needs no library. snappy, lz4 and zstd need one each, which an extra of this package installs; without it a batch
+of that kind can be passed on, but neither made nor read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kip932.errors import UnsupportedCompressionTypeError
 
 
 class Compression(IntEnum):
-    """Kafka's number of each compression; the name in small letters is its value of `compression.type`."""
+    """Kafka's number of each compression. The name in lower case is its value of `compression.type`."""
 
     NONE = 0
     GZIP = 1
@@ -34,9 +34,9 @@ KNOWN_TEXT = ", ".join(f"{kind.value} ({kind.label})" for kind in Compression)
 
 
 def frames_of(kind: Compression) -> Frames:
-    """What compresses and decompresses batches of this kind.
+    """The module that compresses and decompresses batches of this kind.
 
-    Raises UnsupportedCompressionTypeError, which says what to install, when its library is missing here.
+    Raises UnsupportedCompressionTypeError, which says what to install, when its library is missing.
     """
     found = _found(kind)
     if isinstance(found, ImportError):
@@ -58,7 +58,7 @@ def install_command(kind: Compression) -> str:
 
 @cache
 def _found(kind: Compression) -> Frames | ImportError:
-    """The module of this kind, or why it cannot be imported."""
+    """The module of this kind, or the error of its import."""
     try:
         return cast("Frames", importlib.import_module(f"kip932.compression.{kind.label}_frames"))
     except ImportError as error:

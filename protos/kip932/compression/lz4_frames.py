@@ -1,6 +1,6 @@
-"""lz4, Kafka's compression 3: an LZ4 frame by package lz4, in the shape that Kafka's Java client reads.
+"""lz4, Kafka's compression 3: an LZ4 frame by package lz4, in the form that Kafka's Java client reads.
 
-That client takes no blocks that depend on one another, and no checksum of the whole content by LZ4's own rule.
+That client accepts neither blocks that depend on one another nor LZ4's checksum of the whole content.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import lz4.frame
 
 from kip932.compression.frames import pieces
 
-#: Kafka's default, and the one level that is not LZ4's of the same number: it is LZ4's fast mode.
+#: Kafka's default level. It alone does not mean LZ4's level of the same number, but LZ4's fast mode.
 KAFKA_DEFAULT_LEVEL: Final = 9
 _FAST: Final = 0
 
 
 def compress(data: bytes, level: int | None) -> bytes:
-    """One LZ4 frame. `level`: 1 to 17, where 9 is the fast mode, as in Kafka."""
+    """Return one LZ4 frame. `level`: 1 to 17, where 9 is the fast mode, as in Kafka."""
     fast = level is None or level == KAFKA_DEFAULT_LEVEL
     packed: bytes = lz4.frame.compress(
         data,
@@ -32,5 +32,5 @@ def compress(data: bytes, level: int | None) -> bytes:
 
 
 def unpacked(packed: bytes, room_bytes: int) -> Iterator[bytes]:
-    """The content of one frame (Frames.unpacked)."""
+    """The content of one frame; see `Frames.unpacked`."""
     return pieces("lz4", lz4.frame.LZ4FrameDecompressor(), RuntimeError, packed, room_bytes)

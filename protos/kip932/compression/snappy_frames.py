@@ -1,8 +1,8 @@
 """snappy, Kafka's compression 2: in the blocks of Java's snappy-java, or as one bare block as librdkafka writes it.
 
-Snappy itself has no stream. snappy-java puts a header of 16 bytes and blocks of 32 KiB around it: the magic, its
-version, the oldest version that can read it, then for each block its length in four bytes, and the block. A block
-begins with the length of its content, so that it is known before anything is decompressed.
+Snappy itself has no stream format. snappy-java writes a header of 16 bytes (the magic, its version, the oldest version
+that can read it), then blocks of 32 KiB of content, each after its length in four bytes. A block begins with the length
+of its content, so that is known before anything is decompressed.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ import cramjam
 from kip932.compression.frames import PIECE_BYTES, MoreBytesError, undecodable
 from kip932.errors import CorruptMessageError
 
-#: No bare block begins so: its third byte would refer to content before the first.
+#: A bare block cannot begin with these bytes: its third byte would refer to content before the first.
 MAGIC: Final = b"\x82SNAPPY\x00"
 _HEADER: Final = struct.Struct(">8sii")
 _LENGTH: Final = struct.Struct(">i")
 _VERSION: Final = 1
-#: How much content goes into one block, as in snappy-java.
+#: Bytes of content in one block, as in snappy-java.
 _BLOCK_BYTES: Final = 1 << 15
-#: snappy-java fills every block but the last with this much or more. Smaller ones would cost more time than room.
+#: snappy-java puts at least this many bytes into every block but the last. Smaller blocks are refused: they would take
+#: much time for little of the allowed content.
 _BLOCK_BYTES_MIN: Final = 1 << 10
-#: A block of n bytes has less content than n times this: three bytes copy 64 at most.
+#: A block of n bytes has less content than n times this: three bytes copy at most 64.
 _INFLATION_MAX: Final = 22
 _VARINT_BYTES_MAX: Final = 5
 
 
 def compress(data: bytes, level: int | None) -> bytes:
-    """The blocks of snappy-java. Snappy has no levels: `level` must be None."""
+    """Return `data` as blocks of snappy-java. Snappy has no levels: `level` must be None."""
     if level is not None:
         raise ValueError(f"the level is {level}; snappy has none")
     parts = [_HEADER.pack(MAGIC, _VERSION, _VERSION)]
@@ -42,7 +43,7 @@ def compress(data: bytes, level: int | None) -> bytes:
 
 
 def unpacked(packed: bytes, room_bytes: int) -> Iterator[bytes]:
-    """The content of snappy-java's blocks, or of one bare block (Frames.unpacked)."""
+    """Yield the content of snappy-java's blocks, or of one bare block; see `Frames.unpacked`."""
     blocks = _blocks(packed) if packed.startswith(MAGIC) else iter((packed,))
     last: int | None = None
     for block in blocks:
@@ -61,7 +62,7 @@ def unpacked(packed: bytes, room_bytes: int) -> Iterator[bytes]:
 
 
 def _blocks(packed: bytes) -> Iterator[bytes]:
-    """The blocks behind the header. Raises CorruptMessageError when they do not fill the bytes."""
+    """Yield the blocks after the header. Raises CorruptMessageError unless they end with the last byte."""
     if len(packed) < _HEADER.size:
         raise CorruptMessageError("the compressed records end inside their snappy frame")
     _, version, _ = _HEADER.unpack_from(packed)
@@ -78,7 +79,7 @@ def _blocks(packed: bytes) -> Iterator[bytes]:
 
 
 def _content_bytes(block: bytes) -> int:
-    """The length of a block's content, by its first bytes. Raises CorruptMessageError for one that it cannot hold."""
+    """The length of a block's content, read from its first bytes. Raises CorruptMessageError for an impossible one."""
     size = shift = 0
     for byte in block[:_VARINT_BYTES_MAX]:
         size |= (byte & 0x7F) << shift

@@ -1,4 +1,4 @@
-"""zstd, Kafka's compression 4: a frame by Python's own module from 3.14 on, and by its backport before."""
+"""zstd, Kafka's compression 4: frames made and read by Python's own module from 3.14 on, else by its backport."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ else:
     from backports import zstd
 
 DEFAULT_LEVEL: Final = 3
-#: The largest window of a frame that is read: that of the highest level, 22. Its memory is used only as far as the
-#: content fills it.
+#: Frames with a larger window are not read. The highest level, 22, uses this one. A window takes memory only as far as
+#: the content fills it.
 _WINDOW_LOG_MAX: Final = 27
 
 
 def compress(data: bytes, level: int | None) -> bytes:
-    """One zstd frame. `level`: −131072 to 22."""
+    """Return one zstd frame. `level`: −131072 to 22."""
     return zstd.compress(data, DEFAULT_LEVEL if level is None else level)
 
 
 def unpacked(packed: bytes, room_bytes: int) -> Iterator[bytes]:
-    """The content of one frame (Frames.unpacked)."""
+    """The content of one frame; see `Frames.unpacked`."""
     options = {int(zstd.DecompressionParameter.window_log_max): _WINDOW_LOG_MAX}
     return pieces("zstd", zstd.ZstdDecompressor(options=options), zstd.ZstdError, packed, room_bytes)

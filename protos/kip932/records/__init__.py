@@ -1,1 +1,1 @@
-"""The messages that logs store: the services' replay, the tools and the metrics pipeline all read them."""
+"""The messages stored in logs; the services' replay, the tools and the metrics pipeline all read them."""

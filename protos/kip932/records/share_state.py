@@ -32,8 +32,7 @@ def batches_to_messages(batches: Iterable[StateBatch]) -> list[StateBatchMessage
 
 
 def batches_from_messages(messages: Iterable[StateBatchMessage]) -> tuple[StateBatch, ...]:
-    """One value for each message, in order. A replay makes them by the hundred thousand, so that no step of it is
-    interpreted."""
+    """One value for each message, in order. A replay makes hundreds of thousands, so every step runs in C."""
     return tuple(map(_batch_of_fields, map(_fields_of_batch, messages)))
 
 

@@ -1,4 +1,4 @@
-"""How messages reach a peer: methods, the Transport protocol, and its client side over gRPC."""
+"""Carries messages to a peer: methods, the Transport protocol, and its client side over gRPC."""
 
 from kip932.rpc.transport import (
     CLIENT_ID_KEY,

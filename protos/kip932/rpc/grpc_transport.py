@@ -1,7 +1,7 @@
 """The Transport over gRPC: one long-lived channel per address, used by client and services alike.
 
-It depends on grpcio and protobuf only. It never retries: the callers hold the epochs of heartbeats, fetches and
-acknowledgements, so they retry them.
+It depends only on grpcio and protobuf. It never retries: the callers hold the epochs of heartbeats, fetches and
+acknowledgements, so they retry.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from kip932.grpc_library import FORKLESS, choosing
 from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, TransportError, TransportStatus
 
-# Unless it is asked for, gRPC's fork support serves no Python program, but its handlers run at each fork, and hang
-# children: those of a Pool in a worker's handler, for example.
+# Unless GRPC_ENABLE_FORK_SUPPORT is set, gRPC's fork support is of no use to a Python program, but its handlers run at
+# each fork and can hang children, such as those of a Pool in a worker's handler.
 with choosing(FORKLESS):
     import grpc
     from grpc import aio
@@ -28,11 +28,11 @@ MESSAGE_MAX_BYTES: Final = 64 * 1024 * 1024
 #: Both sides use the same keepalive time. The server refuses pings that come at less than half of it.
 KEEPALIVE_MS: Final = 20_000
 KEEPALIVE_TIMEOUT_MS: Final = 10_000
-#: When a peer could not be reached for this long, s, the transport opens a new channel to it. An old channel resolves
-#: the peer's name only after pauses that grow to two minutes, and caches an answer for half a minute. That is too long
-#: for a node that restarts while its name cannot be resolved, or comes back with another address.
+#: When a peer could not be reached for this many seconds, the transport opens a new channel to it. An old channel
+#: resolves the peer's name only after pauses that grow to two minutes, and caches an answer for half a minute. That is
+#: too long for a node that restarts while its name cannot be resolved, or comes back with another address.
 RENEW_S: Final = 2.0
-#: Calls in flight on the old channel have this long to end, s.
+#: Calls in flight on the old channel have this many seconds to end.
 RETIRE_S: Final = 5.0
 
 _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
@@ -46,7 +46,7 @@ _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.use_local_subchannel_pool", 1),  # do not share connections: a share session ends with its own (PL-524)
+    ("grpc.use_local_subchannel_pool", 1),  # no shared connections: a share session ends with its connection (PL-524)
 )
 _UNREACHED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _NOT_FOUND: Final = "Method not found!"
@@ -57,7 +57,8 @@ _RETRY_DELAY: Final = 1
 _STATUSES: Final = {status.value: status for status in TransportStatus}
 
 
-#: The process in which this or an ancestor first opened a channel: grpc.aio works in no process that is forked from it.
+#: The id of the process, this one or an ancestor, that first opened a channel; None before. grpc.aio does not work in
+#: a process forked from it.
 used_in: int | None = None
 
 
@@ -71,7 +72,7 @@ class GrpcTransport:
     """`kip932.rpc.transport.Transport` over grpc.aio. It belongs to the event loop in which it is first used.
 
     `credentials` turns on TLS for every peer. `metadata` returns the metadata of each call, such as a bearer token.
-    `refusal` returns why nothing may be sent to an address, "" when it may; then calls fail with UNAUTHENTICATED.
+    `refusal` returns why nothing may be sent to an address, and calls then fail with UNAUTHENTICATED; "" allows them.
     """
 
     def __init__(
@@ -85,14 +86,14 @@ class GrpcTransport:
         self._refusal = refusal
         self._channels: dict[str, aio.Channel] = {}
         self._calls: dict[tuple[str, str], Any] = {}
-        self._lost: dict[str, float] = {}  # since when a peer cannot be reached, s of the loop's clock
+        self._lost: dict[str, float] = {}  # when a peer was first found unreachable, in seconds of the loop's clock
         self._retired: dict[asyncio.Task[None], aio.Channel] = {}
         self._closed = False
 
     async def call(
         self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
     ) -> ResponseT:
-        """One unary call. Raises TransportError."""
+        """Make one unary call. Raises TransportError."""
         try:
             response: ResponseT = await self._callable(address, method)(
                 request, timeout=timeout_s, metadata=self._call_metadata()
@@ -127,12 +128,13 @@ class GrpcTransport:
             await channel.close()
 
     def note_answer(self, address: str) -> None:
-        """The peer answered."""
+        """Note that the peer answered."""
         if self._lost:
             self._lost.pop(address, None)
 
     def note_failure(self, address: str, code: grpc.StatusCode) -> None:
-        """A call or stream failed. If the peer could not be reached for `RENEW_S`, the next one gets a new channel."""
+        """Note that a call or stream failed. If the peer could not be reached for `RENEW_S`, the next call gets a new
+        channel."""
         channel = self._channels.get(address)
         if channel is None or code not in _UNREACHED:
             return
@@ -237,7 +239,7 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
 
 
 def _own_task_is_cancelled() -> bool:
-    """Whether the caller's task was cancelled, and not just the gRPC call."""
+    """Return whether the caller's task was cancelled, not just the gRPC call."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
@@ -255,7 +257,7 @@ def failure(
 
 
 def _retry_after_ms(trailers: Iterable[Any] | None) -> int:
-    """The delay in the RetryInfo of a google.rpc.Status, ms; 0 without one.
+    """The delay in the RetryInfo of a google.rpc.Status, in ms; 0 without one.
 
     The status is read field by field, because its classes are in a package that the client does not depend on.
     """

@@ -1,4 +1,4 @@
-"""Decides whether an address can be reached from this machine alone."""
+"""Decides whether an address can be reached only from this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`, a name or an IP address."""
+    """Return whether only this machine can reach `host`, a name or an IP address."""
     if host == "localhost":
         return True
     try:

@@ -1,6 +1,6 @@
 """The Transport protocol: unary calls and duplex streams to an address, by method.
 
-It belongs to `kip932` because client and services both use it, and `kip932` is all that they share.
+It belongs to `kip932` because client and services both use it, and they share only `kip932`.
 `kip932.rpc.grpc_transport` is the client side of gRPC; `shard_runtime.rpc.in_memory_transport` is both sides in memory.
 Responses carry Kafka's error codes; a TransportError only says that no response came (CM §1).
 """
@@ -22,7 +22,7 @@ ResponseT_co = TypeVar("ResponseT_co", bound=Message, covariant=True)
 
 
 class TransportStatus(StrEnum):
-    """Why no response came, by gRPC's status names."""
+    """The reason why no response came, with gRPC's status names."""
 
     CANCELLED = "CANCELLED"
     UNKNOWN = "UNKNOWN"
@@ -37,7 +37,7 @@ class TransportStatus(StrEnum):
     UNAUTHENTICATED = "UNAUTHENTICATED"
 
 
-#: Call metadata that carry `client.id`. Services show it to people; they decide nothing by it.
+#: The key of the call metadata that carries `client.id`. Services show it to people; they decide nothing by it.
 CLIENT_ID_KEY = "sharegroups-client-id"
 
 #: After these statuses the same call may be retried (CL-16).
@@ -55,9 +55,9 @@ RETRIABLE_STATUSES = frozenset(
 
 
 class TransportError(Exception):
-    """No response came from the peer. Whether the request took effect is unknown unless the status says otherwise.
+    """No response came from the peer. The request may have taken effect, unless the status says otherwise.
 
-    `throttle_ms`: with RESOURCE_EXHAUSTED, for how long to send the peer no request (CM-92); 0 when it does not say.
+    `throttle_ms`: with RESOURCE_EXHAUSTED, for how long to send the peer no request (CM-92); 0 when unspecified.
     """
 
     def __init__(self, status: TransportStatus, address: str, message: str = "", throttle_ms: int = 0) -> None:
@@ -68,7 +68,7 @@ class TransportError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """Whether a retry of the same request may help."""
+        """True when a retry of the same request may help."""
         return self.status in RETRIABLE_STATUSES
 
 
@@ -125,12 +125,12 @@ class Transport(Protocol):
     async def call(
         self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
     ) -> ResponseT:
-        """One unary call. Raises TransportError; it never retries, so the caller must."""
+        """Make one unary call. Raises TransportError. It never retries, so the caller must."""
         ...
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
-        """Open a duplex stream. Raises TransportError, but for an unreachable peer perhaps only at the first read or
-        write."""
+        """Open a duplex stream. Raises TransportError; for an unreachable peer the first read or write may raise it
+        instead."""
         ...
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Takes packed letters to the leaders of their partitions: one request in flight for each node (PL-912).
+"""Sends packed letters to the leaders of their partitions: one request in flight for each node (PL-912).
 
-A partition that this process leads is appended to directly. What accumulates for another node while a request is in
-flight goes into the next one. Nothing is retried here. A node that does not answer holds a bounded number of rounds.
+A partition that this process leads is appended to directly. Letters that accumulate for another node while a request is
+in flight go into the next one. Nothing is retried here. A node that does not answer holds a bounded number of rounds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from partition_leader.dead_letters.produce_codec import produce
 from partition_leader.led_partitions import LedPartitions
 
 TIMEOUT_MS: Final = 8_000
-#: Rounds that are on their way to one node, or wait for it; a round has about 1 MiB at most, or one large letter.
+#: How many rounds may be on their way to one node or wait for it; a round has about 1 MiB at most, or one large letter.
 ROUNDS_MAX: Final = 16
 REQUEST_BYTES: Final = 4 << 20
 _HERE: Final = ""
@@ -37,7 +37,8 @@ class _Load(NamedTuple):
 
 
 class Carriers:
-    """The ways to all nodes. `leader_of` gives the address between nodes of a partition's leader, None for none."""
+    """Sends letters to all nodes. `leader_of` returns the node-to-node address of a partition's leader, None when none
+    is known."""
 
     def __init__(
         self, led: LedPartitions, transport: Transport, leader_of: Callable[[TopicIdPartition], str | None]
@@ -50,8 +51,8 @@ class Carriers:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def carry(self, partition: TopicIdPartition, packed: Packed) -> None:
-        """Append all batches, or none; returns once they are stored. Raises KafkaError; ThrottlingQuotaExceededError
-        when enough is on the way there."""
+        """Append all batches, or none; return once they are stored. Raises KafkaError; ThrottlingQuotaExceededError
+        when ROUNDS_MAX rounds are on their way to the leader already."""
         try:
             log = self._led.log(partition)
         except NotLeaderOrFollowerError:
@@ -96,12 +97,12 @@ class Carriers:
                     load.answer.set_result(NetworkError("the way to that node was closed"))
 
     def _next(self, address: str) -> list[_Load]:
-        """What goes into the next request: each partition at most once, oldest first."""
+        """Return the loads of the next request: each partition at most once, oldest first."""
         taken: dict[TopicIdPartition, _Load] = {}
         left: list[_Load] = []
         size = 0
         for load in self._queues.get(address, ()):
-            if load.answer.done():  # its sender has gone
+            if load.answer.done():  # its sender no longer waits
                 continue
             if load.partition in taken or (taken and size + load.packed.size > REQUEST_BYTES):
                 left.append(load)
@@ -112,7 +113,7 @@ class Carriers:
         return list(taken.values())
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel the requests in flight."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -120,7 +121,7 @@ class Carriers:
 
 
 class _Place:
-    """One of the rounds on the way to a node."""
+    """Counts one round for a node while its block runs."""
 
     def __init__(self, taken: dict[str, int], address: str) -> None:
         self._taken = taken

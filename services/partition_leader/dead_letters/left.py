@@ -1,7 +1,7 @@
-"""Letters that a share-partition left behind when it retired, since its group has no member here any more (PL-922).
+"""Letters left behind by share-partitions that retired because their groups have no member here any more (PL-922).
 
 Remembers how many wait and since when, and has each such share-partition loaded again for its letters alone: when
-topics or configs change, and every half minute. What is stored decides then; what is remembered here is only told.
+topics or configs change, and every half minute. The stored state decides then; the numbers here are only reported.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ from shard_runtime.rate_limited_log import RateLimitedLog
 
 log = structlog.get_logger(__name__)
 
-#: How long after an attempt the next one is due, unless topics or configs change before.
+#: How long after an attempt the next one is due, unless topics or configs change earlier.
 AGAIN_MS: Final = 30_000
-#: For how long after such a change it is due sooner, and how much: a new topic has no leader for a moment.
+#: For how long after such a change attempts are more frequent, and their interval: a new topic has no leader for a
+#: moment.
 SOON_MS: Final = 10_000
 SOON_AGAIN_MS: Final = 2_000
-#: How many share-partitions are loaded at a time, and the pause before the next ones are.
+#: How many share-partitions are loaded at a time, and the pause before the next ones are loaded.
 SLICE: Final = 50
 SLICE_PAUSE_MS: Final = 200
 #: How many share-partitions are remembered; the letters of others wait until a member fetches.
 LEFT_MAX: Final = 10_000
-#: With these nothing waits here any more: the state or the partition is gone, or another process has it.
+#: After these errors nothing waits here any more: the state or the partition is deleted, or another process has it.
 _GONE: Final = (
     FencedLeaderEpochError,
     FencedStateEpochError,
@@ -55,7 +56,8 @@ _GONE: Final = (
 
 @dataclass(slots=True)
 class Left:
-    """What one share-partition left behind. `reason`: why it could not be written, "" for not tried."""
+    """The letters that one share-partition left behind. `reason`: why they could not be written; empty when they were
+    not tried."""
 
     letters: int
     oldest_ms: int
@@ -63,13 +65,14 @@ class Left:
     due_ms: int
 
     def told(self, topic: str, now_ms: int) -> LettersWaiting:
-        """The same for people."""
+        """Return them in the form that operators get."""
         due_ms = max(0, self.due_ms - now_ms)
         return LettersWaiting(self.letters, max(0, now_ms - self.oldest_ms), 1, topic, self.reason, due_ms)
 
 
 class LeftLetters:
-    """Those of a process. `load` has a share-partition loaded for its letters; set it before the first one is left."""
+    """The left-behind letters of a process. `load` loads a share-partition for its letters; set it before the first
+    ones are left."""
 
     def __init__(self, deadlines: Deadlines, clock: Clock) -> None:
         self.load: Callable[[SharePartitionKey], None] = lambda _: None
@@ -80,7 +83,7 @@ class LeftLetters:
         self._lines = RateLimitedLog(log, every_s=TOLD_AGAIN_MS / 1000)
 
     def note(self, who: Who, stretches: Sequence[Stretch], reason: str) -> None:
-        """These letters are left behind."""
+        """Note that these letters are left behind."""
         key = who.key
         if not stretches:
             return
@@ -103,25 +106,27 @@ class LeftLetters:
         self._arm()
 
     def taken(self, key: SharePartitionKey) -> int | None:
-        """An object has its letters again: since when the oldest was known to wait; None for nothing left behind."""
+        """Forget a share-partition, because its new object has its letters. Returns since when the oldest was known to
+        wait; None when nothing was left behind."""
         left = self._left.pop(key, None)
         return None if left is None else left.oldest_ms
 
     def loaded(self, key: SharePartitionKey, error: KafkaError | None) -> None:
-        """The share-partition was loaded, and has taken what letters there are; or it could not be."""
+        """Forget a share-partition that was loaded, and so has taken its letters, or whose `error` shows that none wait
+        here."""
         if error is None or isinstance(error, _GONE):
             self._left.pop(key, None)
 
     def get(self, key: SharePartitionKey) -> Left | None:
-        """What a share-partition has left behind."""
+        """Return what a share-partition has left behind, None for nothing."""
         return self._left.get(key)
 
     def items(self) -> Iterable[tuple[SharePartitionKey, Left]]:
-        """All of it."""
+        """Return everything that was left behind."""
         return self._left.items()
 
     def look_again(self) -> None:
-        """Topics or configs changed: what failed may be written now."""
+        """Try failed letters again now, because topics or configs changed."""
         now_ms = self._clock.now_ms()
         self._soon_until_ms = now_ms + SOON_MS
         for left in self._left.values():
@@ -129,7 +134,7 @@ class LeftLetters:
         self._arm()
 
     def close(self) -> None:
-        """Log the lines that are still held back."""
+        """Log the lines that the rate limit still holds back."""
         self._lines.close()
 
     def _arm(self) -> None:

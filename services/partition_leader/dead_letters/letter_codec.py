@@ -1,4 +1,4 @@
-"""Letters as record batches: headers, key, copy, and cuts at what the topic takes (PL-909, PL-911)."""
+"""Builds letters and packs them into record batches: headers, key, copy, the topic's size limit (PL-909, PL-911)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kip932.record_batches import open_batch
 from partition_leader.share.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
 from partition_leader.topic_log.core.batch import LogBatch, NewBatch
 
-#: Names of the server's headers; no header of a source record with this prefix is copied.
+#: Prefix of the server's headers; a source record's headers with this prefix are not copied.
 PREFIX: Final = "__dlq.errors."
 _HOPS: Final = PREFIX + "hops"
 _HOPS_DIGITS_MAX: Final = 9
@@ -19,11 +19,11 @@ MESSAGES: Final = {
     DLQ_CLIENT_REJECT: "Offset rejected by client.",
     DLQ_DELIVERY_COUNT_EXCEEDED: "Offset delivery count exceeded the threshold.",
 }
-#: A record's tag and length in its batch, and the batch's timestamp: an upper bound.
+#: Upper bounds, in bytes: a record's tag and length in its batch, and the batch's timestamp.
 _FRAME_BYTES: Final = 6
 _BATCH_BYTES: Final = 12
-#: Timestamps of copies are at least the first and below the second, ms: those of one batch are told by their
-#: differences, which must be numbers of 64 bits, as must each of them.
+#: Timestamps of copies, in ms, are at least the first and below the second: a batch stores their differences, which
+#: must fit in 64 bits, as must the timestamps.
 _TIMES: Final = (-(2**62), 2**62)
 
 
@@ -35,7 +35,7 @@ class Source(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """What all letters of a share-partition have in common."""
+    """The values that all letters of a share-partition have in common."""
 
     group_id: str
     topic: str
@@ -52,19 +52,19 @@ class Letter(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Its bytes in a batch, at most."""
+        """The most bytes that it takes in a batch."""
         return self.record.ByteSize() + _FRAME_BYTES
 
 
 class Packed(NamedTuple):
-    """Batches that are to be appended as one."""
+    """Batches that are appended together."""
 
     batches: tuple[NewBatch, ...]
     size: int
 
 
 def decoded(batch: LogBatch) -> tuple[int, Sequence[Record]] | None:
-    """The base timestamp and the records of a source batch; None when it has none, or cannot be decoded."""
+    """Return the base timestamp and the records of a source batch; None when it has none, or cannot be decoded."""
     if batch.is_control or not batch.data:
         return None
     try:
@@ -83,8 +83,9 @@ def letter(
     source: Source | None = None,
     hops: int = 1,
 ) -> Letter:
-    """The letter for one offset: a copy of `source`, or without one the headers alone and a key that names it. A
-    timestamp that no letter may have is exchanged for the present one. `hops`: which letter in a row it is."""
+    """Return the letter for one offset: a copy of `source`, or without a source only the headers and a key that names
+    the record. A timestamp that no letter may have is replaced by the present time. `hops`: which letter in a row it
+    is."""
     record = Record()
     if source is None:
         record.key = f"{origin.group_id}:{origin.topic}:{origin.partition}:{offset}".encode()
@@ -112,7 +113,7 @@ def letter(
 
 
 def hops_of(source: Source | None) -> int:
-    """How many letters in a row led to a source record: 0 when it is no letter, or is not known."""
+    """Return how many letters in a row led to a source record: 0 when it is no letter, or is unknown."""
     if source is None:
         return 0
     own = [header for header in source.record.headers if header.key.startswith(PREFIX)]
@@ -123,12 +124,12 @@ def hops_of(source: Source | None) -> int:
 
 
 def fits(found: Letter, max_message_bytes: int) -> bool:
-    """Whether a batch of this letter alone is within the topic's limit."""
+    """Return whether a batch of this letter alone is within the topic's limit."""
     return found.size + _BATCH_BYTES <= max_message_bytes
 
 
 def packed(letters: Sequence[Letter], max_message_bytes: int) -> Packed:
-    """All letters, in order, in batches of at most `max_message_bytes`; each letter `fits`."""
+    """Pack all letters, in order, into batches of at most `max_message_bytes`; each letter must pass `fits`."""
     groups: list[list[Letter]] = []
     size = max_message_bytes
     for found in letters:

@@ -1,8 +1,8 @@
-"""Hosts the dead letters of a process: rounds of each share-partition, one at a time, until all are written (§9).
+"""Writes the dead letters of a process in rounds, one at a time for each share-partition, until all are written (§9).
 
-The core says where letters go and when they are tried next; the post reads sources, packs, waits for the append, and
-tells the senders. A round that ends in any way but success leaves its letters waiting, or gives them up by PL-907,
-PL-917, PL-918. What a crash interrupts is stored as Archiving, and sent again by the next leader (PL-611).
+The core decides where letters go and when they are tried next; the post reads sources, packs letters, waits for the
+append, and notifies the senders. A round that does not succeed leaves its letters waiting, or gives them up by PL-907,
+PL-917, PL-918. Letters that a crash interrupts are stored as Archiving, and the next leader sends them again (PL-611).
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ _UNREACHABLE_ADVICE: Final = "see whether the leader of the dead-letter topic's 
 
 
 class LetterFacts(Protocol):
-    """What the cluster's metadata says about dead-letter queues, as last seen."""
+    """The cluster's metadata about dead-letter queues, as last seen."""
 
     def view(self, group_id: str) -> View:
-        """A group's configs, and the topic they name."""
+        """Return a group's configs, and the topic they name."""
         ...
 
     def name(self, topic_id: bytes) -> str:
-        """A topic's name; "" when it is not known."""
+        """Return a topic's name; "" when it is not known."""
         ...
 
     def takes_letters(self, topic_id: bytes) -> bool:
-        """Whether the topic is enabled as a dead-letter topic, so that its records may be letters."""
+        """Return whether the topic is enabled as a dead-letter topic, so that its records may be letters."""
         ...
 
     async def create(self, name: str) -> None:
-        """Create a dead-letter topic (PL-908); one that exists by now is as good. Raises KafkaError."""
+        """Create a dead-letter topic (PL-908); one that exists already is accepted. Raises KafkaError."""
         ...
 
 
@@ -93,7 +93,7 @@ class _Box:
         self.task: asyncio.Task[None] | None = None
 
     def due(self, _: int) -> None:
-        """Its next attempt is due."""
+        """Begin the next round."""
         self.post.begin(self)
 
 
@@ -117,7 +117,7 @@ class LetterPost:
         self._clock = clock
         self._rng = rng
         self.left: Final = LeftLetters(deadlines, clock)
-        self._boxes: dict[LetterSender, _Box] = {}  # not by key: a key may have a successor already
+        self._boxes: dict[LetterSender, _Box] = {}  # by sender: a key may have a successor already
         self._by_key: dict[SharePartitionKey, _Box] = {}
         self._places = asyncio.Semaphore(ROUNDS_AT_ONCE)
         self._creating: dict[str, asyncio.Task[None]] = {}
@@ -136,14 +136,14 @@ class LetterPost:
         self._arm(box)
 
     def leave(self, sender: LetterSender) -> None:
-        """The sender retires (PL-921)."""
+        """Postpone the letters that failed: the sender retires (PL-921)."""
         box = self._boxes.get(sender)
         if box is not None:
             box.leaving = True
             self._postpone(box, box.letters.take_failed())
 
     def forget(self, sender: LetterSender) -> None:
-        """The sender is gone."""
+        """Drop the letters of a sender that has ended."""
         box = self._boxes.pop(sender, None)
         if box is not None:
             box.gone = True
@@ -156,11 +156,11 @@ class LetterPost:
                 box.task.cancel()
 
     def loaded(self, key: SharePartitionKey, error: KafkaError | None) -> None:
-        """A share-partition was loaded, or could not be."""
+        """Note that a share-partition was loaded, or could not be."""
         self.left.loaded(key, error)
 
     def waiting(self, key: SharePartitionKey) -> LettersWaiting | None:
-        """What is not written yet of a share-partition."""
+        """Return the unwritten letters of a share-partition, None for nothing."""
         box, left, now_ms = self._by_key.get(key), self.left.get(key), self._clock.now_ms()
         topic = self._facts.view(key.group_id).queue.topic
         if box is not None and (oldest := box.letters.oldest_ms) is not None:
@@ -171,8 +171,8 @@ class LetterPost:
         return None if left is None else left.told(topic, now_ms)
 
     def all_waiting(self) -> Iterable[tuple[str, int, int, bool]]:
-        """For each share-partition with letters: its group, how many, the age of the oldest (ms), whether at the
-        bound."""
+        """Yield for each share-partition with letters: its group, how many, the age of the oldest (ms), and whether
+        they are at the bound."""
         now_ms = self._clock.now_ms()
         for box in self._boxes.values():
             oldest = box.letters.oldest_ms
@@ -182,7 +182,7 @@ class LetterPost:
             yield key.group_id, left.letters, now_ms - left.oldest_ms, False
 
     def look_again(self) -> None:
-        """Topics or configs changed: what failed may be written now (PL-912)."""
+        """Try failed letters again now, because topics or configs changed (PL-912)."""
         now_ms = self._clock.now_ms()
         for box in list(self._boxes.values()):
             box.letters.hurry(now_ms)
@@ -191,7 +191,7 @@ class LetterPost:
         self.left.look_again()
 
     async def close(self) -> None:
-        """End every round; the senders were told to drop before."""
+        """End every round. Call it after the share-partitions have been dropped."""
         tasks = [*self._tasks, *self._creating.values()]
         for task in tasks:
             task.cancel()
@@ -229,7 +229,7 @@ class LetterPost:
             self._arm(box)
 
     async def _round(self, box: _Box, stretches: list[Stretch]) -> None:
-        """One round, to whatever end. On a failure no one foresaw its letters wait as on any other."""
+        """Run one round. After an unforeseen error its letters wait as after any other failure."""
         try:
             where = await self._destination(box)
             if isinstance(where, Failure):
@@ -244,7 +244,7 @@ class LetterPost:
             self._failed(box, stretches, Failure(Reason.REFUSED, repr(error), "report this; the letters wait"))
 
     async def _destination(self, box: _Box) -> tuple[Destination, QueueTopic] | Failure:
-        """Where the letters go, created if need be."""
+        """Return where the letters go, after creating the topic if need be, or why they cannot be written."""
         key = box.sender.key
         name = ""
         for _ in range(2):
@@ -262,7 +262,7 @@ class LetterPost:
         return Failure(Reason.NOT_CREATED, f"topic {name!r} was created, and is not seen here yet", "nothing")
 
     async def _create(self, name: str) -> None:
-        """One creation of a name at a time, for all who wait for it."""
+        """Create a topic; all who ask for the same name wait for one creation."""
         task = self._creating.get(name)
         if task is None:
             task = self._creating[name] = asyncio.get_running_loop().create_task(self._facts.create(name))
@@ -308,8 +308,8 @@ class LetterPost:
         return failure
 
     def _written(self, box: _Box, prepared: Prepared, topic: QueueTopic, who: Who) -> None:
-        """The letters are in their topic. Those that were too large wait by themselves; those beyond the round's bytes
-        are due at once."""
+        """Note that the letters are in their topic. Letters that were too large wait on their own; letters beyond the
+        round's bytes are due at once."""
         letters = box.letters
         if prepared.letters:
             letters.succeeded()
@@ -325,8 +325,8 @@ class LetterPost:
             self._give_up(box, prepared.circling, circling(who.topic, who.queue))
 
     def _refused(self, box: _Box, prepared: Prepared, where: Destination, failure: Failure) -> None:
-        """One record may be at fault: try letter by letter, then that one without its copy, then let it wait. It is
-        never again in a round with others, which its refusal would break up."""
+        """Find the record at fault: try letter by letter, then that one without its copy, then let it wait. It never
+        shares a round again, since its refusal would break up the round."""
         taken, rest = prepared.taken, [*prepared.left, *prepared.too_large, *prepared.circling]
         if len(prepared.letters) > 1:
             box.letters.end([*rest, *(single for found in taken for single in found.singles())])
@@ -339,7 +339,7 @@ class LetterPost:
     # --- failures
 
     def _failed(self, box: _Box, stretches: list[Stretch], failure: Failure) -> None:
-        """No letter of the round was written, and none of this share-partition could be: they wait, or are given up."""
+        """Handle a failure that stops all letters of this share-partition: they wait, or are given up."""
         letters, now_ms = box.letters, self._clock.now_ms()
         letters.failed(failure)
         if failure.reason in GIVEN_UP or self._drops(box, failure, letters.attempts):
@@ -352,12 +352,12 @@ class LetterPost:
             pause = pause_ms(letters.pace, self._rng.random())
             letters.end(stretches)
             letters.put_off(now_ms + pause)
-            if failure.reason is not Reason.METADATA:  # of that the metadata's own lines tell
+            if failure.reason is not Reason.METADATA:  # the metadata has log lines of its own
                 who = self._who(box)
                 self._reports.failed(who, letters, failure, told=box.told, now_ms=now_ms, pause_ms=pause)
 
     def _alone(self, box: _Box, stretches: Sequence[Stretch], failure: Failure) -> None:
-        """These letters failed, and no other has to wait for them."""
+        """Handle letters that failed on their own: no others have to wait for them."""
         if self._drops(box, failure, DROP_ATTEMPTS):
             self._give_up(box, stretches, failure)
         elif box.leaving:
@@ -371,7 +371,7 @@ class LetterPost:
             self._reports.failed(self._who(box), box.letters, failure, told=box.told, now_ms=now_ms, pause_ms=pause)
 
     def _drops(self, box: _Box, failure: Failure, attempts: int) -> bool:
-        """Whether the group's policy gives letters up now (PL-907)."""
+        """Return whether the group's policy gives letters up now (PL-907)."""
         if failure.reason is Reason.METADATA or not self._facts.view(box.sender.key.group_id).queue.drops:
             return False
         return failure.reason not in TRANSIENT or attempts >= DROP_ATTEMPTS
@@ -394,7 +394,7 @@ class LetterPost:
             for number, spans in by_letter(stretches).items():
                 box.sender.letters_done(number, spans)
 
-    # --- small things
+    # --- helpers
 
     def _look_at_bound(self, box: _Box) -> None:
         full = not box.gone and box.sender.letters_full()

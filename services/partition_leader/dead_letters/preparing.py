@@ -1,4 +1,4 @@
-"""One round's letters, made from its stretches: with copies where they can be, as many as a round may have bytes."""
+"""Makes one round's letters from its stretches: with copies where possible, up to the bytes of a round."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ROUND_BYTES: Final = 1 << 20
 
 @dataclass(slots=True)
 class Prepared:
-    """`taken`: the stretches of `letters`. `left`: beyond the bytes of a round. `too_large`: even without a copy.
-    `circling`: too many letters in a row led to these. `without_copy`: offsets whose letter lacks the copy that the
-    group asks for."""
+    """The letters of one round. `taken`: their stretches. `left`: stretches beyond the bytes of a round. `too_large`:
+    those that do not fit even without a copy. `circling`: those that too many letters in a row led to. `without_copy`:
+    offsets whose letter lacks the copy that the group asks for."""
 
     letters: list[Letter] = field(default_factory=list)
     taken: list[Stretch] = field(default_factory=list)
@@ -29,10 +29,10 @@ class Prepared:
 
 
 class Preparing:
-    """How letters of one share-partition are made for one topic.
+    """Makes letters of one share-partition for one topic.
 
-    `log`: where source records are read; None when neither copies nor hops are needed. `copies`: whether letters get
-    copies. `counts_hops`: whether the source topic may have letters itself.
+    `log`: where source records are read; unused when neither copies nor hops are needed. `copies`: whether letters get
+    copies. `counts_hops`: whether the source records may be letters themselves.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Preparing:
     async def _letter(
         self, stretch: Stretch, offset: int, sources: SourceRecords | None, prepared: Prepared
     ) -> Letter | None:
-        """The letter of an offset; None when too many letters in a row led to it."""
+        """Return the letter of an offset; None when too many letters in a row led to it."""
         count, cause, now_ms = stretch.delivery_count, stretch.cause, self._now_ms
         source, hops = None, 1
         if sources is not None:

@@ -1,4 +1,4 @@
-"""Produce requests of letters to another node, and what its answers mean."""
+"""Sends letters to another node in Produce requests, and reads its answers."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ async def produce(
     parts: Mapping[TopicIdPartition, Sequence[NewBatch]],
     timeout_ms: int,
 ) -> dict[TopicIdPartition, KafkaError | None]:
-    """Append to partitions that the node leads; each partition's error, None when its batches are stored. Never
-    raises for a node that does not answer: then nothing is known of any of them."""
+    """Append to partitions that the node leads. Returns each partition's error, None when its batches are stored. When
+    the node does not answer, every partition gets NetworkError, and its outcome is unknown."""
     request = pb.ProduceRequest(acks=_ACKS_ALL, timeout_ms=timeout_ms)
     topics: dict[bytes, pb.ProduceRequest.TopicData] = {}
     for (topic_id, index), batches in parts.items():
@@ -40,7 +40,7 @@ async def produce(
                 record_batch=batch.data, record_count=batch.record_count, max_timestamp_ms=batch.max_timestamp_ms
             )
     try:
-        # The node answers within its own time-out; beyond that it is not there.
+        # The node answers within its own time-out; some time after that it counts as unreachable.
         response = await transport.call(address, PRODUCE, request, 1.25 * timeout_ms / 1000)
     except TransportError as error:
         return dict.fromkeys(parts, NetworkError(str(error)))

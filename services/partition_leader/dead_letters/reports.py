@@ -1,4 +1,4 @@
-"""What people and metrics are told of dead letters (PL-920): a trouble once, then every ten minutes while it lasts."""
+"""Log lines and metrics of dead letters (PL-920): a failure is logged once, then every ten minutes while it lasts."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class LetterMeter(Protocol):
     """The metrics of dead letters."""
 
     def letters_written(self, group_id: str, letters: int) -> None:
-        """Letters are in their topic."""
+        """Count letters that are in their topic."""
         ...
 
     def letters_dropped(self, group_id: str, reason: str, letters: int) -> None:
-        """Records were archived without a letter."""
+        """Count records that were archived without a letter."""
         ...
 
     def letter_request(self, group_id: str, failed: bool) -> None:
-        """A round of letters was sent to a leader, or written here."""
+        """Count a round of letters that was sent to a leader, or appended here."""
         ...
 
 
 class Told:
-    """What was told of one share-partition's letters."""
+    """The reports that were made about one share-partition's letters."""
 
     __slots__ = ("at_ms", "full", "reason")
 
@@ -56,7 +56,7 @@ class LetterReports:
     def failed(
         self, who: Who, waiting: WaitingLetters, failure: Failure, *, told: Told, now_ms: int, pause_ms: int
     ) -> None:
-        """Letters could not be written, and are tried again."""
+        """Log that letters could not be written and are tried again."""
         if told.reason is failure.reason and now_ms < told.at_ms + AGAIN_MS:
             return
         told.reason, told.at_ms = failure.reason, now_ms
@@ -74,7 +74,7 @@ class LetterReports:
         )
 
     def given_up(self, who: Who, spans: Spans, failure: Failure) -> None:
-        """Records are archived without a letter."""
+        """Count and log records that are archived without a letter."""
         letters = sum(last - first + 1 for first, last in spans)
         self.meter.letters_dropped(who.key.group_id, failure.reason.value, letters)
         self._lines.error(
@@ -89,7 +89,7 @@ class LetterReports:
         )
 
     def without_copy(self, who: Who, offsets: Sequence[int], max_message_bytes: int) -> None:
-        """Letters were written without the copy that the group asks for."""
+        """Log that letters were written without the copy that the group asks for."""
         self._lines.warning(
             "dead letters written without key and value",
             key=(who.key, "without copy"),
@@ -101,7 +101,7 @@ class LetterReports:
         )
 
     def written(self, who: Who, letters: int, told: Told) -> None:
-        """Letters are in their topic; says so when trouble was told before."""
+        """Count letters that are in their topic; log the recovery when a failure was logged before."""
         self.meter.letters_written(who.key.group_id, letters)
         if told.reason is not None:
             told.reason = None
@@ -110,7 +110,7 @@ class LetterReports:
             )
 
     def full(self, who: Who, full: bool, letters: int) -> None:
-        """The bound of PL-916 was reached, or left."""
+        """Log that the bound of PL-916 was reached, or is no longer."""
         if full:
             self._lines.error(
                 "dead letters hold a share-partition up: no new records are delivered until some are written",
@@ -124,12 +124,12 @@ class LetterReports:
             self._lines.info("dead letters hold nothing up any more", key=(who.key, "not full"), **who.names())
 
     def close(self) -> None:
-        """Log the lines that are still held back."""
+        """Log the lines that the rate limit still holds back."""
         self._lines.close()
 
 
 class Who:
-    """Whose letters these are, for people."""
+    """The names of a share-partition, its topic and its dead-letter topic, for log lines."""
 
     def __init__(self, key: SharePartitionKey, topic: str, queue: str) -> None:
         self.key = key
@@ -137,7 +137,7 @@ class Who:
         self.queue = queue
 
     def names(self) -> dict[str, Any]:
-        """The fields that name them in a log line."""
+        """Return the fields that name them in a log line."""
         return {
             "group": self.key.group_id,
             "topic": self.topic,
@@ -147,7 +147,7 @@ class Who:
 
 
 def offsets_text(spans: Spans) -> str:
-    """Ascending offsets as ranges, touching ones joined, the first twenty of them."""
+    """Return ascending offsets as text: touching ranges are joined, and the first twenty are shown."""
     joined: list[tuple[int, int]] = []
     for first, last in spans:
         if joined and joined[-1][1] + 1 == first:

@@ -1,4 +1,4 @@
-"""Reads the source records that letters copy, back from the log of the share-partition (PL-911)."""
+"""Reads source records back from the share-partition's log, for the letters that copy them (PL-911)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OPENED_AT_ONCE: Final = 1 << 14
 
 
 class SourceRecords:
-    """Source records of one round, asked for in ascending order; keeps one decoded batch, and the batches of one read.
+    """Source records of one round, to be read in ascending order; keeps one decoded batch, and the batches of one read.
 
     `through`: the last offset that the round needs.
     """
@@ -34,9 +34,9 @@ class SourceRecords:
         self._records: tuple[int, Sequence[Record]] | None = None
 
     async def at(self, offset: int) -> Source | None:
-        """The record; None when the log has none there any more, or it cannot be decoded.
+        """Return the record; None when the log does not have it any more, or it cannot be decoded.
 
-        Raises KafkaError, LogError: the log cannot be read at present, or this node does not lead it any more.
+        Raises KafkaError, LogError when the log cannot be read at present, or this node does not lead it any more.
         """
         batch = self._in_memory(offset)
         if batch is None and offset > self._missing_to:

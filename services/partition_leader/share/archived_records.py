@@ -1,4 +1,4 @@
-"""Reports records that were archived without being accepted: a line in the log, and a count by cause (PL-810)."""
+"""Reports records that were archived without being accepted: a log line, and a count by cause (PL-810)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ArchivedRecords:
         )
 
     def close(self) -> None:
-        """Log the lines that are still held back."""
+        """Log the lines that the rate limit still holds back."""
         self._lines.close()
 
 

@@ -30,7 +30,8 @@ def fetch_request(
     room_bytes: int = FETCH_MAX_BYTES,
     share: Share = UNBOUNDED,
 ) -> ShareRequest:
-    """A ShareFetch as a value. Its answer has room for `room_bytes` of batches, and no more than `share` has left.
+    """Return a ShareFetch as a value. Its answer has room for `room_bytes` of batches, and no more than `share` has
+    left.
 
     Raises InvalidRequestError for a bad topic id, or for more entries than one request may hold (CM-62).
     """
@@ -76,7 +77,8 @@ def fetch_request(
 
 
 def acknowledge_request(message: ack_pb.ShareAcknowledgeRequest, connection_id: int | None) -> ShareRequest:
-    """A ShareAcknowledge as a value. Raises InvalidRequestError for a bad topic id, or for too many entries (CM-62)."""
+    """Return a ShareAcknowledge as a value. Raises InvalidRequestError for a bad topic id, or for too many entries
+    (CM-62)."""
     check_partitions((message.topics, "partitions"))
     _check_ranges(message.topics)
     acknowledgements: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
@@ -102,7 +104,8 @@ async def fill_fetch_response(
 ) -> None:
     """Write the answer to a ShareFetch into an empty message; each batch is copied once.
 
-    Many partitions are written in slices (CM-97). Others may act in between: the answer is decided and does not change.
+    Many partitions are written in slices (CM-97). Other tasks may run in between: the answer is decided and does not
+    change.
     """
     if answer.error is not None:
         response.error_code = wire_code(answer.error)
@@ -128,7 +131,7 @@ async def fill_fetch_response(
 
 
 def batch_bytes(answer: ShareAnswer) -> int:
-    """The bytes of the record batches in an answer: nearly all of its size."""
+    """Return the bytes of the record batches in an answer: nearly all of its size."""
     return sum([one.size_bytes for one in answer.partitions])
 
 

@@ -1,4 +1,4 @@
-"""The port between hosts of share-partitions and what writes dead letters (PL-914): hosts send, the post writes."""
+"""The port between hosts of share-partitions and the post that writes their dead letters (PL-914)."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ class LetterSender(Protocol):
 
     @property
     def log(self) -> TopicLog:
-        """The log that has its records."""
+        """The log with its records."""
         ...
 
     def letters_done(self, dead_letter_id: int, spans: Spans) -> None:
-        """These letters are written, or given up for good (T15)."""
+        """Note that these letters are written, or given up for good (T15)."""
         ...
 
     def letters_postponed(self, dead_letter_id: int, spans: Spans) -> None:
-        """These letters are left to a successor (PL-921)."""
+        """Note that these letters are left to a successor (PL-921)."""
         ...
 
     def letters_full(self) -> bool:
-        """Whether letters that wait keep new records from being acquired (PL-916)."""
+        """Return whether letters that wait keep new records from being acquired (PL-916)."""
         ...
 
 
 class LettersWaiting(NamedTuple):
-    """The letters of one share-partition that are not written yet. `reason`: why the last attempt failed, "" when
-    none did. `next_ms`: until the next one, None while one is under way."""
+    """The letters of one share-partition that are not written yet. `reason`: why the last attempt failed; empty when
+    none did. `next_ms`: the time until the next one; None while one is under way."""
 
     letters: int
     oldest_ms: int
@@ -55,22 +55,22 @@ class DeadLetterPost(Protocol):
     """Writes letters, tries those again that could not be written, and gives up what cannot be (PL-906 … PL-912)."""
 
     def send(self, sender: LetterSender, letter: DeadLetter) -> None:
-        """Write these letters; their sender is told of each, however long that takes. Never waits."""
+        """Write these letters, and notify their sender of each, however long that takes. Never waits."""
         ...
 
     def leave(self, sender: LetterSender) -> None:
-        """The sender retires: try what is under way to its end, and postpone everything else (PL-921)."""
+        """Finish the letters under way, since the sender retires, and postpone the others (PL-921)."""
         ...
 
     def forget(self, sender: LetterSender) -> None:
-        """The sender is gone: tell it nothing more."""
+        """Drop the letters of a sender that has ended, and notify it no more."""
         ...
 
     def loaded(self, key: SharePartitionKey, error: KafkaError | None) -> None:
-        """A share-partition was loaded, or could not be with `error`: what a predecessor left behind is its own now, or
-        gone with the state (PL-922)."""
+        """Note that a share-partition was loaded and has taken what a predecessor left behind, or that `error` kept it
+        from being loaded (PL-922)."""
         ...
 
     def waiting(self, key: SharePartitionKey) -> LettersWaiting | None:
-        """What is not written yet of a share-partition; None for nothing."""
+        """Return the unwritten letters of a share-partition; None when it has none."""
         ...

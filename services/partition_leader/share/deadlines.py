@@ -33,7 +33,7 @@ class Deadlines:
         self._armed_ms: int | None = None
 
     def set(self, holder: Callable[[int], None], deadline_ms: int | None) -> None:
-        """Call `holder(now_ms)` once at `deadline_ms`, in place of its former deadline; None: do not call it."""
+        """Call `holder(now_ms)` once at `deadline_ms`, in place of its former deadline; None cancels the call."""
         if deadline_ms is None:
             self._current.pop(holder, None)
             return
@@ -59,7 +59,8 @@ class Deadlines:
             self._timer = None
 
     def _rebuild(self) -> None:
-        """Drop the replaced entries. Done when they are most of the heap, so holders bound its size."""
+        """Drop the replaced entries. Done when they are most of the heap, so that the number of holders bounds its
+        size."""
         self._heap = [(deadline, i, holder) for i, (holder, deadline) in enumerate(self._current.items())]
         self._sequence = len(self._heap)
         heapq.heapify(self._heap)

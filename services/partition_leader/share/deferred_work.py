@@ -1,6 +1,6 @@
-"""Work on many share-partitions whose end no caller needs, done in slices so that others act in between (CM-97).
+"""Work on many share-partitions that no caller waits for, done in slices so that other tasks run in between (CM-97).
 
-To others it looks as if it had been done at once: before a share-partition is handed out, the work due on it is done.
+To callers it appears to be done at once: the work due on a share-partition is done before it is handed out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What people and metrics are told of records that wait for the end of a delay (PL-935, PL-938), and of records that
-are given back unseen again and again (PL-941).
+"""Log lines and metrics of records that wait for the end of a delay (PL-935, PL-938), and of records that are given
+back unseen again and again (PL-941).
 
-Tells once when a share-partition reaches its bound and once when it has left it, and adds up all records that ever
-waited. Nothing is done for a record: it looks at a share-partition after an event, and at its counts when asked.
+Logs once when a share-partition reaches its bound and once when it has left it, and adds up all records that ever
+waited. Nothing is done per record: a share-partition is checked after an event, and its counts are read at a scrape.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _SETTING_MAX: Final = 5_000
 
 
 class Delaying(Protocol):
-    """The core of a share-partition, as far as delays go."""
+    """The core of a share-partition, as far as delays are concerned."""
 
     def delays(self) -> Delays:
-        """What waits, and how many ever did."""
+        """Return how many records wait, and how many ever did."""
         ...
 
     def delayed_full(self, settings: GroupSettings) -> bool:
-        """Whether delayed records keep new ones from being acquired."""
+        """Return whether delayed records keep new ones from being acquired."""
         ...
 
     @property
     def not_taken_back(self) -> int:
-        """How many releases that were to take their delivery back counted as one."""
+        """How many releases left their delivery counted although they were to take it back."""
         ...
 
 
@@ -58,12 +58,12 @@ class DelayReports:
 
     @property
     def ever(self) -> Mapping[tuple[str, DelayCause], int]:
-        """How many records ever waited since the process began, by group and cause, as far as they were counted."""
+        """How many records ever waited since the process began, by group and cause, as of the last `count`."""
         return self._ever
 
     def look(self, key: SharePartitionKey, core: Delaying, group: GroupView) -> None:
-        """After an event: tell whether the share-partition has reached its bound, or has left it, and which deliveries
-        count though they were to be taken back."""
+        """Check a share-partition after an event: log when it reaches its bound or has left it, and when deliveries
+        count that were to be taken back."""
         if core.not_taken_back:
             self._tell_not_taken_back(key, core)
         delays, was_full = core.delays(), core in self._full
@@ -84,14 +84,14 @@ class DelayReports:
             )
 
     def count(self, key: SharePartitionKey, core: Delaying) -> None:
-        """Add what has waited since this was last called for the share-partition's object."""
+        """Add the records that began to wait since the last call for the share-partition's object."""
         before = self._counted.get(core, {})
         ever = self._counted[core] = dict(core.delays().ever)
         for cause, records in ever.items():
             self._ever[key.group_id, cause] += records - before.get(cause, 0)
 
     def forget(self, key: SharePartitionKey, core: Delaying) -> None:
-        """The share-partition's object is let go; its successor tells and counts by itself."""
+        """Forget a share-partition's object that is dropped; its successor is reported and counted on its own."""
         self.count(key, core)
         for cause in self._counted.pop(core):
             if not self._ever[key.group_id, cause]:  # a group that never had delayed records leaves no series
@@ -100,7 +100,7 @@ class DelayReports:
         self._not_taken_back.pop(core, None)
 
     def close(self) -> None:
-        """Log the lines that are still held back."""
+        """Log the lines that the rate limit still holds back."""
         self._lines.close()
 
     def _tell_not_taken_back(self, key: SharePartitionKey, core: Delaying) -> None:

@@ -1,4 +1,4 @@
-"""A refusal that is answered when its timer fires, so that the client does not try again at once (PL-506)."""
+"""A refusal that is answered when its timer fires, so that the client does not retry at once (PL-506)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, eq=False)
 class DelayedRefusal:
-    """`answer` gives the refusal; whoever calls it cancels `timer`."""
+    """`answer` sends the refusal; a caller that calls it earlier cancels `timer`."""
 
     answer: Callable[[], None]
     timer: asyncio.TimerHandle = field(init=False)

@@ -1,8 +1,8 @@
-"""Hosts one ShareFetch: looks at its share-partitions, reads, has the records acquired, and waits between attempts.
+"""Hosts one ShareFetch: checks its share-partitions, reads, has the records acquired, and waits between attempts.
 
 `core.fetch_policy` decides what an attempt does and how much it may take (PL-201 … PL-215). An attempt whose reads are
 all in the tail cache runs without an await. A fetch gives its fetch locks back on every path, and each release lets the
-next waiter look (PL-214).
+next waiter try (PL-214).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from shard_runtime.rpc.budget import UNBOUNDED, Share
 
 log = structlog.get_logger(__name__)
 
-#: How long a fetch with records to read waits before it looks again for room in its connection's answers, s (CM-92).
+#: How long a fetch with records to read waits before it checks again for room in its connection's answers, s (CM-92).
 _ROOM_LOOK_S: Final = 0.05
 
 
 class FetchParameters(NamedTuple):
-    """What one fetch asks for. `share` is its connection's part of the bytes in flight at this node (CM-92); `readable`
-    is how batches may be compressed that its member gets (PL-257)."""
+    """The parameters of one fetch. `share` is its connection's part of the bytes in flight at this node (CM-92);
+    `readable` names the compressions that its member can read (PL-257)."""
 
     fetch_id: int
     member_id: str
@@ -56,14 +56,14 @@ class FetchParameters(NamedTuple):
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """What one share-partition gave: an error, or ranges with the batches that cover them (PL-250)."""
+    """The result of one share-partition: an error, or ranges with the batches that cover them (PL-250)."""
 
     key: SharePartitionKey
     error: KafkaError | None = None
     ranges: tuple[AcquiredRange, ...] = ()
     batches: Sequence[LogBatch] = ()
     host: SharePartitionHost | None = None
-    #: For how long the ranges are locked.
+    #: How long the ranges are locked.
     lock_ms: int = 0
 
     def give_back(self, member_id: str) -> None:
@@ -87,7 +87,7 @@ class Reading:
 class ShareFetchOperation:
     """One fetch over the partitions of a session, in the session's order.
 
-    It calls `on_done` once, with the results of the share-partitions that it came to; after `cancel` it does not.
+    It calls `on_done` once, with the results of the share-partitions that it reached; after `cancel` it does not.
     """
 
     def __init__(
@@ -99,7 +99,8 @@ class ShareFetchOperation:
         *,
         acknowledging: bool = False,
     ) -> None:
-        """`acknowledging`: its request also acknowledges, and that is not written yet; `acknowledged` tells the end."""
+        """`acknowledging`: whether its request has acknowledgements without an outcome; `acknowledged` reports the
+        outcome."""
         self._acknowledging = acknowledging
         self._parameters = parameters
         self._keys = keys
@@ -108,7 +109,7 @@ class ShareFetchOperation:
         self._budget = FetchBudget(parameters.sizes, len(keys))
         self._results: dict[SharePartitionKey, FetchedPartition] = {}
         self._done = False
-        #: Whether it has acquired records, and such that have failed often (PL-243).
+        #: True once it has acquired records, and once those have failed often and so come alone (PL-243).
         self._has_records = self._isolates = False
         self._reading: asyncio.Task[None] | None = None
         self._expired = False
@@ -118,12 +119,12 @@ class ShareFetchOperation:
 
     @property
     def done(self) -> bool:
-        """Whether `on_done` has been called, or the fetch was cancelled."""
+        """Return whether `on_done` has been called, or the fetch was cancelled."""
         return self._done
 
     @property
     def needs_bytes(self) -> bool:
-        """Whether it waits for records, rather than for a share-partition that it can lock (PL-212)."""
+        """Return whether it waits for records, rather than for a share-partition that it can lock (PL-212)."""
         return self._budget.needs_bytes
 
     def start(self) -> None:
@@ -138,10 +139,10 @@ class ShareFetchOperation:
             self._arm()
 
     def acknowledged(self) -> None:
-        """The acknowledgements of its request have their outcome, so it waits for them no longer (PL-216)."""
+        """Stop waiting for the acknowledgements of its request, which have their outcome (PL-216)."""
         if self._acknowledging:
             self._acknowledging = False
-            if not self._done:  # not from within the event that brought the outcome: no fetch lock is given there
+            if not self._done:  # not within the event that brought the outcome: it gives no fetch lock
                 asyncio.get_running_loop().call_soon(self.attempt)
 
     def expire(self) -> None:
@@ -152,21 +153,22 @@ class ShareFetchOperation:
             self._deadline()
 
     def conclude(self) -> None:
-        """Answer now and acquire nothing: the caller cannot use records any more."""
+        """Answer now and acquire nothing: the caller can use no more records."""
         self._complete()
 
     def cancel(self) -> None:
-        """The caller is gone: forget the fetch, and never call `on_done`. Acquired records stay acquired (PL-215)."""
+        """Forget the fetch, whose caller no longer waits, and never call `on_done`. Acquired records stay acquired
+        (PL-215)."""
         if not self._done:
             self._finish()
 
     def attempt(self) -> None:
-        """One attempt to complete. Does nothing when the fetch is done, or while it reads (PL-206 … PL-212)."""
+        """Try once to complete. Does nothing when the fetch is done, or while it reads (PL-206 … PL-212)."""
         if self._done or self._reading is not None:
             return
         hosts = self._lockable(self._keys)
         if self._acknowledging and not self._expired and not self._budget.is_filled_by(map(self._acquirable, hosts)):
-            return  # its answer waits for the acknowledgements anyway; by then there is more to acquire (PL-216)
+            return  # the answer waits for the acknowledgements anyway; by then more can be acquired (PL-216)
         room = self._parameters.share.room_bytes
         available = map(SharePartitionHost.bytes_available, hosts)
         step = self._budget.next_step(len(self._results), len(hosts), available, room, self._expired)
@@ -178,7 +180,7 @@ class ShareFetchOperation:
             self._room_timer = asyncio.get_running_loop().call_later(_ROOM_LOOK_S, self._look_for_room)
 
     def partition_failed(self, key: SharePartitionKey, error: KafkaError) -> None:
-        """A share-partition could not be initialised (PL-604)."""
+        """Add the error of a share-partition that could not be initialised (PL-604)."""
         if self._done or key in self._results:
             return
         self._results[key] = FetchedPartition(key, error)
@@ -192,12 +194,12 @@ class ShareFetchOperation:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._deadline)
 
     def _look_for_room(self) -> None:
-        """Look again for room in the connection's answers (CM-92): no event tells when there is some."""
+        """Check again for room in the connection's answers (CM-92): no event reports it."""
         self._room_timer = None
         self.attempt()
 
     def _obtain(self, key: SharePartitionKey) -> SharePartitionHost | None:
-        """The share-partition's host; None when it is not served now. An error goes into the results (PL-205)."""
+        """Return the share-partition's host; None when it is not served now. Errors go into the results (PL-205)."""
         try:
             return self._partitions.obtain(key)
         except KafkaError as error:
@@ -205,7 +207,7 @@ class ShareFetchOperation:
             return None
 
     def _lockable(self, keys: Sequence[SharePartitionKey]) -> list[SharePartitionHost]:
-        """Those of these share-partitions that could be locked now, in order."""
+        """Return those of these share-partitions that could be locked now, in order."""
         lockable: list[SharePartitionHost] = []
         for key in keys:
             if key not in self._results:
@@ -237,7 +239,7 @@ class ShareFetchOperation:
             self._reading = asyncio.get_running_loop().create_task(self._read_cold(reads, max_bytes))
 
     def _read_cached(self, reads: Sequence[Reading], max_bytes: int) -> bool:
-        """Read what memory holds, `max_bytes` of each; whether nothing is left to ask the store for."""
+        """Read up to `max_bytes` of each from memory; return whether nothing is left to read from the store."""
         found = True
         for read in reads:
             order = read.order
@@ -281,7 +283,7 @@ class ShareFetchOperation:
             read.result = UnknownServerError()
 
     def _take(self, reads: Sequence[Reading]) -> None:
-        """Acquire, answer, unlock. Waiters look at the end of this turn of the event loop, so after the answer."""
+        """Acquire, answer, unlock. Waiters try at the end of this turn of the event loop, so after the answer."""
         try:
             self._acquire_from(reads)
         finally:
@@ -304,12 +306,12 @@ class ShareFetchOperation:
                 self._has_records = self._has_records or acquired > 0
 
     def _acquirable(self, host: SharePartitionHost) -> int:
-        """How many new records it could acquire now at most: as far as its part of the room for them and the log go."""
+        """Return how many new records it could acquire now at most, by its share of the room and by the log."""
         room = host.core.room(host.group.settings)
         return max(0, min(room, self._even_part(host), host.log.high_watermark - host.core.speo))
 
     def _even_part(self, host: SharePartitionHost) -> int:
-        """Of the room for new records, the part that leaves the other waiting fetches as much (PL-217)."""
+        """Return an even share of the room for new records among the fetches that wait (PL-217)."""
         waiting = self._partitions.waiting(host.key) + (not self._parked)
         return RECORDS_MAX if waiting <= 1 else even_part(host.core.room(host.group.settings), waiting)
 
@@ -361,8 +363,8 @@ class ShareFetchOperation:
     # --- ends
 
     def _deadline(self) -> None:
-        """max_wait_ms is over: one last attempt with whatever can be locked; during a read, answer without it
-        (PL-213)."""
+        """Make the last attempt when max_wait_ms is over, with the share-partitions that can be locked; during a read,
+        answer without it (PL-213)."""
         self._expired = True
         self._timer = None
         if self._reading is not None:

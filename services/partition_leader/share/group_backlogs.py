@@ -1,4 +1,4 @@
-"""How far a share group is in a led partition, for ListOffsets: looks at what is loaded, and loads nothing (PL-827)."""
+"""A share group's progress in a led partition, for ListOffsets, from what is loaded; it loads nothing (PL-827)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ class GroupBacklogs:
         stored_start: int,
         allowance: ReadAllowance,
     ) -> GroupBacklog:
-        """What a group holds, what waits, and since when. Where nothing is loaded nobody holds anything, and how much
-        waits follows from what is stored, which the asker has. Raises KafkaError when the log cannot be read."""
+        """Return how many records a group holds, how many wait, and since when. Where nothing is loaded, no member
+        holds any, and the caller computes how many wait from the stored state that it has. Raises KafkaError when the
+        log cannot be read."""
         host = self._partitions.peek(SharePartitionKey(group_id, *partition))
         empty_from = partial(topic_log.empty_from, committed=self._partitions.group(group_id).read_committed)
         holes_from = topic_log.holes_from
@@ -48,8 +49,7 @@ class GroupBacklogs:
         return GroupBacklog(held, waiting, oldest_ms, count, age_ms, delayed, empty)
 
     async def _age_ms(self, topic_log: TopicLog, start: int, allowance: ReadAllowance) -> int | None:
-        """The age of the first record from `start` on; None when there is none, or reading it is not allowed any
-        more."""
+        """Return the age of the first record from `start` on; None when there is none, or no more read is allowed."""
         if start <= _UNSET or start >= topic_log.high_watermark:
             return None
         offset = max(start, topic_log.log_start_offset)

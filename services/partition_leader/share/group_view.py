@@ -58,20 +58,20 @@ class GroupView:
 
     @property
     def read_committed(self) -> bool:
-        """Whether `share.isolation.level` is read_committed."""
+        """Return whether `share.isolation.level` is read_committed."""
         if self._seen != self._version():
             self._look()
         return self._read_committed
 
     def _look(self) -> None:
-        """The metadata has changed: keep what is asked for several times with each record."""
+        """Cache the values that are read several times per record: the metadata has changed."""
         self._settings, self._auto_offset_reset, self._read_committed = self._views.current(self._group_id)
         self._seen = self._version()
 
 
 class GroupViews:
-    """Effective group configurations, computed once per group and metadata version. Kept are those in use: a view goes
-    with the last share-partition of its group."""
+    """Effective group configurations, computed once per group and metadata version. Only views in use are kept: a view
+    is dropped with the last share-partition of its group."""
 
     def __init__(self, effective: Effective, version: Callable[[], int]) -> None:
         self._effective = effective
@@ -79,14 +79,14 @@ class GroupViews:
         self._views: WeakValueDictionary[str, GroupView] = WeakValueDictionary()
 
     def view(self, group_id: str) -> GroupView:
-        """The view of one group."""
+        """Return the view of one group."""
         found = self._views.get(group_id)
         if found is None:
             found = self._views[group_id] = GroupView(group_id, self, self._version)
         return found
 
     def current(self, group_id: str) -> tuple[GroupSettings, str, bool]:
-        """(settings, auto offset reset, read_committed) under the present metadata."""
+        """Return (settings, auto offset reset, read_committed) under the present metadata."""
         values = self._effective(group_id)
         settings = GroupSettings(
             lock_ms=values.lock_duration_ms,

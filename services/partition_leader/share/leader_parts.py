@@ -1,4 +1,5 @@
-"""What the process gives the hosts of share-partitions: a led topic-partition's log and lease, and its own services."""
+"""The parts that a process gives the hosts of share-partitions: a led topic-partition's log and lease, and its
+services."""
 
 from __future__ import annotations
 
@@ -29,12 +30,12 @@ class LedPartition:
 
 @dataclass(frozen=True, slots=True)
 class LeaderParts:
-    """What hosts need from the process.
+    """The parts that hosts need from the process.
 
-    `lead` raises the KafkaError of a partition that this process does not lead. `loaded` is told how many ms an object
-    took to become ACTIVE, or to fail. `dropped` counts objects let go, and `archived` is told of records that will not
-    be delivered again. `letters` writes dead letters, `delays` tells of records that wait. `chance`: numbers in 0…1
-    (PL-936).
+    `lead` raises the KafkaError of a partition that this process does not lead. `loaded` receives how many ms an object
+    took to become ACTIVE, or to fail. `dropped` counts dropped objects, and `archived` receives records that will not
+    be delivered again. `letters` writes dead letters, `delays` reports records that wait. `chance` returns numbers in
+    0…1 (PL-936).
     """
 
     persister: Persister

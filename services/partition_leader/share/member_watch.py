@@ -1,4 +1,4 @@
-"""What `ShareRequests` tells about members: whose session ended with its stream, and who has one again (PL-527)."""
+"""How `ShareRequests` reports members whose sessions ended with their stream, and those that are back (PL-527)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from partition_leader.share.core.session import SessionKey
 
 
 class MemberWatch(Protocol):
-    """Hears of members. Its methods must not block or raise."""
+    """Receives members that are lost or back. Its methods must not block or raise."""
 
     def lost(self, keys: Iterable[SessionKey]) -> None:
-        """The sessions of these members ended with their stream, and not because this process ends."""
+        """Take members whose sessions ended with their stream, and not because this process ends."""
         ...
 
     def back(self, key: SessionKey) -> None:
-        """The member opened a session over a stream."""
+        """Take a member that opened a session over a stream."""
         ...
 
 
@@ -28,5 +28,5 @@ class _Nobody:
         del key
 
 
-#: For a leader that tells no coordinator.
+#: For a leader that reports to no coordinator.
 UNWATCHED: Final[MemberWatch] = _Nobody()

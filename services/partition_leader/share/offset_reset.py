@@ -9,9 +9,9 @@ from shard_runtime.config.setting import duration_ms
 
 
 async def reset_offset(topic_log: TopicLog, policy: str, wall_ms: int) -> int:
-    """The start offset by `policy`: latest, earliest or by_duration:<ISO-8601>.
+    """Return the start offset by `policy`: latest, earliest or by_duration:<ISO-8601>.
 
-    `latest` is the high watermark, whatever the isolation level. So is by_duration when no record is young enough [P].
+    `latest` is the high watermark at either isolation level. So is by_duration when no record is young enough [P].
     Raises KafkaError when the log cannot be read.
     """
     if policy == EARLIEST:

@@ -1,4 +1,4 @@
-"""What became of an acknowledgement or a release, as the host of a share-partition tells it."""
+"""The outcome of an acknowledgement or a release, as the host of a share-partition returns it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kip932.errors import KafkaError
 
 @dataclass(frozen=True, slots=True)
 class OperationResult:
-    """The outcome of an Acknowledge or Release. `persisted` False: it needed no write (PL-411). `acknowledged`: records
-    by acknowledge type (PL-413); of a session's release, those that it gave back."""
+    """The outcome of an Acknowledge or Release. `persisted`: False when it needed no write (PL-411). `acknowledged`:
+    records by acknowledge type (PL-413); for a session's release, the records that it gave back."""
 
     error: KafkaError | None
     persisted: bool

@@ -35,9 +35,9 @@ from share_persister.values import PersisterError, StoredState
 
 log = structlog.get_logger(__name__)
 
-#: The log line for a share-partition object that was let go; its `reason` is a `DropReason`.
+#: The log line for a share-partition object that was dropped; its `reason` is a `DropReason`.
 DROPPED_LINE: Final = "share-partition dropped"
-#: How often the state of a share-partition that is not initialised yet is read, and the pause in between (PL-635).
+#: How often the state of a share-partition that is not initialised yet is read, and the pause between reads (PL-635).
 INITIALIZE_ATTEMPTS = 5
 INITIALIZE_RETRY_S = 0.2
 #: Events that touch no record: after them, nothing is due at another time than before.
@@ -45,18 +45,19 @@ _OF_THE_FETCH_LOCK: Final = frozenset({ev.TakeFetchLock, ev.ReleaseFetchLock})
 
 
 class HostOwner(Protocol):
-    """What a host tells the cache that holds it."""
+    """The part of the cache that its hosts call."""
 
     def wake(self, host: SharePartitionHost) -> None:
-        """Let waiting fetches look at this share-partition again (PL-214)."""
+        """Let waiting fetches try this share-partition again (PL-214)."""
         ...
 
     def activated(self, host: SharePartitionHost) -> None:
-        """It was loaded: let waiting fetches look at it, or retire it if only its letters want it (PL-922)."""
+        """Let waiting fetches try the share-partition, now that it is loaded, or retire it if it was loaded for its
+        letters alone (PL-922)."""
         ...
 
     def initialize_failed(self, host: SharePartitionHost, error: KafkaError) -> None:
-        """It is out of use: give every waiting fetch of it `error` once (PL-604)."""
+        """Give every waiting fetch of the share-partition `error` once, since it could not be loaded (PL-604)."""
         ...
 
     def fenced(self, host: SharePartitionHost, retiring: bool) -> None:
@@ -64,7 +65,7 @@ class HostOwner(Protocol):
         ...
 
     def dropped(self, host: SharePartitionHost, generation: int) -> None:
-        """It is finished: forget it. A successor's generation must exceed `generation` (PL-602)."""
+        """Forget the share-partition, which has ended. A successor's generation must exceed `generation` (PL-602)."""
         ...
 
 
@@ -110,7 +111,7 @@ class SharePartitionHost:
             fx.Dropped: self._on_dropped,
         }
 
-    # --- the door
+    # --- entry point
 
     def feed(self, event: ev.Event) -> None:
         """Handle one event now, or right after the one that is being handled."""
@@ -133,7 +134,7 @@ class SharePartitionHost:
     def _handled(self, event: ev.Event) -> list[fx.Effect]:
         try:
             return self.core.handle(event, self._clock.now_ms())
-        except IllegalTransitionError as error:  # memory is wrong: a new object reads what is stored
+        except IllegalTransitionError as error:  # memory is wrong: a new object reads the stored state
             log.exception("share-partition's records are in a state that cannot be", **self._names())
             return self.core.give_up(error)
 
@@ -180,13 +181,13 @@ class SharePartitionHost:
         self.feed(ev.Release(self._operation(on_result or _ignore), member_id, self.group.settings, ranges))
 
     def drop(self, error: KafkaError) -> None:
-        """Leadership is lost: stop at once, without any write (PL-632)."""
+        """Stop at once, without any write: leadership is lost (PL-632)."""
         self.feed(ev.Drop(error))
 
     def skip_hole(self, offset: int) -> None:
         """Skip the hole at `offset`, the next offset to fetch, if the tail cache knows where it ends (CM-47).
 
-        A read from the store cannot tell: records may have arrived since it ended.
+        A read from the store does not show that: records may have arrived since it ended.
         """
         with contextlib.suppress(KafkaError):
             read = self.log.read_cached(offset, 1, 1)
@@ -194,34 +195,34 @@ class SharePartitionHost:
                 self.feed(ev.HoleFound(offset, read.data_offset))
 
     def lease_valid(self) -> bool:
-        """Whether this leader may still confirm a change (PL-411)."""
+        """Return whether this leader may still confirm a change (PL-411)."""
         return self._lease.valid()
 
     def lockable(self) -> bool:
-        """Whether a fetch could lock it now (PL-206)."""
+        """Return whether a fetch could lock it now (PL-206)."""
         return self.core.can_fetch(self.group.settings)
 
     def bytes_available(self) -> int:
-        """The bytes that a fetch could read now: from its next fetch offset to the high watermark, or to LAST_STABLE
-        where the group reads committed records (PL-211, PL-802)."""
+        """Return the bytes that a fetch could read now: from its next fetch offset to the high watermark, or to
+        LAST_STABLE where the group reads committed records (PL-211, PL-802)."""
         return self.log.bytes_available(self.core.next_fetch_offset(), self.group.read_committed)
 
     def ready(self) -> bool:
-        """Whether a fetch could acquire here now: it could lock, and there are records to read."""
+        """Return whether a fetch could acquire here now: it could lock, and there are records to read."""
         return self.core.can_fetch(self.group.settings) and self.bytes_available() > 0
 
-    # --- what the dead-letter post tells
+    # --- called by the dead-letter post
 
     def letters_done(self, dead_letter_id: int, spans: Spans) -> None:
-        """These letters are written, or given up for good (T15)."""
+        """Pass on that these letters are written, or given up for good (T15)."""
         self.feed(ev.DlqDone(dead_letter_id, tuple(spans)))
 
     def letters_postponed(self, dead_letter_id: int, spans: Spans) -> None:
-        """These letters are left to a successor (PL-921)."""
+        """Pass on that these letters are left to a successor (PL-921)."""
         self.feed(ev.DlqPostponed(dead_letter_id, tuple(spans)))
 
     def letters_full(self) -> bool:
-        """Whether letters that wait keep new records from being acquired (PL-916)."""
+        """Return whether letters that wait keep new records from being acquired (PL-916)."""
         return self.core.dead_letters_full(self.group.settings)
 
     async def close(self) -> None:
@@ -241,7 +242,7 @@ class SharePartitionHost:
     def _on_read_log(self, effect: fx.ReadLog) -> None:
         if self._locking == effect.fetch_id:
             self._read_log = effect
-        else:  # `lock` was called while another event was handled; it returned None, and the fetch went on
+        else:  # `lock` was called while another event was handled; it returned None, and the fetch continued
             self.feed(ev.ReleaseFetchLock(effect.fetch_id))
 
     def _on_acquired(self, effect: fx.Acquired) -> None:
@@ -267,7 +268,7 @@ class SharePartitionHost:
     def _on_fenced(self, effect: fx.Fenced) -> None:
         self._dropped(effect.reason)
         why = {"reason": effect.reason.value, "cause": effect.error.message, "retiring": effect.retiring}
-        # What is in quarantine is tried again every second, and its owner's log has told it.
+        # State in quarantine is read again every second, and its owner has logged the damage.
         say = log.debug if isinstance(effect.error, InQuarantineError) else log.info
         say(DROPPED_LINE, **self._names(), **why)
         if self.core.status is Status.FAILED:
@@ -289,7 +290,7 @@ class SharePartitionHost:
         self._cancel_tasks()
         self._owner.dropped(self, effect.generation)
 
-    # --- work that waits
+    # --- asynchronous work
 
     async def _initialize(self) -> None:
         try:
@@ -373,7 +374,7 @@ class SharePartitionHost:
         else:
             self.feed(ev.ReadBack(generation, stored.state_epoch, stored.start_offset, stored.batches))
 
-    # --- small things
+    # --- helpers
 
     def _tick(self, _: int) -> None:
         self.feed(ev.Tick(self.group.settings))

@@ -2,7 +2,7 @@
 
 Keeps one host per share-partition, made by the first fetch that names it (PL-601). When one is dropped, its generation
 is kept, because its successor must exceed it (PL-602). Wake-ups are collected. Once per turn of the event loop the
-waiters look, in order of arrival, for as long as their share-partition can serve one more (P-5).
+waiters try again, in order of arrival, for as long as their share-partition can serve one more (P-5).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Waiter(Protocol):
 
     @property
     def needs_bytes(self) -> bool:
-        """Whether it waits for records. If not, any share-partition that it can lock completes it (PL-212)."""
+        """Return whether it waits for records. If not, any share-partition that it can lock completes it (PL-212)."""
         ...
 
     def attempt(self) -> None:
@@ -44,7 +44,7 @@ class Waiter(Protocol):
         ...
 
     def partition_failed(self, key: SharePartitionKey, error: KafkaError) -> None:
-        """One of its share-partitions failed to initialise with `error` (PL-604)."""
+        """Take the `error` with which one of its share-partitions failed to initialise (PL-604)."""
         ...
 
 
@@ -74,19 +74,19 @@ class SharePartitions:
         return len(self._hosts)
 
     def hosts(self) -> Iterable[SharePartitionHost]:
-        """Every share-partition in the cache."""
+        """Return every share-partition in the cache."""
         return self._hosts.values()
 
     def groups(self) -> Iterable[str]:
-        """Every group with a share-partition in the cache."""
+        """Return every group with a share-partition in the cache."""
         return self._by_group
 
     def group(self, group_id: str) -> GroupView:
-        """A group's configuration; each read of a property sees the present one."""
+        """Return a group's configuration; each read of a property sees the present one."""
         return self._parts.groups.view(group_id)
 
     def cached(self, key: SharePartitionKey) -> SharePartitionHost | None:
-        """The host if there is one, with the work done that is due on it. Acknowledgements never make one (PL-402)."""
+        """Return the host if there is one, after doing the work due on it. Acknowledgements never make one (PL-402)."""
         host = self._hosts.get(key)
         if host is not None and self._later:
             self._later.settle(host)
@@ -94,28 +94,28 @@ class SharePartitions:
         return host
 
     def peek(self, key: SharePartitionKey) -> SharePartitionHost | None:
-        """The host if there is one. Work that is due on it stays due."""
+        """Return the host if there is one. Work that is due on it stays due."""
         return self._hosts.get(key)
 
     def has(self, key: SharePartitionKey) -> bool:
-        """Whether there is a host. Work that is due on it stays due."""
+        """Return whether there is a host. Work that is due on it stays due."""
         return key in self._hosts
 
     def later(self, keys: Iterable[SharePartitionKey], work: Work) -> None:
-        """Do `work` on those of these that are cached: at once when they are few; else in slices, and on any one of
-        them before it is handed out (CM-97)."""
+        """Do `work` on those of these that are cached: at once when they are few; otherwise in slices, and on any one
+        of them before it is handed out (CM-97)."""
         self._later.add([host for key in keys if (host := self._hosts.get(key)) is not None], work)
 
     def obtain(self, key: SharePartitionKey) -> SharePartitionHost | None:
-        """The host, made if needed; None while its predecessor retires (PL-631). Raises the KafkaError of a partition
-        that this process does not lead, and InQuarantineError until the state was found whole (PL-604)."""
+        """Return the host, made if needed; None while its predecessor retires (PL-631). Raises the KafkaError of a
+        partition that this process does not lead, and InQuarantineError until the state was found whole (PL-604)."""
         host = self.cached(key)
         if not self._quarantined.is_empty:
             return self._obtain_whole(key, host)
         return host or self._make(key)
 
     def _obtain_whole(self, key: SharePartitionKey, host: SharePartitionHost | None) -> SharePartitionHost | None:
-        """As `obtain`, while the state of some share-partitions is in quarantine."""
+        """Return what `obtain` does, while the state of some share-partitions is in quarantine."""
         now_ms = self._parts.clock.now_ms()
         error = self._quarantined.told(key, now_ms)
         if host is not None and host.core.status is not Status.INITIALIZING:
@@ -159,7 +159,7 @@ class SharePartitions:
                         del table[key]
 
     def stop_waiting_in_turns(self, waiter: Waiter, keys: Sequence[SharePartitionKey]) -> None:
-        """As `stop_waiting`, a slice at a time. Until it ends the waiter may still be called, and must do nothing."""
+        """Forget a waiter, a slice at a time. Until that ends the waiter may still be called, and must do nothing."""
         task = asyncio.get_running_loop().create_task(self._forget(waiter, keys), name="waiter-forgotten")
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)
@@ -170,7 +170,7 @@ class SharePartitions:
             await asyncio.sleep(0)
 
     def waiting(self, key: SharePartitionKey) -> int:
-        """How many fetches wait for this share-partition."""
+        """Return how many fetches wait for this share-partition."""
         return len(self._waiters.get(key, ()))
 
     @property
@@ -179,11 +179,11 @@ class SharePartitions:
         return len({waiter for waiters in self._waiters.values() for waiter in waiters})
 
     def wake(self, host: SharePartitionHost) -> None:
-        """Let the waiters of this share-partition look at the end of this turn of the event loop."""
+        """Let the waiters of this share-partition try at the end of this turn of the event loop."""
         self._wake_key(host.key)
 
     def wake_partition(self, partition: TopicIdPartition) -> None:
-        """The topic-partition has new records: the waiters of every group look (PL-214)."""
+        """Let the waiters of every group try: the topic-partition has new records (PL-214)."""
         for key in self._by_partition.get(partition, ()):
             self._wake_key(key)
 
@@ -209,9 +209,9 @@ class SharePartitions:
                 log.exception("waiting fetches could not be served", share_partition=key.text)
 
     def _serve(self, key: SharePartitionKey) -> None:
-        """Let waiters of a share-partition look, in order of arrival, for as long as it can serve one more.
+        """Let waiters of a share-partition try, in order of arrival, for as long as it can serve one more.
 
-        When there is no host every waiter looks: each makes a new one, or learns that leadership is gone.
+        When there is no host every waiter tries: each makes a new one, or learns that leadership is lost.
         """
         for table in (self._waiters, self._undemanding):
             if not self._worth_a_look(key, table):
@@ -228,16 +228,16 @@ class SharePartitions:
         return host.ready() if table is self._waiters else host.lockable()
 
     def load_for_letters(self, key: SharePartitionKey) -> None:
-        """Load a share-partition for the letters that wait in it, and let it go when each was tried once (PL-922). Does
-        nothing where it is loaded. Raises the KafkaError of a partition that this process does not lead."""
+        """Load a share-partition for the letters that wait in it, and retire it once each was tried (PL-922). Does
+        nothing when it is loaded. Raises the KafkaError of a partition that this process does not lead."""
         if key not in self._hosts and (host := self._make(key)) is not None:
             self._for_letters.add(host)
 
-    # --- what hosts tell
+    # --- called by hosts
 
     def activated(self, host: SharePartitionHost) -> None:
-        """It was loaded. If that was for its letters, and no fetch waits for it, it retires: letters that were not
-        tried yet still are (PL-921)."""
+        """Let the waiters of a loaded share-partition try. If it was loaded for its letters, and no fetch waits for it,
+        it retires: letters that were not tried yet still are (PL-921)."""
         self._parts.letters.loaded(host.key, None)
         if host in self._for_letters:
             self._for_letters.discard(host)
@@ -246,7 +246,7 @@ class SharePartitions:
         self._wake_key(host.key)
 
     def initialize_failed(self, host: SharePartitionHost, error: KafkaError) -> None:
-        """Take it out of the cache, and give every waiting fetch of it the error once (PL-604)."""
+        """Take the share-partition out of the cache, and give every waiting fetch of it the error once (PL-604)."""
         if self._hosts.get(host.key) is not host:
             return
         self._remove(host)
@@ -258,14 +258,15 @@ class SharePartitions:
             waiter.partition_failed(host.key, error)
 
     def fenced(self, host: SharePartitionHost, retiring: bool) -> None:
-        """Take it out of the cache. A retiring one finishes its writes before a successor is made (PL-631)."""
+        """Take the share-partition out of the cache. A retiring one finishes its writes before a successor is made
+        (PL-631)."""
         self._remove(host)
         if retiring:
             self._retiring[host.key] = host
         self._wake_key(host.key)
 
     def dropped(self, host: SharePartitionHost, generation: int) -> None:
-        """It is finished: forget it, but keep its generation (PL-602)."""
+        """Forget a share-partition that has ended, but keep its generation (PL-602)."""
         self._remove(host)
         if self._retiring.get(host.key) is host:
             del self._retiring[host.key]
@@ -289,7 +290,7 @@ class SharePartitions:
     async def hand_over(
         self, partition: TopicIdPartition, topic_log: TopicLog, error: KafkaError, timeout_s: float
     ) -> None:
-        """Retire every share-partition on this log, wait up to `timeout_s` for their writes, then drop what is left.
+        """Retire every share-partition on this log, wait up to `timeout_s` for their writes, then drop the others.
 
         So the outgoing calls of a leader end before it gives its shard back (CM-4, CM-12).
         """
@@ -314,11 +315,11 @@ class SharePartitions:
         return [host for host in (*cached, *retiring) if host.log is topic_log]
 
     def of_partition(self, partition: TopicIdPartition) -> list[SharePartitionHost]:
-        """Every group's cached share-partition of a topic-partition."""
+        """Return every group's cached share-partition of a topic-partition."""
         return list(self._by_partition.get(partition, {}).values())
 
     def of_group(self, group_id: str) -> list[SharePartitionKey]:
-        """Every cached share-partition of a group."""
+        """Return every cached share-partition of a group."""
         return list(self._by_group.get(group_id, {}))
 
     async def close(self) -> None:
@@ -341,7 +342,7 @@ class SharePartitions:
         _discard(self._by_group, key.group_id, key)
 
     def _next_generation(self, partition: TopicIdPartition, epoch: int) -> int:
-        """A generation above all that this process used for the partition's share-partitions under this epoch."""
+        """Return a generation above all that this process used for share-partitions of the partition in this epoch."""
         remembered = self._generations.get(partition)
         generation = remembered[1] + 1 if remembered is not None and remembered[0] == epoch else 1
         self._remember_generation(partition, epoch, generation)

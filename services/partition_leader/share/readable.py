@@ -1,4 +1,4 @@
-"""Which batches a member can decompress, and what it is told of one that it cannot (PL-257, CM-116).
+"""Decides which batches a member can decompress, and the error for one that it cannot (PL-257, CM-116).
 
 The leader reads how a batch is compressed from its outer fields, and needs no library for that.
 """
@@ -13,21 +13,21 @@ from kip932.errors import UnsupportedCompressionTypeError
 from kip932.record_batches import compression_of
 from partition_leader.topic_log.core.batch import LogBatch
 
-#: Every member reads these: clients of before could not say more, and did not.
+#: Every member reads these; older clients cannot name others.
 _BASE: Final = frozenset({Compression.NONE, Compression.GZIP})
 BY_ALL: Final = frozenset[int](Compression)
-#: How many numbers of a request are looked at.
+#: The most numbers of a request that are considered.
 KINDS_MAX: Final = 16
 
 
 @lru_cache(maxsize=64)
 def readable_kinds(named: tuple[int, ...]) -> frozenset[int]:
-    """What a member reads that names these numbers in its ShareFetch, KINDS_MAX of them at most."""
+    """Return the kinds that a member reads whose ShareFetch names these numbers, KINDS_MAX at most."""
     return _BASE | frozenset(named)
 
 
 def readable_part(batches: tuple[LogBatch, ...], kinds: frozenset[int]) -> tuple[LogBatch, ...]:
-    """The batches before the first one that a member cannot read which reads these kinds."""
+    """Return the batches before the first one that a member with these kinds cannot read."""
     if kinds >= BY_ALL:
         return batches
     for number, batch in enumerate(batches):
@@ -37,7 +37,7 @@ def readable_part(batches: tuple[LogBatch, ...], kinds: frozenset[int]) -> tuple
 
 
 def refusal(batch: LogBatch, offset: int, kinds: frozenset[int]) -> UnsupportedCompressionTypeError:
-    """What a member is told that cannot read the batch with the first record that it could acquire."""
+    """Return the error for a member that cannot read the batch with the first record that it could acquire."""
     number = compression_of(batch.data)
     known = ", ".join(kind.label for kind in Compression if kind in kinds)
     try:

@@ -1,7 +1,7 @@
 """Answers ExplainRecord: gathers what the leader knows of some records, and lets the core explain it (PL-820 … PL-826).
 
-It only looks: it makes no host, so a question loads no share-partition and keeps none; it reads the log without a
-change of the caches; and what is stored is read by the summary, which fences nobody (SC-50).
+It changes nothing: it makes no host, so a question loads no share-partition and keeps none; it reads the log without a
+change of the caches; and it reads stored state by the summary, which fences no leader (SC-50).
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ from share_persister.values import LeaderPersister, PersisterError
 
 #: Questions that are answered at a time; further ones wait. Each may hold the headers of 1,000 batches.
 AT_A_TIME: Final = 16
-#: How long one question may take, its wait for others included.
+#: How long one question may take, including its wait for others.
 TIMEOUT_S: Final = 10.0
-#: How often the log is read anew because records were appended meanwhile, at or before the last offset asked for.
+#: How often the log is read again because records were appended during the read, at or before the last offset asked
+#: for.
 READS_MAX: Final = 3
 
 
@@ -58,7 +59,7 @@ class Asked(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The explanation, and the question with everything that it was answered from."""
+    """The explanation, and the question with all values that it was computed from."""
 
     question: Question
     explanation: Explanation
@@ -88,7 +89,7 @@ class RecordExplainer:
         self._places = asyncio.Semaphore(AT_A_TIME)
 
     async def explain(self, asked: Asked) -> Answered:
-        """The answer. Raises KafkaError: a question that cannot be (PL-826), a partition that is not led here, or
+        """Answer a question. Raises KafkaError for an invalid question (PL-826), a partition that is not led here, or
         stored state or a log that cannot be read at present."""
         if not self._enabled():
             raise UnsupportedVersionError("share groups are switched off here (share.version=0)")
@@ -105,7 +106,8 @@ class RecordExplainer:
     async def _explain(self, asked: Asked) -> Answered:
         stored = None if self._is_active(asked.key) else await self._stored(asked)
         view = await self._log_view(asked)
-        # The answer is of one moment: nothing waits from here on, unless it was let go while the log was read.
+        # The answer describes one moment: nothing is awaited from here on, unless the share-partition was dropped
+        # during the read.
         if stored is None and not self._is_active(asked.key):
             stored = await self._stored(asked)
         self._led.log(asked.key.topic_partition)  # another node may lead it by now
@@ -117,7 +119,7 @@ class RecordExplainer:
         return Answered(question, loaded or explain_stored(stored or StateSummary(), question))
 
     async def _log_view(self, asked: Asked) -> LogView:
-        """The log's bounds, and its batches between them."""
+        """Return the log's bounds, and its batches between them."""
         partition = asked.key.topic_partition
         for _ in range(READS_MAX):
             topic_log = self._led.log(partition)
@@ -136,7 +138,7 @@ class RecordExplainer:
         return view._replace(kept_by=keeper.transactional_id, kept_ms=keeper.open_ms(self._clock.wall_ms()))
 
     def _parts(self, topic_log: TopicLog, batches: Sequence[LogBatch], low: int, high: int) -> list[TransactionPart]:
-        """What the log's transactions have to do with these batches."""
+        """Return how the log's transactions concern these batches."""
         aborted = [AbortedTransaction(*one[:3]) for one in topic_log.transactions.aborted_in(low, high)]
         wall_ms = self._clock.wall_ms()
         opened = {
@@ -181,7 +183,7 @@ class RecordExplainer:
 
 
 def _letters(waiting: LettersWaiting | None) -> str:
-    """The dead letters of a share-partition that are not written yet, in words."""
+    """Return the dead letters of a share-partition that are not written yet, in words."""
     if waiting is None:
         return ""
     text = f"{waiting.letters} dead letters for {waiting.topic!r} are not written, the oldest for "
@@ -200,6 +202,6 @@ def _check_group(group_id: str) -> None:
 
 def _unreadable(asked: Asked, error: KafkaError) -> KafkaError:
     if isinstance(error, InQuarantineError):
-        return error  # it says all of it, and asking again would not help
+        return error  # it is complete, and asking again would not help
     text = f"the stored state of {asked.key.text} cannot be read at present: {error.message}; ask again"
     return error_for(error.code, text) or error

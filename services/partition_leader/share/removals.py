@@ -1,7 +1,7 @@
-"""Ends the share sessions of members that their group coordinators have removed, and tells it (PL-528).
+"""Ends the share sessions of members that their group coordinators have removed, and logs it (PL-528).
 
-A process that stands still, or whose event loop is blocked, keeps its connections open: without this its records stay
-locked until their time is over, and its parked fetch goes on acquiring for nobody.
+A process that is suspended, or whose event loop is blocked, keeps its connections open: without this its records stay
+locked until their lock time is over, and its parked fetch acquires records that no handler processes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from shard_runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
 
-#: When a release that has share-partitions left to come to is told all the same, s.
+#: After how long a release is logged although some share-partitions have not answered, s.
 TELL_S: Final = 1.0
 
 
 class MemberRemovals:
-    """What removals do on this leader. `counted` is told the outcome of each."""
+    """Carries out removals on this leader. `counted` takes the outcome of each."""
 
     def __init__(
         self, requests: ShareRequests, partitions: SharePartitions, clock: Clock, counted: Callable[[str], None]
@@ -38,12 +38,12 @@ class MemberRemovals:
         self._counted = counted
 
     def removed(self, key: SessionKey, group_epoch: int) -> Removed:
-        """The coordinator has removed the member, which gave the group this epoch: if its session here is of the life
-        that is over, end it, answer its parked fetch, and release what it holds in the group at once."""
+        """End the session of a member whose removal gave the group this epoch, if the session's member epoch is older:
+        answer its parked fetch, and release what the member holds in the group at once."""
         outcome, closed = self._requests.sessions.member_removed(key, group_epoch, self._clock.now_ms())
         self._counted(outcome)
         if closed is not None:
-            # Of all share-partitions of the group: also of those that the member does not fetch from any more (PL-508).
+            # All share-partitions of the group, also those that the member does not fetch from any more (PL-508).
             asked = tuple(self._partitions.of_group(key.group_id))
             released = _Released(key, len(asked))
             self._partitions.later(asked, released.release)
@@ -53,9 +53,10 @@ class MemberRemovals:
 
 
 class _Released:
-    """Counts what a removed member's share-partitions give back, and tells it once.
+    """Adds up what a removed member's share-partitions give back, and logs it once.
 
-    `asked`: how many they are. Many are not asked at once, and one that is dropped before its turn never answers.
+    `asked`: how many share-partitions there are. Many are not asked at once, and one that is dropped before its turn
+    never answers.
     """
 
     def __init__(self, key: SessionKey, asked: int) -> None:
@@ -71,7 +72,8 @@ class _Released:
         host.release(self._key.member_id, on_result=self._done)
 
     def asked(self) -> None:
-        """All have been asked, or are about to be: tell when they have answered, or in a while."""
+        """Log the result once all share-partitions have answered, or after TELL_S; call it when all were asked, or will
+        be."""
         self._timer = asyncio.get_running_loop().call_later(TELL_S, self._tell)
         self._look()
 

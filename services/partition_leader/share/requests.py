@@ -1,9 +1,9 @@
 """Hosts ShareFetch and ShareAcknowledge over plain values: session step, acknowledgements, fetch, and the one answer.
 
 The order is that of PL-420 and PL-422: validate, consume the session epoch, apply acknowledgements, then fetch. The
-acknowledgements and the fetch go on side by side, and the answer leaves when both have ended. Everything up to the
-first wait happens in one step: requests of one stream take their epochs in the order of arrival, and no acknowledgement
-waits for a parked fetch (P-5). An answer without a write is given only while the lease holds (PL-411).
+acknowledgements and the fetch run concurrently, and the answer leaves when both have ended. Everything up to the first
+wait happens in one step: requests of one stream take their epochs in the order of arrival, and no acknowledgement waits
+for a parked fetch (P-5). An answer without a write is given only while the lease holds (PL-411).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Run:
     unbacked: list[tuple[PartitionAnswer, SharePartitionHost, Sequence[int]]] = field(default_factory=list)
     waiting: int = 1
     fetch: ShareFetchOperation | None = None
-    #: How long the group's locks lasted when the request came, whose renewals count from then on.
+    #: How long the group's locks lasted when the request came; its renewals count from then on.
     lock_ms: int = 0
 
     def fetched(self, one: FetchedPartition) -> None:
@@ -87,8 +87,8 @@ class _Run:
         return found
 
     def told_lock_ms(self, now_ms: int) -> int:
-        """How long locks last, as the answer says: no longer than one that this request has begun (PL-254). `now_ms`:
-        how long the group's locks last now."""
+        """Return the lock duration for the answer: no longer than that of any lock that this request has begun
+        (PL-254). `now_ms`: the group's present lock duration."""
         begun = [one.fetched.lock_ms for one in self.results.values() if one.fetched is not None and one.fetched.ranges]
         if self.request.is_renew_ack:
             begun.append(self.lock_ms)
@@ -134,7 +134,7 @@ class ShareRequests:
         """How many requests are not answered yet."""
         return len(self._runs) + len(self._delayed)
 
-    # --- doors
+    # --- entry points
 
     def handle(self, request: ShareRequest, on_answer: OnAnswer) -> object:
         """Take a request. `on_answer` is called once, perhaps before this returns.
@@ -164,8 +164,8 @@ class ShareRequests:
         return run
 
     def abandon(self, handle: object) -> None:
-        """The caller is gone: forget the request, and never call its `on_answer`. What it acquired stays acquired
-        (PL-215)."""
+        """Forget a request whose caller no longer waits, and never call its `on_answer`. Records that it acquired stay
+        acquired (PL-215)."""
         if isinstance(handle, DelayedRefusal):
             handle.timer.cancel()
             self._delayed.pop(handle, None)
@@ -176,19 +176,20 @@ class ShareRequests:
             self.sessions.finished(handle.step, self._clock.now_ms())
 
     def hurry(self, handle: object) -> None:
-        """The caller sends no more requests, but reads the answers: answer a parked fetch now, empty."""
+        """Answer a parked fetch now, empty: the caller sends no more requests, but reads the answers."""
         if isinstance(handle, DelayedRefusal):
             self._refuse(handle)
         elif isinstance(handle, _Run) and handle.fetch is not None:
             handle.fetch.conclude()
 
     def connection_made(self) -> int:
-        """A number for a new stream, for `ShareRequest.connection_id` and `connection_lost`."""
+        """Return a number for a new stream, for `ShareRequest.connection_id` and `connection_lost`."""
         self._connection_ids += 1
         return self._connection_ids
 
     def connection_lost(self, connection_id: int) -> None:
-        """A stream ended: end its sessions, release what their members hold, tell (PL-520, PL-522, PL-527)."""
+        """End the sessions of a stream that ended, release what their members hold, and report them (PL-520, PL-522,
+        PL-527)."""
         ended = self.sessions.connection_lost(connection_id)
         for closed in ended:
             self._release(closed)
@@ -196,7 +197,7 @@ class ShareRequests:
             self._members.lost([closed.key for closed in ended])
 
     def end(self, closed: ClosedSession) -> None:
-        """A session was ended from elsewhere than by its client or its stream (PL-528)."""
+        """Release a session that neither its client nor its stream ended (PL-528)."""
         self._release(closed)
 
     def expire_idle(self, idle_ms: Callable[[str], int], default_idle_ms: int) -> None:
@@ -206,7 +207,7 @@ class ShareRequests:
             self._release(closed)
 
     def drain(self) -> None:
-        """The process shuts down: answer parked fetches now, with what they can acquire at once (CM-4)."""
+        """Answer parked fetches now, with what they can acquire at once: the process shuts down (CM-4)."""
         self._draining = True
         for run in list(self._runs):
             if run.fetch is not None:
@@ -340,7 +341,7 @@ class ShareRequests:
             self.sessions.finished(run.step, self._clock.now_ms())
             try:
                 run.on_answer(answer)
-            except Exception:  # else it would break off the share-partition whose event brought the last result
+            except Exception:  # otherwise it would break off the share-partition whose event brought the last result
                 log.exception("an answer could not be given", group=run.request.group_id)
 
     def _forget(self, run: _Run) -> None:
@@ -385,7 +386,8 @@ class ShareRequests:
         )
 
     def _gate(self, run: _Run) -> None:
-        """Refuse what no write confirmed, if the lease has lapsed: the process may have been paused (PL-411)."""
+        """Refuse results without a confirmed write if the lease has lapsed: the process may have been paused (PL-411).
+        The records that this request acquired are released then."""
         for result, host, acknowledged in run.unbacked:
             if host.lease_valid():
                 self._counts.records_acknowledged(acknowledged)
@@ -401,7 +403,7 @@ class ShareRequests:
         """Release what a session's member holds, without waiting for it. Retire a group that has no session left.
 
         Parked fetches of the session end first. Their answer can only be an error (PL-505), and until then they would
-        open share-partitions of a group that has gone (PL-523).
+        open share-partitions of a group that has no session left (PL-523).
         """
         for run in tuple(self._by_session.get(closed.key, ())):
             if run.fetch is not None:

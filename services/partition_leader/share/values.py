@@ -1,4 +1,4 @@
-"""Requests and answers of ShareFetch and ShareAcknowledge, as values between the edge and `ShareRequests`."""
+"""Requests and answers of ShareFetch and ShareAcknowledge, as values between the RPC edge and `ShareRequests`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Acknowledgements = Mapping[TopicIdPartition, tuple[ev.AckBatch, ...]]
 class ShareRequest(NamedTuple):
     """A ShareFetch, or with `limits` None a ShareAcknowledge.
 
-    `room_bytes`: what the whole answer may have (CM-62). `share`: its connection's part of the bytes in flight (CM-92).
-    `readable`: how batches may be compressed that the member gets (PL-257). `member_epoch`: the member's newest; None:
-    its client does not name it (PL-528). `refused`: what makes it a request that no
-    session can take (PL-510).
+    `room_bytes`: the most bytes of the whole answer (CM-62). `share`: its connection's part of the bytes in flight
+    (CM-92). `readable`: the compressions that the member can read (PL-257). `member_epoch`: the member's newest epoch;
+    None when its client does not name it (PL-528). `refused`: the error for a request that no session can take
+    (PL-510).
     """
 
     group_id: str
@@ -50,8 +50,8 @@ class ShareRequest(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionAnswer:
-    """One partition of an answer. Without `acknowledged` the request named no acknowledgement for it, and
-    `acknowledge_error` says nothing."""
+    """One partition of an answer. `acknowledged`: whether the request named acknowledgements for it; if not,
+    `acknowledge_error` has no meaning."""
 
     partition: TopicIdPartition
     error: KafkaError | None = None

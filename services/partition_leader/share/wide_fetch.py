@@ -1,9 +1,10 @@
-"""Hosts a ShareFetch over very many partitions: it walks through them in slices and lets others act in between.
+"""Hosts a ShareFetch over very many partitions: it walks through them in slices and lets other tasks run in between.
 
-`fetch` does each attempt in one step; here it takes many turns of the event loop (CM-97). The walk first looks at all
-share-partitions without locks. When that is enough, it locks, reads, acquires from and unlocks one slice after another,
-until the budget is spent. It holds no fetch lock while others act, except during a read from the store. Between two
-slices anything may happen, so each step looks again at its share-partitions, and at whether the fetch is still wanted.
+`fetch` does each attempt in one step; here it takes many turns of the event loop (CM-97). The walk first checks all
+share-partitions without locks. When there is enough to read, it locks, reads, acquires from and unlocks one slice after
+another, until the budget is spent. It holds no fetch lock while other tasks run, except during a read from the store.
+Between two slices anything may happen, so each step checks its share-partitions again, and whether the fetch is still
+wanted.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ from shard_runtime.rpc.bounds import Turns
 
 #: A fetch over more partitions than this is walked through in turns.
 WIDE: Final = 500
-#: How many partitions are looked at, and how many are read from, in one turn of the event loop: about 5 ms each.
+#: How many partitions are checked, and how many are read from, in one turn of the event loop: about 5 ms each.
 LOOK_SLICE: Final = 500
 READ_SLICE: Final = 200
-#: Making a share-partition costs as much as looking at this many.
+#: Making a share-partition costs as much as checking this many.
 _MADE: Final = 4
 
 
 class WideShareFetch(ShareFetchOperation):
-    """As its parent, over many partitions. An attempt is a walk, and a walk is never cut short: when the deadline
-    passes during a walk, that walk is the last attempt."""
+    """A fetch like its parent, over many partitions. An attempt is a walk, and a walk is never cut short: when the
+    deadline passes during a walk, that walk is the last attempt."""
 
     _walk: asyncio.Task[None] | None = None
     _woken = False
     _waits = False
 
     def start(self) -> None:
-        """Begin the first walk. It waits for all partitions before it looks, so a change in a partition that it has
-        already passed brings another walk."""
+        """Begin the first walk. It waits for all partitions before it checks them, so a change in a partition that it
+        has already passed brings another walk."""
         if self._budget.asks_for_nothing:
             self._complete()
             return
@@ -52,7 +53,8 @@ class WideShareFetch(ShareFetchOperation):
             self._walk = asyncio.get_running_loop().create_task(self._run(), name="wide-share-fetch")
 
     def acknowledged(self) -> None:
-        """A walk has not waited for that, so this is no reason for another one (PL-218)."""
+        """Does nothing: a walk does not wait for the acknowledgements, so their outcome is no reason for another one
+        (PL-218)."""
 
     # --- the walk
 
@@ -87,7 +89,7 @@ class WideShareFetch(ShareFetchOperation):
             self._complete()
 
     async def _look(self) -> tuple[int, list[int]]:
-        """How many share-partitions could be locked, and the bytes available in those that have any. Makes the
+        """Return how many share-partitions could be locked, and the bytes available in those that have any. Makes the
         share-partitions that are not there yet."""
         lockable, available = 0, []
         turns = Turns(LOOK_SLICE)

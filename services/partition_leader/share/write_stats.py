@@ -7,8 +7,8 @@ from partition_leader.share.core.effects import Persist
 
 
 def write_stats(effect: Persist, high_watermark: int, delivery_count_limit: int) -> WriteStats:
-    """What only the leader knows. The group's limit is in writes that release or archive records; others do
-    not need it."""
+    """Return what only the leader knows. The group's limit is in writes that release or archive records; other writes
+    do not need it."""
     counters = effect.counters
     matters = effect.archived or counters.n_release or counters.n_timeout or counters.n_limit
     limit = delivery_count_limit if matters else None

@@ -1,4 +1,4 @@
-"""The error for stored state that lies further beyond a log's end than a lost tail explains (CM-83)."""
+"""The error for stored state that is further beyond a log's end than a lost tail explains (CM-83)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class BeyondLogError(KafkaStorageError):
 
 
 def beyond_log(name: str, log_end: int, stored_end: int, jump_offsets: int) -> BeyondLogError:
-    """The error for the partition `name`, with what to do."""
+    """Return the error for the partition `name`, with what to do."""
     return BeyondLogError(
         f"{name}: the log ends at {log_end}, but state is stored up to {stored_end}; at most "
         f"{jump_offsets} offsets can be of a tail that the store lost, so the stored state is "

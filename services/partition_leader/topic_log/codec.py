@@ -32,14 +32,14 @@ class ProducersSnapshot(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Offsets `start`…`end` − 1 have no record (CM-47); no offsets when both are equal."""
+    """Offsets `start`…`end` − 1 have no record (CM-47); there are none when both are equal."""
 
     start: int
     end: int
 
 
 def batch_entry(epoch: int, batch: LogBatch) -> Entry:
-    """The entry of one batch; the `seq` of its id is the offset after the batch."""
+    """Return the entry of one batch; the `seq` of its id is the offset after the batch."""
     value = pb.BatchEntry(
         base_offset=batch.base_offset,
         count=batch.record_count,
@@ -58,10 +58,10 @@ def batch_entry(epoch: int, batch: LogBatch) -> Entry:
 
 
 def read_batch(entry: Entry) -> LogBatch | None:
-    """The batch of an entry; None for claims, markers, entries of unknown kinds, and damaged entries (CM-101).
+    """Return the batch of an entry; None for claims, markers, entries of unknown kinds, and damaged entries (CM-101).
 
-    If an entry says more records than its bytes can hold (leaders before CM-112 accepted such batches), the batch gets
-    only as many as they can hold, and the offsets after them are a hole.
+    If an entry claims more records than its bytes can hold (leaders before CM-112 accepted such batches), the batch
+    gets only as many as they can hold, and the offsets after them are a hole.
     """
     if entry.kind != BATCH_TYPE or entry.damage:
         return None
@@ -87,14 +87,14 @@ def read_batch(entry: Entry) -> LogBatch | None:
 
 
 def marker_entry(epoch: int, log_end: int, append_time_ms: int, jump_from: int | None = None) -> Entry:
-    """The marker that keeps `log_end`; `jump_from`: where the hole before `log_end` begins (CM-47)."""
+    """Return the marker that keeps `log_end`; `jump_from`: where the hole before `log_end` begins (CM-47)."""
     value = pb.Marker(log_end_offset=log_end, jump=jump_from is not None, jump_from=jump_from or 0)
     record = pb.TopicLogRecord(append_time_ms=append_time_ms, marker=value)
     return Entry(StreamId(epoch, log_end), MARKER_TYPE, record.SerializeToString())
 
 
 def read_marker(entry: Entry) -> Hole | None:
-    """The hole that a marker leaves, whose `end` is the log end it keeps; None for any other entry."""
+    """Return the hole that a marker leaves, whose `end` is the log end it keeps; None for any other entry."""
     if entry.kind != MARKER_TYPE or entry.damage:
         return None
     marker = pb.TopicLogRecord.FromString(entry.record).marker
@@ -102,7 +102,7 @@ def read_marker(entry: Entry) -> Hole | None:
 
 
 def log_start_entry(at: StreamId, log_start: int, append_time_ms: int, cold: bool = False) -> Entry:
-    """A log start, for the control log; `cold`: a copy made by compaction, not an event (CM-18)."""
+    """Return a log start as an entry of the control log; `cold`: a copy made by compaction, not an event (CM-18)."""
     record = pb.ControlLogRecord(
         append_time_ms=append_time_ms,
         cause=_COLD if cold else 0,
@@ -112,7 +112,7 @@ def log_start_entry(at: StreamId, log_start: int, append_time_ms: int, cold: boo
 
 
 def read_log_start(entry: Entry) -> int | None:
-    """The log start of an intact entry of type L."""
+    """Return the log start of an intact entry of type L, None for any other entry."""
     record = pb.ControlLogRecord.FromString(entry.record)
     return record.log_start.log_start_offset if record.record_version == _VERSION else None
 
@@ -120,7 +120,7 @@ def read_log_start(entry: Entry) -> int | None:
 def producers_entry(
     at: StreamId, log_end: int, table: ProducerTable, transactions: LogTransactions, append_time_ms: int
 ) -> Entry:
-    """A snapshot of all producers and transactions, covering all batches below `log_end` (CM-43, CM-44)."""
+    """Return a snapshot of all producers and transactions, covering all batches below `log_end` (CM-43, CM-44)."""
     snapshot = pb.ProducersSnapshot(log_end_offset=log_end)
     _add_transactions(snapshot, transactions)
     for producer_id, state in table.items():
@@ -162,7 +162,7 @@ def _add_transactions(snapshot: pb.ProducersSnapshot, transactions: LogTransacti
 
 
 def read_producers(entry: Entry) -> ProducersSnapshot | None:
-    """The snapshot of an entry of type P."""
+    """Return the snapshot of an entry of type P, None for any other entry."""
     record = pb.ControlLogRecord.FromString(entry.record)
     if record.record_version != _VERSION:
         return None

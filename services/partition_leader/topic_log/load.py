@@ -1,7 +1,7 @@
 """Loads a topic log from its streams after a claim (CM-40, CM-43, CM-47). It reads, lets the core decide, and makes the
 log's end durable by a marker before any producer may append.
 
-The claim entry `e-0` is already in both streams, so the store refuses what an older owner sends. Every read ends at
+The claim entry `e-0` is already in both streams, so the store refuses appends of an older owner. Every read ends at
 that entry. A load that fails leaves at most the marker in the streams: claim again, then load again.
 """
 
@@ -43,20 +43,21 @@ _INDEX_PAGE = 1_000
 
 @dataclass(slots=True)
 class _Main:
-    """What the main stream has below this owner's claim."""
+    """The content of the main stream below this owner's claim."""
 
     epochs: EpochStarts
     log_end: int
     data_end: int
     unsure: bool
-    """The log's end is known only from a damaged entry."""
+    """Whether the log's end is known only from a damaged entry."""
     holes: Holes
-    """Offsets that markers left out, as far as these were read: for jumps by at least the present setting (CM-105)."""
+    """Offsets that markers left out, as far as these were read: all jumps of the present setting or more (CM-105)."""
 
 
 @dataclass(slots=True)
 class _Control:
-    """What the control log has below this owner's claim. `damaged`: a newer entry with such a value is damaged."""
+    """The content of the control log below this owner's claim. `damaged`: whether an entry is damaged that may hold a
+    newer value."""
 
     log_start: int | None = None
     snapshot: ProducersSnapshot | None = None
@@ -65,7 +66,7 @@ class _Control:
 
 @dataclass(slots=True)
 class LoadReport:
-    """What a load found, for the log line and the counters."""
+    """The result of a load, for the log line and the counters."""
 
     log_end: int = 0
     rejoined: int = 0
@@ -85,7 +86,7 @@ async def load_state(
     memory: TailMemory | None,
     suspect: bool,
 ) -> tuple[LogState, LoadReport]:
-    """Load the log and make its end durable. Raises LogError: claim again; AppendRefusedError: load again."""
+    """Load the log and make its end durable. After LogError, claim again; after AppendRefusedError, load again."""
     shard, epoch = lease.shard, claimed.epoch
     report = LoadReport()
     main = await _read_main(record_log, shard, epoch, settings.jump_offsets)
@@ -177,8 +178,8 @@ def _note_hole(holes: Holes, entry: Entry) -> None:
 
 
 async def _first_held(record_log: RecordLog, shard: ShardId, epoch: int) -> int:
-    """The first offset of the oldest intact batch in the stream, or 0. Offsets below it cannot be read, so the log
-    starts there at the earliest."""
+    """Return the first offset of the oldest intact batch in the stream, or 0. Offsets below it cannot be read, so the
+    log starts there at the earliest."""
     after, through = STREAM_START, StreamId(epoch, 0)
     while page := await record_log.index(shard.streams[0], after, through, _HOP_ENTRIES):
         for entry in page:
@@ -189,7 +190,7 @@ async def _first_held(record_log: RecordLog, shard: ShardId, epoch: int) -> int:
 
 
 async def _read_control(record_log: RecordLog, shard: ShardId, epoch: int) -> _Control:
-    """The newest log start and the newest snapshot. Compaction keeps them near the end of the stream (CM-18)."""
+    """Read the newest log start and the newest snapshot. Compaction keeps them near the end of the stream (CM-18)."""
     control = _Control()
     cursor = StreamId(epoch, 0)
     while control.log_start is None or control.snapshot is None:
@@ -231,7 +232,7 @@ async def _rebuild_producers(
             batch = read_batch(entry)
             if batch is None:
                 report.unknown += entry.kind == BATCH_TYPE and not entry.damage
-                # The producer of a damaged batch goes on after it, with a sequence that is not its first.
+                # The producer of a damaged batch continues after it, with a sequence that is not its first.
                 state.producers.forgot = state.producers.forgot or bool(entry.damage)
                 continue
             report.indexed += 1
@@ -316,7 +317,7 @@ async def commit_load(record_log: RecordLog, state: LogState, draft: Draft) -> N
 
 
 def apply_draft(state: LogState, draft: Draft) -> None:
-    """Update memory to what the store has confirmed."""
+    """Update memory to the state that the store has confirmed."""
     state.high_watermark = draft.next_offset
     state.log_start = draft.log_start
     state.tail.append(draft.batches, draft.next_offset)

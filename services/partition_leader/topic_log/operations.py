@@ -64,7 +64,7 @@ class Draft:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing needs to be written."""
+        """Return whether nothing needs to be written."""
         return not self.main and not self.control
 
     def add_batch(self, batch: LogBatch) -> None:
@@ -84,7 +84,7 @@ class Draft:
         self.next_offset = log_end
 
     def next_control_id(self) -> StreamId:
-        """The id of the next entry of the control log."""
+        """Return the id of the next entry of the control log."""
         return StreamId(self.state.epoch, self.state.control_seq + len(self.control) + 1)
 
     def add_snapshot(self) -> None:
@@ -96,7 +96,7 @@ class Draft:
         self.control.append(producers_entry(at, self.next_offset, producers, self._transactions(), self.wall_ms))
 
     def _transactions(self) -> LogTransactions:
-        """The transactions as they will be behind this flush."""
+        """Return the transactions as they will be after this flush."""
         if not self.batches:
             return self.state.transactions
         result = self.state.transactions.copy()
@@ -110,7 +110,7 @@ class Draft:
             self.state.producers.undo(self.undo.pop())
 
     def appends(self) -> list[StreamAppend]:
-        """The flush in the form that `RecordLog.append` takes."""
+        """Return the flush in the form that `RecordLog.append` takes."""
         state = self.state
         both = ((state.main, self.main), (state.control, self.control))
         return [StreamAppend(stream, entries) for stream, entries in both if entries]
@@ -133,7 +133,7 @@ class LogOperation:
         raise NotImplementedError
 
     def answer(self, outcome: AppendOutcome) -> None:
-        """Answer the caller, unless it has gone or timed out."""
+        """Answer the caller, unless it no longer waits or has timed out."""
         if not self.future.done():
             self.future.set_result(outcome)
 
@@ -180,7 +180,7 @@ class ProduceOperation(LogOperation):
 
 
 class EndTransactionOperation(LogOperation):
-    """Append the marker that ends a transaction here; nothing when it has one (CM-44)."""
+    """Appends the marker that ends a transaction here, unless it has one (CM-44)."""
 
     __slots__ = ("control_type", "producer")
 
@@ -190,9 +190,9 @@ class EndTransactionOperation(LogOperation):
         self.control_type = control_type
 
     def plan(self, draft: Draft) -> None:
-        """Add the control batch. It is written where the transaction has no batch, too: a batch that comes late is then
-        refused by its epoch. Nobody is joined any more, also when the store refuses this flush: whoever sends a batch
-        must ask anew whether the transaction goes on."""
+        """Add the control batch. It is written even where the transaction has no batch: a batch that arrives late is
+        then refused by its epoch. The join is undone, even when the store refuses this flush: a later batch must ask
+        again whether the transaction is still open."""
         producer_id, epoch = self.producer
         state = draft.state
         if state.joined.get(producer_id, epoch + 1) <= epoch:
@@ -212,8 +212,8 @@ def _check_offset(draft: Draft, records: int) -> None:
 
 
 def _check_transaction(state: LogState, batch: NewBatch) -> None:
-    """Raise unless this log may take a batch of the transaction: it holds one, or the transaction was joined for it
-    and has had no marker since (CM-44)."""
+    """Raise unless this log may take a batch of the transaction: it holds one, or the transaction was joined for it and
+    has had no marker since (CM-44)."""
     opened = state.transactions.open.get(batch.producer_id)
     if opened is not None and opened.producer_epoch == batch.producer_epoch:
         return
@@ -236,7 +236,7 @@ def _check_transaction(state: LogState, batch: NewBatch) -> None:
 
 
 class RaiseEndOperation(LogOperation):
-    """Raise the log end to at least `min_end`: a share-partition has state up to there (CM-47)."""
+    """Raises the log end to at least `min_end`, up to which a share-partition has state (CM-47)."""
 
     __slots__ = ("min_end",)
 
@@ -252,7 +252,7 @@ class RaiseEndOperation(LogOperation):
 
 
 class MoveStartOperation(LogOperation):
-    """Move the log start to `log_start` (CM-45); durable before anything is trimmed."""
+    """Moves the log start to `log_start` (CM-45); durable before anything is trimmed."""
 
     __slots__ = ("log_start",)
 
@@ -261,7 +261,8 @@ class MoveStartOperation(LogOperation):
         self.log_start = log_start
 
     def plan(self, draft: Draft) -> None:
-        """Add an entry of type L, unless the log starts there or later. Never above what is confirmed."""
+        """Add an entry of type L, unless the log starts there or later. Raises OffsetOutOfRangeError above the high
+        watermark."""
         if self.log_start > draft.state.high_watermark:
             raise OffsetOutOfRangeError(
                 f"{draft.state.shard.name}: log start {self.log_start} is above the high watermark "

@@ -33,8 +33,8 @@ _FIRST_PAGE = 8
 _last_offset = attrgetter("last_offset")
 _LOSSES_TOLD_MAX: Final = 1_000
 _LARGEST_PAGE = 512
-#: The largest batch, in bytes, that is decoded on the event loop. Decompressed it has at most 16 MiB: zstd can make one
-#: byte of 32,768.
+#: The largest batch, in bytes, that is decoded on the event loop. Decompressed it has at most 16 MiB, since zstd makes
+#: at most 32,768 bytes of one.
 _OPENED_AT_ONCE = 1 << 9
 
 
@@ -55,7 +55,7 @@ class LogReader:
         self._indexing = asyncio.Lock()
 
     def cached(self, offset: int, max_bytes: int, max_offsets: int) -> ReadResult | None:
-        """What is in memory at `offset`; None: call `read`. Raises OffsetOutOfRangeError."""
+        """Return the batches in memory at `offset`, or None when `read` is needed. Raises OffsetOutOfRangeError."""
         state = self._state
         if not state.log_start <= offset <= state.high_watermark:
             raise OffsetOutOfRangeError(
@@ -74,7 +74,7 @@ class LogReader:
         return None
 
     async def read(self, offset: int, max_bytes: int, max_offsets: int) -> ReadResult:
-        """As `cached`, but reads from the store what is not in memory."""
+        """Read like `cached`, and from the store what is not in memory."""
         result = self.cached(offset, max_bytes, max_offsets)
         if result is not None:
             return result
@@ -85,7 +85,7 @@ class LogReader:
             window = await self._read_window(offset, max_bytes)
             self._state.window = window
             self._note_end(window)
-        self.cached(offset, 0, 1)  # the log start may have passed the offset meanwhile
+        self.cached(offset, 0, 1)  # the log start may have passed the offset during the read
         # Without batches the hole ends where this read ended: later appends are after it (CM-47).
         return self._result(offset, window.read(offset, max_bytes, max_offsets), window.end)
 
@@ -112,7 +112,7 @@ class LogReader:
                 elif (hole := read_marker(entry)) is not None:
                     coverage.holds(hole.start, hole.end)
                     state.holes.add(hole.start, hole.end)
-                elif not entry.damage and entry.id.seq:  # an entry of a later build: it is known only not to be lost
+                elif not entry.damage and entry.id.seq:  # an entry of a later build: it is known not to be lost
                     coverage.holds(coverage.next, entry.id.seq)
             if len(entries) < count:
                 coverage.holds(end, end)
@@ -141,7 +141,7 @@ class LogReader:
             )
 
     def _note_end(self, window: BatchRun) -> None:
-        """If no batch was found up to the end, note where the data ends, unless batches were appended meanwhile."""
+        """Note where the data ends when no batch was found up to the end and none was appended during the read."""
         state = self._state
         if not window.size and window.start < state.data_end <= window.end:
             state.data_end = window.start
@@ -154,8 +154,9 @@ class LogReader:
         return ReadResult(batches, data_offset, state.log_start, high_watermark, state.last_stable, state.epoch)
 
     def committed(self, offset: int, read: ReadResult) -> ReadResult:
-        """What of a read from `offset` on lies below LAST_STABLE, with the aborted transactions in it (PL-006). A
-        transaction begins with a batch, so LAST_STABLE is at a batch's first offset, or at the log's start."""
+        """Return the part of a read from `offset` on that is below LAST_STABLE, with the aborted transactions in it
+        (PL-006). A transaction begins with a batch, so LAST_STABLE is at a batch's first offset, or at the log's start.
+        """
         stable = read.last_stable
         batches = read.batches
         if batches and batches[-1].last_offset >= stable:
@@ -167,9 +168,11 @@ class LogReader:
         return read._replace(aborted=aborted) if aborted else read
 
     async def offset_for(self, timestamp_ms: int, committed: bool) -> FoundOffset | None:
-        """The first offset whose record has this timestamp or a later one; −1, −2 and −3 as in `TopicLog` (CM-45).
+        """Return the first offset whose record has this timestamp or a later one; −1, −2 and −3 as in `TopicLog`
+        (CM-45).
 
-        None: there is no such record. Never beyond the high watermark, with `committed` never beyond LAST_STABLE.
+        Returns None when there is no such record. The offset is never beyond the high watermark, with `committed` never
+        beyond LAST_STABLE.
         """
         state = self._state
         if timestamp_ms == OFFSET_LATEST:
@@ -191,7 +194,7 @@ class LogReader:
         return None if start is None else await self._search(start, timestamp_ms)
 
     async def update_pages(self) -> None:
-        """Index the batches that are not indexed yet, up to the high watermark, and what is left of a page that the log
+        """Index the batches that are not indexed yet, up to the high watermark, and the rest of a page that the log
         start has cut."""
         async with self._indexing:
             state = self._state
@@ -210,8 +213,8 @@ class LogReader:
                     return
 
     async def headers(self, offset: int, first: int = 0) -> AsyncIterator[list[LogBatch]]:
-        """Batches from the one with `offset` on, without their bytes, in pages; `first`: batches in the first page, 0:
-        as many as in the others."""
+        """Yield batches from the one with `offset` on, without their bytes, in pages. `first`: the number of batches in
+        the first page; 0 for as many as in the others."""
         end = self._state.high_watermark
         size = first or PAGE_BATCHES
         while True:
@@ -222,7 +225,8 @@ class LogReader:
             offset, size = batches[-1].end_offset, PAGE_BATCHES
 
     async def between(self, first: int, last: int) -> tuple[LogBatch, ...]:
-        """The batches with offsets in `first`…`last`: from memory when they are all there, else without their bytes."""
+        """Return the batches with offsets in `first`…`last`: from memory when they are all there, else without their
+        bytes."""
         cached = self.cached(first, 1 << 62, last - first + 1)
         if cached is not None and (not cached.batches or cached.last_offset >= last):
             return cached.covering(first, last)
@@ -234,8 +238,8 @@ class LogReader:
         return tuple(found)
 
     async def append_time(self, offset: int, cold: bool) -> int | None:
-        """When the first record from `offset` on was appended (ms since 1970). None: there is none, or it is not in
-        memory and a `cold` read is not wanted."""
+        """Return when the first record from `offset` on was appended (ms since 1970); None when there is none, or when
+        it is not in memory and `cold` is False."""
         found = self.cached(offset, 0, 1)
         if found is not None:
             return found.batches[0].append_time_ms if found.batches else None
@@ -245,7 +249,7 @@ class LogReader:
         return None
 
     async def _index_page(self, offset: int, end: int, size: int) -> list[LogBatch]:
-        """`size` batches, or fewer when `end` comes first."""
+        """Return `size` batches, or fewer when `end` comes first."""
         state = self._state
         after, through = state.position(offset), StreamId(state.epoch, end)
         batches: list[LogBatch] = []
@@ -275,7 +279,7 @@ class LogReader:
         entries = await self._log.read(state.main, at, through, 1)
         batch = read_batch(entries[0]) if entries else None
         if batch is None or batch.base_offset != header.base_offset:
-            return None  # trimmed meanwhile
+            return None  # trimmed during the search
         for position, found_ms in enumerate(await _timestamps(batch)):
             found = batch.base_offset + position
             if found_ms >= timestamp_ms and found >= state.log_start:
@@ -284,7 +288,7 @@ class LogReader:
 
 
 async def _timestamps(batch: LogBatch) -> list[int]:
-    """The timestamp of each record. A large batch is decoded in a thread, since it may be compressed."""
+    """Return the timestamp of each record. A large batch is decoded in a thread, since it may be compressed."""
     if batch.size <= _OPENED_AT_ONCE:
         return _timestamps_of(batch)
     return await asyncio.get_running_loop().run_in_executor(None, _timestamps_of, batch)

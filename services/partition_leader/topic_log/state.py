@@ -18,7 +18,7 @@ from partition_leader.topic_log.core.transactions import AbortedTransaction, Log
 from shard_runtime.record_log.protocol import ShardId, StreamId
 
 _SMOOTHING = 16
-#: Transactions that a leader remembers as joined; beyond it the oldest is forgotten, and joins anew.
+#: The most transactions that a leader remembers as joined; beyond it the oldest is forgotten, and must join again.
 JOINED_MAX: Final = 10_000
 _base_offset = attrgetter("base_offset")
 _last_offset = attrgetter("last_offset")
@@ -36,7 +36,7 @@ class ReadResult(NamedTuple):
     last_stable: int
     epoch: int
     aborted: tuple[AbortedTransaction, ...] = ()
-    """The aborted transactions with offsets among these batches; only of a read of committed records."""
+    """The aborted transactions with offsets among these batches; set only by a read of committed records."""
 
     @property
     def last_offset(self) -> int:
@@ -44,7 +44,7 @@ class ReadResult(NamedTuple):
         return self.batches[-1].last_offset if self.batches else -1
 
     def covering(self, first: int, last: int) -> tuple[LogBatch, ...]:
-        """The batches with offsets in `first`…`last`: the same objects, found by bisection (PL-250)."""
+        """Return the batches with offsets in `first`…`last`: the same objects, found by bisection (PL-250)."""
         batches = self.batches
         begin = bisect_left(batches, first, key=_last_offset)
         end = bisect_right(batches, last, lo=begin, key=_base_offset)
@@ -69,20 +69,20 @@ class FoundOffset(NamedTuple):
 
 
 class LogListener(Protocol):
-    """What a log tells its listeners, at once and on the event loop (PL-008). A listener must not wait: note the
-    change, and do the work later."""
+    """Receives changes of a log, at once and on the event loop (PL-008). A listener must not wait: note the change, and
+    do the work later."""
 
     def high_watermark_advanced(self, high_watermark: int) -> None:
-        """Records below `high_watermark` may be read now. LAST_STABLE moves at the same time: by a marker, or without
-        open transactions (PL-808)."""
+        """Take a new high watermark: records below it may be read now. LAST_STABLE moves at the same time: by a marker,
+        or without open transactions (PL-808)."""
         ...
 
     def log_start_advanced(self, log_start: int) -> None:
-        """Records below `log_start` are deleted: archive them (PL-620)."""
+        """Archive the records below `log_start`, which are deleted (PL-620)."""
         ...
 
     def log_closed(self, error: KafkaError) -> None:
-        """This node no longer leads the partition, or the topic was deleted: answer `error`. This is the last call."""
+        """Answer `error`: this node no longer leads the partition, or the topic was deleted. This is the last call."""
         ...
 
 
@@ -129,7 +129,7 @@ class LogState:
         return self.transactions.last_stable(self.log_start, self.high_watermark)
 
     def position(self, offset: int) -> StreamId:
-        """The id after which the batch with `offset` is the first entry (CM-40)."""
+        """Return the id after which the batch with `offset` is the first entry (CM-40)."""
         return StreamId(*self.epochs.position(offset))
 
     def learn_size(self, size: int, records: int, batches: int) -> None:
@@ -140,14 +140,14 @@ class LogState:
         self.mean_batch_records = max((self.mean_batch_records * rest + records // batches * weight) // _SMOOTHING, 1)
 
     def join(self, producer_id: int, epoch: int) -> None:
-        """The transaction's durable record names this partition."""
+        """Note that the transaction's durable record names this partition."""
         while len(self.joined) >= JOINED_MAX:
             del self.joined[next(iter(self.joined))]
         self.joined[producer_id] = epoch
 
     def bytes_available(self, offset: int, committed: bool = False) -> int:
-        """Bytes from `offset` to the high watermark, with `committed` to LAST_STABLE: exact within the tail cache, else
-        an estimate (at least 1)."""
+        """Return the bytes from `offset` to the high watermark, with `committed` to LAST_STABLE: exact within the tail
+        cache, else an estimate (at least 1)."""
         if offset >= self.high_watermark:
             return 0
         if committed and self.transactions.open:

@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 
 class TopicLog:
-    """One partition's log under one epoch. `load` makes it; it ends by `close`, or by itself when it is fenced."""
+    """One partition's log under one epoch. `load` makes it; it ends by `close`, or on its own when it is fenced."""
 
     def __init__(
         self,
@@ -102,7 +102,8 @@ class TopicLog:
         `memory`: `former.memory()` of this process's former TopicLog of the partition, if it had one. `refusals`: the
         log of refused writes, shared by all logs of a process. `suspect`: the topic is older than the store's history
         and had no owner record (CM-47).
-        Raises LogError: drop the shard and claim again. AppendRefusedError: nothing was written, call `load` again.
+
+        After LogError, drop the shard and claim again. After AppendRefusedError nothing was written: call `load` again.
         """
         settings = settings or TopicLogSettings()
         state, report = await load_state(record_log, lease, claimed, clock, settings, memory=memory, suspect=suspect)
@@ -153,7 +154,7 @@ class TopicLog:
 
     @property
     def closed(self) -> bool:
-        """Whether this node no longer leads the partition under this epoch."""
+        """Return whether this node no longer leads the partition under this epoch."""
         return self._closed is not None
 
     def check_leader(self) -> None:
@@ -185,16 +186,17 @@ class TopicLog:
         return operation.future
 
     async def append(self, batches: Sequence[NewBatch], timeout_ms: int) -> AppendOutcome:
-        """As `submit`, and wait for the outcome. Raises KafkaError."""
+        """Append as `submit` does, and wait for the outcome. Raises KafkaError."""
         return _checked(await self.submit(batches, timeout_ms))
 
     def read_cached(
         self, offset: int, max_bytes: int, max_offsets: int = 0, *, committed: bool = False
     ) -> ReadResult | None:
-        """Batches from `offset` on if they are in memory, without waiting; None: use `read` (PL-006, CM-46).
+        """Return batches from `offset` on if they are in memory, without waiting; None when `read` is needed (PL-006,
+        CM-46).
 
         The first batch may begin below `offset`. When there is a batch, at least one is returned, even above
-        `max_bytes`; with `max_offsets` > 0 the answer ends when that many offsets are covered. `committed`: only up to
+        `max_bytes`; with `max_offsets` > 0 the result ends when that many offsets are covered. `committed`: only up to
         LAST_STABLE, and with the aborted transactions. Raises OffsetOutOfRangeError (PL-007), NotLeaderOrFollowerError.
         """
         self._commit.check_open()
@@ -202,40 +204,40 @@ class TopicLog:
         return self._reader.committed(offset, found) if committed and found is not None else found
 
     async def read(self, offset: int, max_bytes: int, max_offsets: int = 0, *, committed: bool = False) -> ReadResult:
-        """As `read_cached`, but reads from the store what is not in memory. Also raises KafkaStorageError."""
+        """Read like `read_cached`, and from the store what is not in memory. Also raises KafkaStorageError."""
         with self._reading():
             found = await self._reader.read(offset, max_bytes, max_offsets)
             return self._reader.committed(offset, found) if committed else found
 
     async def batches_between(self, first: int, last: int) -> tuple[LogBatch, ...]:
-        """The batches with offsets in `first`…`last`, both of which the log must have; a cold read leaves out their
-        bytes. Nothing that is kept in memory changes. Raises as `read`."""
+        """Return the batches with offsets in `first`…`last`, both of which the log must have; a cold read leaves out
+        their bytes. The caches do not change. Raises as `read`."""
         with self._reading():
             return await self._reader.between(first, last)
 
     async def append_time(self, offset: int, cold: bool) -> int | None:
-        """When the first record from `offset` on was appended (ms since 1970). None: there is none, or it is not in
-        memory and a `cold` read is not wanted. Raises as `read`."""
+        """Return when the first record from `offset` on was appended (ms since 1970); None when there is none, or when
+        it is not in memory and `cold` is False. Raises as `read`."""
         with self._reading():
             return await self._reader.append_time(offset, cold)
 
     def bytes_available(self, offset: int, committed: bool = False) -> int:
-        """Bytes between `offset` and the high watermark, with `committed` to LAST_STABLE, for min_bytes; an estimate
-        below the tail cache."""
+        """Return the bytes between `offset` and the high watermark, with `committed` to LAST_STABLE, for min_bytes; an
+        estimate below the tail cache."""
         return self._state.bytes_available(offset, committed)
 
     def holes_from(self, offset: int) -> int:
-        """How many offsets from `offset` to the high watermark are known to have no record (CM-105): holes, and what
-        was deleted below the log start."""
+        """Return how many offsets from `offset` to the high watermark are known to have no record (CM-105): holes, and
+        records deleted below the log start."""
         state = self._state
         start = min(max(offset, state.log_start), state.high_watermark)
         return max(0, start - offset) + state.holes.count(start, state.high_watermark)
 
     def empty_from(self, offset: int, *, committed: bool) -> int:
-        """How many offsets from `offset` to the high watermark have nothing for a group at present: as `holes_from`,
-        markers, and with `committed` what was aborted and what is beyond LAST_STABLE (PL-827).
+        """Return how many offsets from `offset` to the high watermark have nothing for a group at present: those of
+        `holes_from`, markers, and with `committed` aborted records and those beyond LAST_STABLE (PL-827).
 
-        Never too many: where holes and the others may be the same offsets, the larger number counts.
+        The number is never too high: where holes and the others may be the same offsets, the larger number counts.
         """
         state = self._state
         high = state.high_watermark
@@ -245,8 +247,8 @@ class TopicLog:
         return max(0, start - offset) + max(state.holes.count(start, high), empty)
 
     async def offset_for(self, timestamp_ms: int, committed: bool = False) -> FoundOffset | None:
-        """The first offset at or after a time; or −1: latest, −2: earliest, −3: largest timestamp. None: no such
-        record.
+        """Return the first offset at or after a time; or −1: latest, −2: earliest, −3: largest timestamp. None when
+        there is no such record.
 
         Never beyond the high watermark, with `committed` never beyond LAST_STABLE (CM-45, PL-605). Raises KafkaError.
         """
@@ -254,10 +256,10 @@ class TopicLog:
             return await self._reader.offset_for(timestamp_ms, committed)
 
     async def raise_log_end(self, min_end: int) -> int:
-        """Make the log end at least at `min_end`; returns the high watermark then. Only for values that a leader wrote:
-        a share-partition's start offset, or its last stored batch + 1 (CM-47).
+        """Raise the log end to at least `min_end`; return the high watermark after that. Only for values that a leader
+        wrote: a share-partition's start offset, or its last stored batch + 1 (CM-47).
 
-        Raises KafkaError; BeyondLogError when no lost tail explains the value: then the log end stays (CM-83).
+        Raises KafkaError; BeyondLogError when no lost tail explains the value: the log end then stays (CM-83).
         """
         before = self._state.high_watermark
         if min_end <= before:
@@ -273,7 +275,7 @@ class TopicLog:
         return self._state.high_watermark
 
     async def move_log_start(self, offset: int) -> int:
-        """Delete records below `offset` (−1: the high watermark); returns the log start then (CM-45).
+        """Delete records below `offset` (−1: the high watermark); return the log start after that (CM-45).
 
         The new log start is durable before it is visible and before anything is trimmed. Raises OffsetOutOfRangeError
         for an offset above the high watermark.
@@ -290,8 +292,8 @@ class TopicLog:
         return self._state.log_start
 
     async def retain(self, now_wall_ms: int, retention_ms: int, retention_bytes: int, *, topic: str = "") -> int:
-        """Trim whole batches by age and size (−1: no limit); returns the log start then. The work per call is bounded;
-        the next sweep trims what is left. `topic` is its name, for the log line. Raises KafkaError."""
+        """Trim whole batches by age and size (−1: no limit); return the log start after that. The work per call is
+        bounded; the next sweep trims the rest. `topic` is its name, for the log line. Raises KafkaError."""
         with self._reading():
             trim = await self._trimmer.start_after(now_wall_ms, retention_ms, retention_bytes)
         before = self._state.log_start
@@ -313,11 +315,11 @@ class TopicLog:
         self._state.tail.set_limit(limit_bytes)
 
     def cached_bytes(self) -> int:
-        """The memory that the tail cache takes now."""
+        """Return the memory that the tail cache takes now."""
         return self._state.tail.memory
 
     def memory(self) -> TailMemory:
-        """What this process knows of the log's end; pass it to the next `load`, under a higher epoch (CM-47).
+        """Return what this process knows of the log's end; pass it to the next `load`, under a higher epoch (CM-47).
 
         Only confirmed batches: an unconfirmed offset was never read or answered, so another record may get it.
         """
@@ -337,7 +339,7 @@ class TopicLog:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """A read for an answer: this node leads before and after it. Failures of the store are Kafka errors."""
+        """Guard a read for an answer: this node leads before and after it. Store failures become Kafka errors."""
         self._commit.check_open()
         try:
             yield

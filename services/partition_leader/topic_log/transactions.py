@@ -1,7 +1,7 @@
-"""The transactions of one topic log, for those who join, end and look after them (CM-44).
+"""The transactions of one topic log, for those that join, end and supervise them (CM-44).
 
-What decides a transaction is its durable record, which others keep (`transaction_coordinator`); here its batches and
-markers are put in order: after the marker of a transaction nothing of it is appended.
+A transaction's durable record decides how it ends; the transaction coordinator keeps it. Here its batches and markers
+are put in order: after the marker of a transaction none of its batches is appended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from partition_leader.topic_log.state import LogState
 
 
 class TopicTransactions:
-    """`end`: appends a marker of (producer id, epoch) with this control type, and waits until it is durable."""
+    """The transactions of one topic log. `end`: appends a marker of (producer id, epoch) with this control type, and
+    waits until it is durable."""
 
     __slots__ = ("_end", "_state")
 
@@ -24,33 +25,33 @@ class TopicTransactions:
 
     @property
     def open(self) -> Collection[OpenTransaction]:
-        """Those that have records here and no marker yet, in the order of their first offsets."""
+        """The transactions that have records here and no marker yet, in the order of their first offsets."""
         return self._state.transactions.open.values()
 
     @property
     def earliest(self) -> OpenTransaction | None:
-        """The one that keeps the last stable offset; None without one."""
+        """The open transaction that holds the last stable offset back; None when none is open."""
         return self._state.transactions.earliest
 
     def aborted_in(self, first: int, last: int) -> tuple[AbortedTransaction, ...]:
-        """The aborted transactions with offsets in `first`…`last`, in the order of their markers."""
+        """Return the aborted transactions with offsets in `first`…`last`, in the order of their markers."""
         return self._state.transactions.aborted_in(first, last)
 
     def needs_join(self, producer_id: int, epoch: int) -> bool:
-        """Whether a batch of this transaction may be appended only after its durable record names this partition; then
-        call `join`."""
+        """Return whether a batch of this transaction may be appended only after its durable record names this
+        partition; then call `join`."""
         opened = self._state.transactions.open.get(producer_id)
         if opened is not None and opened.producer_epoch == epoch:
             return False
         return self._state.joined.get(producer_id) != epoch
 
     def join(self, producer_id: int, epoch: int) -> None:
-        """The durable record of the transaction names this partition."""
+        """Note that the durable record of the transaction names this partition."""
         if not self._state.producers.ended(producer_id, epoch):
             self._state.join(producer_id, epoch)
 
     async def end(self, producer_id: int, epoch: int, *, commit: bool) -> None:
-        """Append the COMMIT or ABORT marker; nothing when the transaction has its marker here. It is durable when this
-        returns, and no batch of this epoch is taken any more. Call it only as the durable record of the transaction
-        says. Raises KafkaError."""
+        """Append the COMMIT or ABORT marker; does nothing when the transaction has its marker here. The marker is
+        durable when this returns, and no batch of this epoch is taken any more. Call it only as the durable record of
+        the transaction says. Raises KafkaError."""
         await self._end((producer_id, epoch), CONTROL_COMMIT if commit else CONTROL_ABORT)

@@ -31,7 +31,7 @@ class Trim:
     by_age: int
 
     def why(self, log_start: int, retention_ms: int, retention_bytes: int) -> str:
-        """Which settings ask for it, of a log that begins at `log_start`."""
+        """Return which settings ask for it, for a log that begins at `log_start`."""
         aged = [f"older than retention.ms={retention_ms}"] if self.by_age > log_start else []
         large = [f"more than retention.bytes={retention_bytes}"] if self.log_start > self.by_age else []
         return " and ".join(aged + large)
@@ -49,7 +49,8 @@ class LogTrimmer:
         self._reader = reader
 
     async def start_after(self, now_wall_ms: int, retention_ms: int, retention_bytes: int) -> Trim:
-        """Where the log should begin by these settings (−1: no limit). One call reads a bounded number of pages."""
+        """Return where the log should begin by these settings (−1: no limit). One call reads a bounded number of
+        pages."""
         state = self._state
         if state.log_start >= state.data_end:
             return Trim(state.log_start, state.log_start)
@@ -83,7 +84,7 @@ class LogTrimmer:
             state.epochs.trim(start)
 
     async def trim_control(self, before: StreamId) -> None:
-        """Trim the control log below `before`, from which on its values were written again."""
+        """Trim the control log below `before`; from there on its values were written again."""
         await self._compact(self._state.control, before)
 
     async def _compact(self, stream: str, before: StreamId) -> bool:

@@ -1,9 +1,9 @@
 """Group commit of one topic log: one flush in flight; operations that arrive meanwhile form the next (CM-42, P-9).
 
-There is no timer. A flush ends in one of three ways: confirmed; refused, then it is undone and its ids are free again;
-or unknown, then the log ends, its waiting callers get NOT_LEADER_OR_FOLLOWER, and the owner claims again (CM-13). At
-its time-out a caller gets REQUEST_TIMED_OUT; its batches may still be committed (CM-15). After the lease's deadline no
-caller gets an offset (CM-3).
+No flush waits for a timer. It ends in one of three ways: it is confirmed; it is refused, undone, and its ids are free
+again; or its outcome is unknown: the log ends, its waiting callers get NOT_LEADER_OR_FOLLOWER, and the owner claims
+again (CM-13). At its time-out a caller gets REQUEST_TIMED_OUT; its batches may still be committed (CM-15). After the
+lease's deadline no caller gets an offset (CM-3).
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class GroupCommit:
         self._queued_bytes = 0
 
     async def drain(self, timeout_s: float) -> bool:
-        """Wait until nothing is queued or in flight; False after `timeout_s`. Stop submitting before."""
+        """Wait until nothing is queued or in flight; return False after `timeout_s`. Stop submitting before."""
         task = self._task
         if task is None:
             return True
@@ -181,7 +181,7 @@ class GroupCommit:
                 self._refused(draft, error)
                 return
             if self._error is not None:
-                return  # closed meanwhile: all callers have been answered
+                return  # closed during the append: all callers have been answered
             self.in_flight = None
             self._apply(draft, appended)
         for operation in draft.operations:
@@ -194,8 +194,8 @@ class GroupCommit:
         self._committed(draft)
 
     def _refused(self, draft: Draft, error: AppendRefusedError) -> None:
-        """The store refused the flush: undo it, and refuse all queued operations, too. Otherwise a producer's next
-        batch would be checked before its first one is sent again."""
+        """Undo a flush that the store refused, and refuse all queued operations, too. Otherwise a producer's next batch
+        would be checked before its first one is sent again."""
         draft.roll_back()
         waiting = [*draft.operations, *self._queue]
         self._queue.clear()
@@ -253,11 +253,11 @@ class GroupCommit:
 
 
 def again(error: KafkaError) -> KafkaError:
-    """A copy of an error to raise: one exception that is raised many times would collect all tracebacks."""
+    """Return a copy of an error to raise: one exception that is raised many times would collect all tracebacks."""
     return type(error)(error.message)
 
 
 def refusal(name: str, error: AppendRefusedError) -> KafkaError:
-    """The error for a producer when the store refused: 19 for too few replicas, else a storage error."""
+    """Return the error for a producer when the store refused: 19 for too few replicas, else a storage error."""
     kind = NotEnoughReplicasError if "NOREPLICAS" in str(error) else KafkaStorageError
     return kind(f"{name}: the store refused the write ({error}); nothing was written, try again")

@@ -39,5 +39,5 @@ class LeaderNames:
 
 
 def wire_code(error: KafkaError) -> ErrorCode.ValueType:
-    """The error's number, in the type of the response field."""
+    """Return the error's number, in the type of the response field."""
     return ErrorCode.ValueType(error.code)

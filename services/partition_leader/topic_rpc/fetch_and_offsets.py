@@ -38,14 +38,14 @@ SLICE: Final = 250
 FETCH_WAIT_MAX_MS: Final = 30_000
 DELETE_TIMEOUT_MS: Final = 30_000
 DELETE_TIMEOUT_MAX_MS: Final = 300_000
-#: What to count the window of a loaded share-partition costs of `SLICE`: up to 5 ms with 2,000 locks (CM-94).
+#: The cost of counting a loaded share-partition's window, in units of `SLICE`: up to 5 ms with 2,000 locks (CM-94).
 _LOADED_COST: Final = SLICE // 2
 #: For how many partitions of one ListOffsets the age of a group's oldest record may be read from the store (PL-827).
 OLDEST_READS_MAX: Final = 200
 
 
 class OffsetsService:
-    """The handlers. `directory` gives the logs that this node leads; `context` comes from the server."""
+    """The handlers. `directory` holds the logs that this node leads; `context` comes from the server."""
 
     def __init__(
         self, directory: LogDirectory, fetch_max_bytes: int = FETCH_MAX_BYTES, progress: GroupProgress | None = None
@@ -133,7 +133,7 @@ class OffsetsService:
             into.group_empty = found.empty
 
     async def fetch(self, request: fetch_pb2.FetchRequest, context: object = None) -> fetch_pb2.FetchResponse:
-        """Read; wait up to `max_wait_ms` for `min_bytes`. Raises InvalidRequestError as `list_offsets`."""
+        """Read batches; wait up to `max_wait_ms` for `min_bytes`. Raises InvalidRequestError as `list_offsets`."""
         check_partitions((request.topics, "partitions"))
         _reads_committed(request.isolation_level)
         loop = asyncio.get_running_loop()
@@ -155,8 +155,8 @@ class OffsetsService:
             growth.forget()
 
     async def _attempt(self, request: fetch_pb2.FetchRequest, growth: _Growth, context: object) -> _FetchAttempt:
-        """Read all partitions once, with room taken for the answer (CM-92). Raises ThrottlingQuotaExceededError without
-        room."""
+        """Read all partitions once, with room taken for the answer (CM-92). Raises ThrottlingQuotaExceededError when
+        there is no room."""
         share = context.share if isinstance(context, CallContext) else UNBOUNDED
         max_bytes = max(1, min(request.max_bytes, self._fetch_max_bytes, max(share.room_bytes, FETCH_MIN_BYTES)))
         if not await share.wait(max_bytes, WAIT_S):
@@ -221,8 +221,7 @@ class OffsetsService:
 
 
 def _reads_committed(isolation_level: int) -> bool:
-    """Whether only committed records are asked for (CM-45). Raises InvalidRequestError for a level that there is
-    not."""
+    """Return whether only committed records are asked for (CM-45). Raises InvalidRequestError for an unknown level."""
     if isolation_level not in {READ_UNCOMMITTED, READ_COMMITTED}:
         raise InvalidRequestError(
             f"isolation_level is {isolation_level}; expected 0 (read_uncommitted) or 1 (read_committed)"
@@ -255,15 +254,15 @@ class _Growth:
             topic_log.remove_listener(self)
 
     def high_watermark_advanced(self, high_watermark: int) -> None:
-        """More records can be read."""
+        """Wake the fetch: more records can be read."""
         self.changed.set()
 
     def log_start_advanced(self, log_start: int) -> None:
-        """An offset may be out of range now."""
+        """Wake the fetch: its offset may be out of range now."""
         self.changed.set()
 
     def log_closed(self, error: KafkaError) -> None:
-        """The next attempt answers the error."""
+        """Wake the fetch: the next attempt answers the error."""
         self.changed.set()
 
 
@@ -309,7 +308,7 @@ class _FetchAttempt:
         self._names.fill(into.current_leader, partition, error)
 
     def finish(self) -> fetch_pb2.FetchResponse:
-        """The response, with the endpoints of all leaders named."""
+        """Return the response, with the endpoints of all leaders named."""
         self.response.node_endpoints.extend(self._names.endpoints)
         return self.response
 

@@ -1,4 +1,4 @@
-"""What the handlers of Produce, Fetch and ListOffsets need of the process: its logs, and hints for other leaders."""
+"""The handlers' view of the process in Produce, Fetch and ListOffsets: its logs, and hints for other leaders."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class LogDirectory(Protocol):
     """The topic logs of this node. No call waits. Handlers answer the errors per partition."""
 
     def log(self, partition: TopicIdPartition) -> TopicLog:
-        """The log, if this node leads it now. Raises UnknownTopicIdError, UnknownTopicOrPartitionError (no such
+        """Return the log, if this node leads it now. Raises UnknownTopicIdError, UnknownTopicOrPartitionError (no such
         partition), NotLeaderOrFollowerError (another node leads it, or it is still loading: answer with `leader`)."""
         ...
 
     def leader(self, partition: TopicIdPartition) -> Leader | None:
-        """The leader by the hints; None when none is known: answer without a leader."""
+        """Return the leader by the hints; None when none is known: answer without a leader."""
         ...
 
     def max_message_bytes(self, topic_id: bytes) -> int:
-        """`max.message.bytes` of the topic (CM-23)."""
+        """Return `max.message.bytes` of the topic (CM-23)."""
         ...
 
     def check_access(self, context: object, operation: str, topic_id: bytes) -> None:
@@ -46,10 +46,11 @@ class LogDirectory(Protocol):
 
 
 class GroupBacklog(NamedTuple):
-    """What a share group has still to do in a partition (PL-827). `waiting` None: its share-partition is not loaded.
-    `oldest_age_ms` None: everything is finished, or it was not looked up. `dead_letters`: not written yet (PL-920);
-    None: not loaded. `delayed`: wait for the end of a delay (PL-938); None: not loaded. `empty`: offsets from the
-    stored start to the high watermark that have nothing for the group at present; None: without a start."""
+    """The work that a share group has left in a partition (PL-827). `waiting`: None when its share-partition is not
+    loaded. `oldest_age_ms`: None when everything is finished, or it was not looked up. `dead_letters`: those not
+    written yet (PL-920); None when not loaded. `delayed`: records that wait for the end of a delay (PL-938); None when
+    not loaded. `empty`: offsets from the stored start to the high watermark that have nothing for the group at present;
+    None without a start."""
 
     in_flight: int
     waiting: int | None
@@ -61,19 +62,19 @@ class GroupBacklog(NamedTuple):
 
 
 class ReadAllowance:
-    """How many more reads of the store one request may cause."""
+    """The number of reads of the store that one request may still cause."""
 
     def __init__(self, reads: int) -> None:
         self._left = reads
 
     def take(self) -> bool:
-        """Whether one more is allowed; it counts."""
+        """Count one more read; return whether it is allowed."""
         self._left -= 1
         return self._left >= 0
 
 
 class GroupProgress(Protocol):
-    """How far share groups are in the partitions of this node."""
+    """The progress of share groups in the partitions of this node."""
 
     async def of(
         self,
@@ -84,7 +85,8 @@ class GroupProgress(Protocol):
         stored_start: int,
         allowance: ReadAllowance,
     ) -> GroupBacklog:
-        """Look without a change. `stored_start`: the group's start offset as stored, −1: none. Raises KafkaError."""
+        """Return a group's progress without changing it. `stored_start`: the group's stored start offset, −1 when it
+        has none. Raises KafkaError."""
         ...
 
 

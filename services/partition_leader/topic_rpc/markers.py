@@ -1,7 +1,7 @@
 """WriteTxnMarkers: has the markers of a decided transaction appended to the logs that this node leads (CM-155).
 
-The request is only a hint. What is written is what the transaction's record says, as read after the request came: so a
-message that comes twice, late, or from somebody who is wrong, ends no transaction in another way than it was decided.
+The request is only a hint. The marker follows the transaction's record, as read after the request came: so a message
+that comes twice, late, or from a mistaken sender ends no transaction in another way than it was decided.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Records(Protocol):
     """The records of transactional ids."""
 
     async def look(self, transactional_id: str) -> Looked:
-        """The record. Raises KafkaError."""
+        """Return the record. Raises KafkaError."""
         ...
 
 
 class MarkerService:
-    """The handler. `directory` gives the logs that this node leads."""
+    """The handler. `directory` holds the logs that this node leads."""
 
     def __init__(self, directory: LogDirectory, records: Records) -> None:
         self._directory = directory
@@ -41,8 +41,8 @@ class MarkerService:
     async def write_txn_markers(
         self, request: pb.WriteTxnMarkersRequest, context: object = None
     ) -> pb.WriteTxnMarkersResponse:
-        """Append markers; answered per partition when they are durable. Raises InvalidRequestError for a bad topic id
-        or too many partitions."""
+        """Append markers; answer per partition when they are durable. Raises InvalidRequestError for a bad topic id or
+        too many partitions."""
         check_partitions(*((marker.topics, "partition_indexes") for marker in request.markers))
         response, turns, names = pb.WriteTxnMarkersResponse(), Turns(_STEP), LeaderNames(self._directory)
         for marker in request.markers:
@@ -86,8 +86,8 @@ class MarkerService:
 
 
 def _decided(found: Fate, marker: pb.WriteTxnMarkersRequest.Marker, identity: Identity) -> bool:
-    """Whether the transaction was committed. Raises InvalidTxnStateError while it is open, and when the request says
-    otherwise."""
+    """Return whether the transaction was committed. Raises InvalidTxnStateError while it is open, or when the request
+    contradicts the record."""
     if found is Fate.WAITS or (found is Fate.COMMITTED) is not marker.transaction_result:
         raise InvalidTxnStateError(
             f"the record of transactional id {marker.transactional_id!r} says of producer {identity.producer_id}, "

@@ -78,8 +78,8 @@ class PendingProduce:
                 await result
 
     async def response(self) -> pb.ProduceResponse:
-        """The answer, with topics and partitions in the request's order. It is built in steps (CM-98), which is safe
-        because all partitions are settled and nothing changes any more."""
+        """Return the answer, with topics and partitions in the request's order. It is built in steps (CM-98), which is
+        safe because all partitions are settled and nothing changes any more."""
         response, turns = pb.ProduceResponse(), Turns(_STEP)
         names = LeaderNames(self._directory)
         topic: pb.ProduceResponse.TopicResult | None = None
@@ -104,7 +104,7 @@ class PendingProduce:
 
 
 class ProduceService:
-    """The Produce handlers. `directory` gives the logs that this node leads; `context` comes from the server."""
+    """The Produce handlers. `directory` holds the logs that this node leads; `context` comes from the server."""
 
     def __init__(
         self,
@@ -119,8 +119,8 @@ class ProduceService:
         self._checks = ThreadPoolExecutor(max_workers=1, thread_name_prefix="check-batches")
 
     async def produce(self, request: pb.ProduceRequest, context: object = None) -> pb.ProduceResponse:
-        """Append; answer when every partition is confirmed or refused. Raises InvalidRequestError for a bad topic id,
-        or for more partitions or batches than a request may have (CM-62)."""
+        """Append batches; answer when every partition is confirmed or refused. Raises InvalidRequestError for a bad
+        topic id, or for more partitions or batches than a request may have (CM-62)."""
         pending = await self._take(request, context)
         await pending.wait()
         return await pending.response()
@@ -207,7 +207,7 @@ class ProduceService:
         return room_bytes
 
     async def _submitted(self, parts: Sequence[ProducedPart], timeout_ms: int) -> list[_Result]:
-        """Put all valid batches into their partitions' queues; at most _WAVE at a time, the rest waits for earlier
+        """Put all valid batches into their partitions' queues, at most _WAVE at a time: the rest waits for earlier
         ones."""
         results: list[_Result] = []
         clock = asyncio.get_running_loop().time
@@ -277,12 +277,12 @@ class _Answers:
         self._closed = False
 
     def came(self, size: int) -> None:
-        """A request of `size` bytes was read: take them from the budget from now on, also during its check (CM-92)."""
+        """Charge the budget for a request of `size` bytes that was read, from now on, also during its check (CM-92)."""
         self._next.came()
         self._share.add(size)
 
     def gone(self, size: int) -> None:
-        """Give them back: that request was refused as a whole, or its stream has ended."""
+        """Return a request's bytes to the budget, when it was refused as a whole or its stream has ended."""
         self._share.give(size)
 
     async def expect(self, pending: PendingProduce, size: int = 0) -> None:
@@ -298,7 +298,7 @@ class _Answers:
             await self._next.until_room(size)
 
     def close(self) -> None:
-        """No further answer is due."""
+        """Note that no further answer is due."""
         self._closed = True
         self._wake.set()
 

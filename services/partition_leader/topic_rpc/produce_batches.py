@@ -65,7 +65,7 @@ class ProducedPart:
 
 
 def check_rest(parts: Iterable[ProducedPart]) -> None:
-    """Check the unchecked batches; a part with a bad batch gets its `error`. What one request decompresses is
+    """Check the unchecked batches; a part with a bad batch gets its `error`. The decompressed size of one request is
     bounded."""
     room_bytes = BATCH_PLAIN_BYTES_MAX
     for part in parts:
@@ -124,7 +124,7 @@ def _new_batch(message: ProduceRequest.Batch, max_message_bytes: int, transactio
 
 
 def _numbered(message: ProduceRequest.Batch, data: bytes, producer_id: int) -> NewBatch:
-    """A batch of an idempotent producer.
+    """Return a batch of an idempotent producer.
 
     Clients from before CM-110 leave out zeros, and their epoch is 0. So an unset epoch is accepted when the sequence is
     unset or above 0. Any other incomplete identity is refused.

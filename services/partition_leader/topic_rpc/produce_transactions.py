@@ -19,7 +19,7 @@ class Transactions(Protocol):
     """The records of transactional ids, for a leader."""
 
     async def join(self, transactional_id: str, identity: Identity, partitions: Collection[TopicIdPartition]) -> None:
-        """Have the partitions in the record. Raises KafkaError: none of the batches may be appended."""
+        """Add the partitions to the record. After a KafkaError none of the batches may be appended."""
         ...
 
 
@@ -45,14 +45,14 @@ async def join_transaction(
                 part.error = error
             continue
         for part in joining:
-            try:  # this node may have lost the log meanwhile, and may have loaded it again
+            try:  # this node may have lost the log, or loaded it again, during the join
                 directory.log(part.partition).transactions.join(*identity)
             except KafkaError as error:
                 part.error = error
 
 
 def _identity(part: ProducedPart) -> Identity:
-    """The one identity of a part's batches. Raises InvalidRequestError."""
+    """Return the one identity of a part's batches. Raises InvalidRequestError."""
     found = {Identity(batch.producer_id, batch.producer_epoch) for batch in part.batches}
     if len(found) != 1:
         raise InvalidRequestError(

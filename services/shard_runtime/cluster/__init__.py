@@ -1,1 +1,1 @@
-"""Nodes, metadata and ClusterService: what every process of a cluster has (CM-1…4, CM-20…23)."""
+"""The parts that every process of a cluster has: nodes, metadata and ClusterService (CM-1…4, CM-20…23)."""

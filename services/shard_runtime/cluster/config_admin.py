@@ -44,7 +44,7 @@ OP_APPEND: Final = 2
 OP_SUBTRACT: Final = 3
 
 RESOURCES_MAX: Final = 1_000
-#: How many resources are described without letting other tasks run.
+#: How many resources are described before other tasks get a turn.
 RESOURCES_SLICE: Final = 50
 ConfigChange = ConfigSet | ConfigRemoved
 _KINDS: Final = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_GROUP: "group"}
@@ -52,7 +52,7 @@ _OWN_SOURCE: Final = {RESOURCE_TOPIC: SOURCE_TOPIC, RESOURCE_GROUP: SOURCE_GROUP
 
 
 class Found(NamedTuple):
-    """One source that has a value of a config."""
+    """One source of a config's value."""
 
     name: str
     text: str
@@ -60,8 +60,8 @@ class Found(NamedTuple):
 
 
 class ConfigAdmin:
-    """The two RPCs; `node_id` is this node's. `circle`: why letters of a group would come back to it from this
-    dead-letter topic, "" where they would not, or it is not known here (PL-903)."""
+    """Serves the two RPCs. `node_id` returns this node's id. `circle` returns why a group's dead letters would come
+    back to it from a dead-letter topic; "" when they would not, or this node cannot know (PL-903)."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class ConfigAdmin:
     # ---- describe
 
     async def describe_configs(self, request: DescribeConfigsRequest, _context: CallContext) -> DescribeConfigsResponse:
-        """Answer the configs of each resource, with the sources of their values."""
+        """Return the configs of each resource, with the sources of their values."""
         if len(request.resources) > RESOURCES_MAX:
             raise invalid_argument(f"{len(request.resources)} resources; at most {RESOURCES_MAX} in one request")
         check_configs(sum(len(resource.configuration_keys.values) for resource in request.resources))
@@ -131,7 +131,7 @@ class ConfigAdmin:
         return chain[0].text
 
     def _chain(self, resource_type: int, name: str, setting: AnySetting) -> Iterator[Found]:
-        """The sources that have a value, the one in force first (GC-135)."""
+        """Yield the sources that have a value, the one in force first (GC-135)."""
         if resource_type != RESOURCE_BROKER:
             text = self._configs.overrides(resource_type, name).get(setting.name)
             if text is not None:
@@ -181,7 +181,7 @@ class ConfigAdmin:
     async def _alter(
         self, resource: IncrementalAlterConfigsRequest.Resource, validate_only: bool
     ) -> list[ConfigChange]:
-        """Change the configs of a resource; the changes that were stored. Raises KafkaError."""
+        """Change the configs of a resource and return the changes stored. Raises KafkaError."""
         changes: list[ConfigChange] = []
 
         def decide(image: MetadataImage) -> Sequence[Change]:
@@ -204,7 +204,7 @@ class ConfigAdmin:
         stored = image.config(kind, name)
         wanted = dict(stored)
         for config in resource.configs:
-            if config.name in TABLES[kind]:  # else it is a DELETE, of what cannot be set either (GC-136)
+            if config.name in TABLES[kind]:  # otherwise it is a DELETE of an unknown config: a no-op (GC-136)
                 _apply(TABLES[kind][config.name], wanted, config)
         changed = frozenset(key for key, value in wanted.items() if stored.get(key) != value)
         asked = frozenset(config.name for config in resource.configs if config.config_operation != OP_DELETE)
@@ -217,7 +217,7 @@ class ConfigAdmin:
         ]
 
     def _check_dead_letter_topic(self, image: MetadataImage, group_id: str, topic: str) -> None:
-        """Raise InvalidConfigError for a topic that no dead letter of the group could be written to (PL-903)."""
+        """Raise InvalidConfigError for a topic that cannot be the group's dead-letter topic (PL-903)."""
         if not topic:
             return
         prefix, config = self._configs.broker(DLQ_PREFIX), GROUP_DLQ_TOPIC.name
@@ -252,7 +252,7 @@ class ConfigAdmin:
 
 
 def _change_text(change: ConfigChange) -> str:
-    """A change for the log; values of sensitive configs are left out (CM-61)."""
+    """Describe a change for the log; values of sensitive configs are left out (CM-61)."""
     where = f"{_KINDS[change.resource_type]} {change.resource_name or '(all)'} {change.key}"
     if isinstance(change, ConfigRemoved):
         return f"{where} deleted"
@@ -299,6 +299,6 @@ def _apply(
         wanted[setting.name] = config.value
     elif config.config_operation not in {OP_APPEND, OP_SUBTRACT}:
         raise InvalidRequestError(f"config operation {config.config_operation} is not known; expected 0, 1, 2 or 3")
-    else:  # APPEND and SUBTRACT are for lists, and a list needs a restart here: none gets this far
+    else:  # APPEND and SUBTRACT are for lists; every list config needs a restart, so none gets this far
         raise InvalidConfigError(f"{setting.name} is not a list; it can be set or deleted only")
     return wanted

@@ -2,13 +2,13 @@
 
 An owner removes its streams when it releases them. If it was killed, or the store did not confirm the removal, they
 stay, and no reconcile ever finds them. Therefore the metadata remember the partitions of a deleted topic until its
-streams are known removed, and every partition leader process removes them. That is safe to repeat: a topic id is never
-used again and no append makes a stream.
+streams are known to be removed, and every partition leader process removes them. Repeating that is safe: a topic id is
+never used again and no append creates a stream.
 
-But a claim makes a stream, and a process that has not seen the deletion may still claim. So there are two passes. The
+But a claim creates a stream, and a process that has not seen the deletion may still claim. So there are two passes. The
 first comes after the owners had time to remove their streams, or at once when this process finds the deletion at its
 start. The second comes much later; after it the metadata forget the topic. A process that learns of the deletion even
-later removes what its own claim made.
+later removes the stream that its own claim created.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class _Remains:
 
 
 class DeletedTopics:
-    """The passes of one process. A pass that failed is made again one lease later, while the metadata name the
-    topic."""
+    """Makes the passes of one process. A failed pass is repeated one lease later, while the metadata name the topic."""
 
     def __init__(
         self, record_log: RecordLog, store: ClusterStore, metadata: MetadataLog, clock: Clock, lease_ms: int
@@ -61,15 +60,14 @@ class DeletedTopics:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin with the topics that are already deleted, then follow the metadata. The caller must have loaded
-        them."""
+        """Begin with the topics already deleted, then follow the metadata, which the caller must have loaded."""
         now_ms = self._clock.now_ms()
         self._waiting = {topic_id: _Remains(now_ms) for topic_id in self._metadata.image.remains}
         self._metadata.subscribe(self._changed)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Make no more passes. Other processes, or the next start, go on."""
+        """Stop making passes. Other processes, or this one after its next start, continue."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -116,7 +114,7 @@ class DeletedTopics:
             await self._forget(done)
 
     async def _removed(self, topic_id: bytes, partitions: int) -> bool:
-        """Remove every partition's streams, owner record and hint. False: the store did not confirm it."""
+        """Remove every partition's streams, owner record and hint. Returns False when the store did not confirm it."""
         shards = [ShardId(ShardKind.TOPIC, TopicIdPartition(topic_id, number).text) for number in range(partitions)]
         try:
             for shard in shards:

@@ -1,4 +1,4 @@
-"""FindCoordinator, Metadata, DescribeCluster: which node serves what, by hints and metadata image (CM-14, CM-22)."""
+"""FindCoordinator, Metadata and DescribeCluster, answered from hints and the metadata image (CM-14, CM-22)."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ from shard_runtime.rpc.status import invalid_argument
 
 KEYS_MAX: Final = 10_000
 TOPICS_MAX: Final = 10_000
-#: How many keys are answered without letting other tasks run.
+#: How many keys are answered before other tasks get a turn.
 KEYS_SLICE: Final = 250
 PARTITIONS_SLICE: Final = 1_000
-#: How much of an impossible name an error repeats.
+#: How many characters of an invalid name an error message repeats.
 _NAME_SHOWN: Final = 260
 NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
 
@@ -59,7 +59,7 @@ def checked_topic_id(topic_id: bytes) -> bytes:
 
 
 def node_endpoint(node: NodeRecord) -> NodeEndpoint:
-    """A node's id, host and port, for a response."""
+    """Return a node's id, host, port, rack and roles, for a response."""
     where = host_port(node.address)
     return NodeEndpoint(
         node_id=node.node_id, host=where.host, port=where.port, rack=node.rack or None, roles=sorted(node.roles)
@@ -67,9 +67,9 @@ def node_endpoint(node: NodeRecord) -> NodeEndpoint:
 
 
 class Lookups:
-    """The three look-up RPCs. `shards` is the number of shards of each coordinator kind (SC-3, GC-1).
+    """Serves the three RPCs. `group_shards` and `state_shards`: the number of shards of each kind (SC-3, GC-1).
 
-    `address_of` gives the address at which the caller reaches a coordinator.
+    `address_of` returns the address at which the caller reaches a coordinator.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Lookups:
         self._shards = {ShardKind.GROUP: group_shards, ShardKind.SHARE_STATE: state_shards}
 
     async def find_coordinator(self, request: FindCoordinatorRequest, _context: CallContext) -> FindCoordinatorResponse:
-        """The coordinator of each key (GC-130…GC-132)."""
+        """Return the coordinator of each key (GC-130…GC-132)."""
         if len(request.coordinator_keys) > KEYS_MAX:
             raise invalid_argument(f"{len(request.coordinator_keys)} keys; at most {KEYS_MAX} in one request")
         response, turns = FindCoordinatorResponse(), Turns(KEYS_SLICE)
@@ -124,14 +124,14 @@ class Lookups:
         return owner
 
     async def metadata(self, request: MetadataRequest, _context: CallContext) -> MetadataResponse:
-        """Topics, leaders and nodes (CM-22). A topic that is requested twice is answered once, as in Kafka (CM-91)."""
+        """Return topics, leaders and nodes (CM-22). A topic requested twice is returned once, as in Kafka (CM-91)."""
         if len(request.topics.values) > TOPICS_MAX:
             raise invalid_argument(f"{len(request.topics.values)} topics; at most {TOPICS_MAX} in one request")
         image = self._metadata.image
         response = MetadataResponse(cluster_id=self._metadata.cluster_id, metadata_version=image.version)
         await self._owners.refresh(ShardKind.TOPIC)
         leaders = await self._add_topics(response, request, image)
-        # Read last: nodes come and go while the topics are written, and each leader that is named needs an address.
+        # Read last: nodes join and leave while the topics are added, and each leader named needs an address.
         nodes = leaders | {node.node_id: node for node in self._registry.nodes()}
         response.brokers.extend(node_endpoint(node) for node in nodes.values())
         return response
@@ -139,7 +139,7 @@ class Lookups:
     async def _add_topics(
         self, response: MetadataResponse, request: MetadataRequest, image: MetadataImage
     ) -> dict[int, NodeRecord]:
-        """Write what is known of the requested topics, or of all; the leaders that it names, by node id."""
+        """Add the requested topics, or all topics, to the response. Returns the leaders named, by node id."""
         leaders: dict[int, NodeRecord] = {}
         turns = Turns(PARTITIONS_SLICE)
         if not request.HasField("topics"):
@@ -157,7 +157,7 @@ class Lookups:
     def _asked(
         self, response: MetadataResponse, image: MetadataImage, asked: MetadataRequest.Topic, answered: set[str | bytes]
     ) -> TopicCreated | None:
-        """The requested topic; None when it was answered before, or does not exist, which this call then answers."""
+        """Return the requested topic; None when it was answered before, or is missing: then add its error here."""
         by_id = asked.HasField("topic_id") and asked.topic_id != NULL_TOPIC_ID
         topic = image.by_id.get(checked_topic_id(asked.topic_id)) if by_id else image.topics.get(asked.name)
         known = topic.topic_id if topic is not None else asked.topic_id if by_id else asked.name
@@ -195,7 +195,7 @@ class Lookups:
     async def describe_cluster(
         self, _request: DescribeClusterRequest, _context: CallContext
     ) -> DescribeClusterResponse:
-        """The cluster's id and nodes."""
+        """Return the cluster's id and nodes."""
         nodes: Sequence[NodeRecord] = self._registry.nodes()
         return DescribeClusterResponse(
             cluster_id=self._metadata.cluster_id,
@@ -206,7 +206,7 @@ class Lookups:
 
 
 def _not_there(name: str) -> KafkaError:
-    """Why there is no topic of this name: no topic can have it, or none has it yet (CM-22)."""
+    """Return the error for a missing topic: the name is invalid, or no topic has it yet (CM-22)."""
     if possible_topic_name(name):
         return UnknownTopicOrPartitionError(f"topic {name!r} does not exist")
     return InvalidTopicError(f"topic name {name[:_NAME_SHOWN]!r} cannot be: a name has {TOPIC_NAME_RULE}")

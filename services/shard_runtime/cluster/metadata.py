@@ -1,6 +1,6 @@
 """The metadata of the cluster as one immutable, versioned value: topics, configs, access control entries (CM-20). Pure.
 
-An image comes from its predecessor and the changes of the next version; nothing else makes one.
+An image is built from its predecessor and the changes of the next version, or from a snapshot entry.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ DELETED_TOPICS_KEPT: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TopicCreated:
-    """A topic was created; in an image `partitions` is its present number. `created_under`: the store's history
-    then."""
+    """A topic was created; in an image `partitions` is the present count. `created_under`: the store's history at
+    creation."""
 
     name: str
     topic_id: bytes
@@ -37,7 +37,7 @@ class PartitionsAdded(NamedTuple):
 
 
 class TopicDeleted(NamedTuple):
-    """A topic was deleted and its streams may be removed. `partitions`: how many are not known removed, or 0."""
+    """A topic was deleted and its streams may be removed. `partitions`: how many may still have some."""
 
     topic_id: bytes
     name: str
@@ -102,7 +102,7 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All metadata, as one log entry carries them."""
+    """All metadata, in the form that one log entry carries."""
 
     topics: tuple[TopicCreated, ...]
     configs: tuple[ConfigSet, ...]
@@ -114,7 +114,7 @@ class Snapshot:
 class MetadataImage:
     """The metadata as of `version`. `deleted`: the latest deletions by topic id, oldest first.
 
-    `remains`: topic id → number of partitions, for deleted topics whose streams are not known removed (CM-21).
+    `remains`: topic id → number of partitions, for deleted topics whose streams may still exist (CM-21).
     """
 
     version: int = 0
@@ -127,29 +127,29 @@ class MetadataImage:
     remains: Mapping[bytes, int] = field(default_factory=dict)
 
     def config(self, resource_type: int, resource_name: str) -> Mapping[str, str]:
-        """The configs set on a resource; `EffectiveConfigs` takes this method as its look-up."""
+        """Return the configs set on a resource; `EffectiveConfigs` reads overrides through it."""
         return self.configs.get((resource_type, resource_name), _NOTHING)
 
     def is_deleted(self, shard: ShardId) -> bool:
-        """Whether the shard's topic is known to be deleted. A topic that is merely absent is not (CM-20)."""
+        """Return whether the shard's topic is known to be deleted. A topic that is merely absent is not (CM-20)."""
         if shard.kind is not ShardKind.TOPIC or not self.deleted:
             return False
         return parse_topic_id(shard.name.partition(":")[0]) in self.deleted
 
     @property
     def partitions(self) -> int:
-        """How many partitions are in the store: those of all topics, and those of deleted ones not known removed."""
+        """How many partitions the store may hold: all topics' partitions, and those in `remains`."""
         return sum(topic.partitions for topic in self.topics.values()) + sum(self.remains.values())
 
     def apply(self, version: int, changes: Iterable[Change]) -> MetadataImage:
-        """The image after `changes`."""
+        """Return the image after `changes`."""
         builder = _Builder(self)
         for change in changes:
             builder.apply(change)
         return builder.build(version)
 
     def snapshot(self) -> Snapshot:
-        """All of it, for one log entry."""
+        """Return all metadata, for one log entry."""
         return Snapshot(
             tuple(self.topics.values()),
             tuple(
@@ -163,7 +163,7 @@ class MetadataImage:
 
 
 def image_of(version: int, snapshot: Snapshot) -> MetadataImage:
-    """The image that a snapshot entry describes."""
+    """Return the image that a snapshot entry describes."""
     builder = _Builder(MetadataImage())
     for topic in snapshot.topics:
         builder.apply(replace(topic, configs={}))
@@ -228,7 +228,7 @@ class _Builder:
         return MetadataImage(version, self.topics, self.by_id, self.configs, acls, self.deleted, shards, self._remains)
 
     def _forget_deletions(self) -> None:
-        """Keep the latest deletions, and each whose streams may still exist: CreateTopics bounds their partitions."""
+        """Drop the oldest deletions beyond the limit, but none whose streams may exist: CreateTopics bounds those."""
         surplus = len(self.deleted) - DELETED_TOPICS_KEPT
         if surplus > 0:
             done = [topic_id for topic_id, gone in self.deleted.items() if not gone.partitions]

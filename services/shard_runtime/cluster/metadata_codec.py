@@ -28,7 +28,7 @@ RECORD_VERSION: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class MetadataEntry:
-    """One entry of the metadata log. `unknown`: how many of its parts a later build wrote and this one cannot read."""
+    """One entry of the metadata log. `unknown`: how many parts of it, written by a later build, were not understood."""
 
     change_id: bytes
     changes: tuple[Change, ...] = ()
@@ -37,7 +37,7 @@ class MetadataEntry:
 
 
 def encode_changes(changes: Iterable[Change], change_id: bytes, wall_ms: int) -> bytes:
-    """The bytes of an entry with the changes of one version."""
+    """Return the bytes of an entry with the changes of one version."""
     record = pb.MetadataRecord(record_version=RECORD_VERSION, append_time_ms=wall_ms, change_id=change_id)
     for change in changes:
         record.changes.append(_change(change))
@@ -45,7 +45,7 @@ def encode_changes(changes: Iterable[Change], change_id: bytes, wall_ms: int) ->
 
 
 def encode_snapshot(snapshot: Snapshot, change_id: bytes, wall_ms: int) -> bytes:
-    """The bytes of a snapshot entry."""
+    """Return the bytes of a snapshot entry."""
     return pb.MetadataRecord(
         record_version=RECORD_VERSION,
         append_time_ms=wall_ms,

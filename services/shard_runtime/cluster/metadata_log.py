@@ -1,9 +1,9 @@
 """The metadata log in this process: read into an image, changed by compare-and-set (CM-20).
 
 Every read begins with the entry at the image's own version. If another entry is there, or none, then the store lost or
-replaced its tail, and the image is rebuilt. What was read becomes the image only when it can no longer be lost: else a
-process could remove a topic's streams and a fail-over could then undo the topic's deletion. A store of another cluster,
-or of none, is never read as an empty log.
+replaced its tail, and the image is rebuilt. Entries become part of the image only when they can no longer be lost;
+otherwise a process could remove a topic's streams and a fail-over could then undo the topic's deletion. A store of
+another cluster, or of none, is never read as an empty log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Listener = Callable[[MetadataImage, MetadataImage], None]
 
 
 class MetadataLogError(LogError):
-    """The metadata log cannot be used: a version is missing, or the store is of another cluster."""
+    """The metadata log cannot be used: a version is missing, or the store belongs to another cluster."""
 
 
 class MetadataDamagedError(DamagedEntryError):
@@ -42,8 +42,8 @@ class MetadataDamagedError(DamagedEntryError):
 
 
 class _Basis(NamedTuple):
-    """What an image was built from: the last entry's digest, the newest snapshot's version, and the version of the
-    newest entry that this build cannot read in full."""
+    """The entries an image was built from: the last one's digest, the newest snapshot's version, and the version of the
+    newest one that this build cannot read in full."""
 
     tip: str = NO_ENTRY
     snapshot_version: int = 0
@@ -51,9 +51,9 @@ class _Basis(NamedTuple):
 
 
 class MetadataLog:
-    """`image` is always complete; while the store cannot be read it stays the last good one.
+    """Follows the metadata log and appends to it. While the store cannot be read, `image` stays the last good one.
 
-    `complete_since_ms`: the image has everything that was in the log at this moment (`now_ms` clock); −1: not read yet.
+    `complete_since_ms`: `image` holds all that was in the log at this time (`now_ms` clock); −1 before the first read.
     """
 
     def __init__(self, store: ClusterStore, clock: Clock, cluster_id: str, *, poll_ms: int = 1_000) -> None:
@@ -82,7 +82,7 @@ class MetadataLog:
         return self.image
 
     def start(self) -> None:
-        """Follow the log from now on."""
+        """Start following the log."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def wake(self) -> None:
@@ -90,7 +90,7 @@ class MetadataLog:
         self._look.set()
 
     async def stop(self) -> None:
-        """Follow no more."""
+        """Stop following the log."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -105,8 +105,8 @@ class MetadataLog:
         """
         async with self._lock:
             for _ in range(_ATTEMPTS_MAX):
-                # Read first: a refusal, or no change, must be right for the newest image, too. An append would fail on
-                # an old image, but these append nothing.
+                # Read first: an append on an old image would fail by itself, but a refusal, or no change, appends
+                # nothing and must be right for the newest image, too.
                 await self._read_on()
                 changes = tuple(decide(self.image))
                 if not changes:
@@ -135,7 +135,7 @@ class MetadataLog:
                     await self._read_on()
                 self._trouble = ""
             except LogError as error:
-                if str(error) != self._trouble:  # log it once: the next read, in a second, fails in the same way
+                if str(error) != self._trouble:  # log it once: the next read, a second later, may fail the same way
                     log.warning("metadata log not read", why=str(error))
                 self._trouble = str(error)
             except Exception:
@@ -216,7 +216,7 @@ class MetadataLog:
         return image, basis
 
     async def _entry(self, stored: StoredMetadata) -> MetadataEntry:
-        """Decode an entry; an entry that an operator lets nodes skip becomes an empty one (CM-103).
+        """Decode an entry; an unreadable one that an operator lets nodes skip becomes an empty one (CM-103).
 
         Raises MetadataDamagedError.
         """
@@ -245,13 +245,13 @@ class MetadataLog:
         try:
             return await self._store.append_metadata(version, payload, self._basis.tip)
         except StoreUnavailableError:
-            self.sound = False  # the entry may be in the log: the next read finds out
+            self.sound = False  # the entry may be in the log: the next read shows it
             raise
 
     async def _fold(self) -> None:
         """Fold old entries into a snapshot entry. When that fails, the next change tries again.
 
-        Not while entries have parts that this build cannot read: its snapshot would lose them for builds that can.
+        Does nothing while entries have parts that this build cannot read: its snapshot would lose these parts.
         """
         if self.image.version - self._basis.snapshot_version <= SNAPSHOT_EVERY:
             return
@@ -290,7 +290,7 @@ def _damaged(stored: StoredMetadata, what: str) -> MetadataDamagedError:
 
 
 def _joins(image: MetadataImage, basis: _Basis, entries: Sequence[StoredMetadata]) -> bool:
-    """Whether `entries` begin with the image's own last entry, or with a snapshot if that one was trimmed."""
+    """Return whether `entries` begin with the image's own last entry, or with a snapshot if that one was trimmed."""
     if not entries:
         return False
     first = entries[0]

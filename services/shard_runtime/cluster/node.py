@@ -39,7 +39,7 @@ from shard_runtime.record_log.protocol import LogError, RecordLog, ShardId, Shar
 
 log = structlog.get_logger(__name__)
 
-#: The keys of the numbers of shards, which are fixed for the life of a cluster (GC-1, SR-2).
+#: The store's keys for the shard counts, which are fixed for the life of a cluster (GC-1, SR-2).
 SHARDS_FIXED: Final = (("gc:config", GROUP_SHARDS), ("sgs:config", STATE_SHARDS))
 
 
@@ -88,7 +88,7 @@ class ClusterNode:
         transactions: Transactional | None = None,
         circle: Callable[[str, str], str] = lambda group_id, topic: "",
     ) -> ClusterService:
-        """The ClusterService of this node. `circle`: see `ConfigAdmin`."""
+        """Return the ClusterService of this node. `circle`: see `ConfigAdmin`."""
         return ClusterService(
             self.metadata,
             self.registry,
@@ -101,22 +101,22 @@ class ClusterNode:
         )
 
     def lookups_for_nodes(self) -> NodeLookups:
-        """The part of this node's ClusterService that other nodes may call."""
+        """Return the part of this node's ClusterService that other nodes may call."""
         settings = self.settings
         return NodeLookups(self.metadata, self.registry, self.owners, settings[GROUP_SHARDS], settings[STATE_SHARDS])
 
     def serve(self, kind: ShardKind, owner_of: Callable[[ShardId], ShardOwner]) -> None:
-        """Let this process own shards of `kind`; `owner_of` gives a shard's owner. Call it before `start`."""
+        """Let this process own shards of `kind`; `owner_of` returns a shard's owner. Call it before `start`."""
         self._owner_factories[kind] = owner_of
         counts = {ShardKind.GROUP: GROUP_SHARDS, ShardKind.SHARE_STATE: STATE_SHARDS}
         if kind in counts:
             self._fixed |= {ShardId(kind, str(number)) for number in range(self.settings[counts[kind]])}
 
     async def join(self) -> None:
-        """Check that the store is of this process's cluster, enter the node list, load the metadata.
+        """Check that the store belongs to this process's cluster, load the metadata, enter the node list.
 
-        Raises LogError, with what to do, when the store is another cluster's, when the number of shards differs from
-        the one the cluster was made with, or when another process has this node's name.
+        Raises LogError, saying what to do, when the store belongs to another cluster, when a number of shards differs
+        from the one the cluster was created with, or when another process has this node's name.
         """
         await self.metadata.load()
         for key, setting in SHARDS_FIXED:
@@ -162,7 +162,7 @@ class ClusterNode:
             self._deleted_topics.start()
 
     async def leave(self) -> None:
-        """Become `leaving`: shards no longer target this node, but it still owns its own. Drain the server next."""
+        """Become `leaving`: shards no longer target this node, but it keeps those it owns. Drain the server next."""
         await self.registry.leave()
 
     async def stop(self) -> None:
@@ -190,7 +190,7 @@ class ClusterNode:
         if ShardKind.TOPIC not in self._owner_factories:
             return self._fixed
         topics = self.metadata.image.shards
-        if topics is not self._topic_shards:  # keep the same set: ownership goes through all shards of a new one
+        if topics is not self._topic_shards:  # else keep the same set: ownership compares every new one
             self._topic_shards, self._all_shards = topics, self._fixed | topics
         return self._all_shards
 
@@ -212,7 +212,7 @@ class ClusterNode:
             self._changed()
 
     async def _listen(self) -> None:
-        """On every wake, whatever its reason, read the metadata and reconcile; the node list only when it changed."""
+        """On every wake, read the metadata and reconcile; read the node list, too, when the wake is `NODES_CHANGED`."""
         while True:
             try:
                 async for reason in self._store.wakes():

@@ -20,21 +20,21 @@ from shard_runtime.record_log.protocol import LogError, StoreUnavailableError
 
 log = structlog.get_logger(__name__)
 
-#: What a node says on the wake channel when its entry has changed.
+#: The wake that a node publishes when its entry has changed.
 NODES_CHANGED: Final = "nodes"
-#: How long after an entry lapses the list is read again, ms, so that the store's clock is past that moment.
+#: How long after an entry's lapse the list is read again, ms: the store's clock must be past the lapse by then.
 _BEHIND_MS: Final = 5
 
 
 def new_incarnation() -> int:
-    """A random 64-bit number, never 0, that distinguishes this process from all others with its name (CM-1)."""
+    """Return a random 64-bit number, never 0, that distinguishes this process from others of its name (CM-1)."""
     return secrets.randbits(64) or 1
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """What a process enters into the node list. `dead`: earlier incarnations that have ended, as the name's lock file
-    proves. `internal_address`: where it serves other nodes (CM-80)."""
+    """A process's own data for the node list. `dead`: earlier incarnations that have ended, as the name's lock file
+    proves. `internal_address`: the address at which it serves other nodes (CM-80)."""
 
     name: str
     incarnation: int
@@ -48,7 +48,7 @@ class NodeDescription:
 class NodeRegistry:
     """The node list as last seen, and this process's entry in it.
 
-    `history` gives the store's history as last seen. `taken` is called when another process has the name; it must end
+    `history` returns the store's history as last seen. `taken` is called when another process has the name; it must end
     this process. `changed` is called after each renewal in which the list changed.
     """
 
@@ -79,16 +79,16 @@ class NodeRegistry:
 
     @property
     def record(self) -> NodeRecord:
-        """This process's entry. Only after `register`."""
+        """This process's entry. Valid only after `register`."""
         assert self._record is not None, "register first"
         return self._record
 
     def nodes(self) -> Sequence[NodeRecord]:
-        """The nodes as last seen, leaving ones included; empty before the first renewal."""
+        """Return the nodes as last seen, leaving ones included; empty before the first renewal."""
         return self._nodes
 
     def node(self, node_id: int) -> NodeRecord | None:
-        """A node of the list; None when it is not in it."""
+        """Return the node with this id; None when the list has none."""
         return next((node for node in self._nodes if node.node_id == node_id), None)
 
     async def register(self) -> NodeRecord:
@@ -110,11 +110,11 @@ class NodeRegistry:
         return record
 
     def start(self) -> None:
-        """Renew the entry from now on."""
+        """Start renewing the entry."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def wake(self) -> None:
-        """Renew, and so read the list, now instead of at the next interval: another node said that it leaves (CM-4)."""
+        """Renew now, and so read the list, instead of at the next interval: another node's entry changed (CM-4)."""
         self._woken.set()
 
     async def leave(self) -> None:
@@ -148,20 +148,20 @@ class NodeRegistry:
                     return
 
     def _pause_ms(self) -> int:
-        """Milliseconds until the next renewal: an interval, or less when another node's entry lapses before."""
+        """Return milliseconds until the next renewal: an interval, or less when another node's entry lapses sooner."""
         overdue_ms = self._overdue_ms
         return min(self._interval_ms, overdue_ms + _BEHIND_MS) if overdue_ms else self._interval_ms
 
     async def _renew(self) -> None:
-        self._overdue_ms = 0  # not known until the answer comes
+        self._overdue_ms = 0  # unknown until the answer arrives
         nodes, self._overdue_ms = await self._store.renew_node(self.record, self._ttl_ms)
         if nodes != self._nodes:
             self._nodes = nodes
             self._changed()
 
     async def _lost_name(self, error: LogError) -> bool:
-        """Another incarnation is in this node's entry. After a fail-over it may be an old one: register again (CM-1).
-        Returns whether the name is lost."""
+        """Handle another incarnation in this node's entry. After a fail-over it may be an old one, so register again
+        (CM-1). Returns whether the name is lost."""
         if self._history() != self._registered_under:
             try:
                 await self.register()

@@ -1,6 +1,6 @@
-"""Which node owns a shard, by the hints (CM-14): for FindCoordinator, Metadata, and answers that name the owner.
+"""Finds a shard's owner by the hints (CM-14), for FindCoordinator, Metadata, and answers that name the owner.
 
-A hint of a node that is not live is not used. A wrong hint costs the caller one redirect.
+A hint that names no live node is not used. A wrong hint costs the caller one redirect.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def host_port(address: str) -> HostPort:
 
 
 class Owners:
-    """Hints of all kinds, read again when older than a fifth of a second, with one read at a time per kind."""
+    """Caches the hints of all kinds; a refresh reads those older than 200 ms, with one read at a time per kind."""
 
     def __init__(self, store: ClusterStore, clock: Clock, node: Callable[[int], NodeRecord | None]) -> None:
         self._store = store
@@ -69,7 +69,7 @@ class Owners:
             known[shard.name] = (node_id, epoch)
 
     def peek(self, shard: ShardId) -> Owner | None:
-        """The owner by the hints read last; the store is not asked."""
+        """Return the owner by the hints read last, without asking the store; None when no live node is known."""
         hint = self._hints.get(shard.kind, {}).get(shard.name)
         node = self._node(hint[0]) if hint is not None else None
         if hint is None or node is None or ROLE_OF_KIND[shard.kind] not in node.roles:
@@ -77,7 +77,7 @@ class Owners:
         return Owner(node, hint[1])
 
     def look(self, shard: ShardId) -> Owner | None:
-        """As `peek`; if the hints are old it also starts reading them again, for the next call."""
+        """Return what `peek` does; if the hints are old, also start a refresh for the next call."""
         if self._age_ms(shard.kind) >= _STALE_MS and not self._locks[shard.kind].locked():
             task = asyncio.get_running_loop().create_task(self.refresh(shard.kind))
             self._refreshing.add(task)
@@ -85,22 +85,21 @@ class Owners:
         return self.peek(shard)
 
     async def find(self, shard: ShardId) -> Owner | None:
-        """The owner by fresh hints; None when no live node is known to own the shard."""
+        """Return the owner by fresh hints; None when no live node is known to own the shard."""
         await self.refresh(shard.kind)
         return self.peek(shard)
 
     async def warm(self) -> None:
-        """Read the hints before requests come, so that the first request for another node is redirected to it.
+        """Read the hints before requests arrive, so that the first request for another node is redirected to it.
 
-        These hints do not count as fresh: after a start, the shards requested first were often claimed since.
+        These hints do not count as fresh: shards requested soon after a start have often been claimed since.
         """
         for kind in ShardKind:
             await self.refresh(kind)
         self._read_ms.clear()
 
     async def refresh(self, kind: ShardKind) -> None:
-        """Read the hints of a kind again, unless they are fresh. When the store cannot be reached, the old ones
-        stay."""
+        """Read the hints of a kind again, unless they are fresh. Keep the old ones when the store cannot be reached."""
         async with self._locks[kind]:
             if self._age_ms(kind) < _FRESH_MS:
                 return

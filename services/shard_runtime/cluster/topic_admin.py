@@ -53,37 +53,37 @@ from shard_runtime.rpc.status import invalid_argument
 
 PARTITIONS_MAX: Final = 10_000
 #: The most partitions of all topics together: each is a shard with its own lease, and the last live node must be able
-#: to take over and keep all of them (CM-89). Partitions of a deleted topic count until their streams are known removed:
-#: that bounds how many deletions the metadata must remember.
+#: to take over and keep all of them (CM-89). Partitions of a deleted topic count until their streams are known to be
+#: removed, which bounds how many deletions the metadata must remember.
 CLUSTER_PARTITIONS_MAX: Final = 20_000
 
 
 class Transactional(Protocol):
-    """What serves producers with a transactional id, and those who look after them (CM-44, CM-157)."""
+    """Serves producers with a transactional id, and operators who inspect their transactions (CM-44, CM-157)."""
 
     async def begin(self, request: InitProducerIdRequest) -> tuple[int, int]:
-        """(producer id, producer epoch) for the next transaction. Raises KafkaError."""
+        """Return (producer id, producer epoch) for the next transaction. Raises KafkaError."""
         ...
 
     async def end_txn(self, request: EndTxnRequest, context: CallContext) -> EndTxnResponse:
-        """Commit or abort."""
+        """Commit or abort a transaction."""
         ...
 
     async def list_transactions(
         self, request: ListTransactionsRequest, context: CallContext
     ) -> ListTransactionsResponse:
-        """Tell one page of the transactional ids."""
+        """Return one page of the transactional ids."""
         ...
 
     async def describe_transactions(
         self, request: DescribeTransactionsRequest, context: CallContext
     ) -> DescribeTransactionsResponse:
-        """Tell the records of transactional ids."""
+        """Return the records of transactional ids."""
         ...
 
 
 def new_topic_id() -> bytes:
-    """16 random bytes whose text does not begin with a dash, since a command line would take that for an option."""
+    """Return 16 random bytes whose text does not begin with a dash, which a command line would take for an option."""
     while True:
         topic_id = secrets.token_bytes(16)
         if topic_id != NULL_TOPIC_ID and not topic_id_text(topic_id).startswith("-"):
@@ -91,14 +91,14 @@ def new_topic_id() -> bytes:
 
 
 def new_producer_id() -> int:
-    """63 random bits, never 0: in a message, 0 means that the field is not set (CM-110)."""
+    """Return 63 random bits, never 0: in a message, 0 means that the field is not set (CM-110)."""
     while (producer_id := secrets.randbits(63)) == 0:
         pass
     return producer_id
 
 
 class TopicAdmin:
-    """The RPCs that change topics."""
+    """Serves the RPCs that change topics, and InitProducerId."""
 
     def __init__(
         self,
@@ -181,8 +181,8 @@ class TopicAdmin:
         return TopicCreated(name, new_topic_id(), count, configs, self._clock.wall_ms(), self._history())
 
     async def create_topic(self, name: str, configs: Mapping[str, str]) -> None:
-        """Create one topic with the cluster's number of partitions, for this node itself; one of that name that exists
-        already is as good. Raises KafkaError."""
+        """Create one topic with the cluster's default number of partitions, for this node itself. An existing topic of
+        that name is left as it is. Raises KafkaError."""
         asked = CreateTopicsRequest.Topic(name=name, num_partitions=-1)
         for key, value in configs.items():
             asked.configs.add(name=key, value=value)
@@ -202,7 +202,7 @@ class TopicAdmin:
         """Raise partition counts; they never shrink."""
         _bounded(request.topics)
         names = Counter(topic.name for topic in request.topics)
-        grown = 0  # partitions added to earlier topics of this request: they count for the cluster's bound, too
+        grown = 0  # partitions added to earlier topics of this request: they count towards the cluster's bound
 
         def begin() -> None:
             nonlocal grown
@@ -278,7 +278,7 @@ class TopicAdmin:
     # ---- producers
 
     async def init_producer_id(self, request: InitProducerIdRequest, _context: CallContext) -> InitProducerIdResponse:
-        """Give a producer id: 63 random bits, never 0. A counter could repeat after the store lost a tail (CM-43a)."""
+        """Return a producer id: random, since a counter could repeat one after the store lost its tail (CM-43a)."""
         if not request.HasField("transactional_id"):
             return InitProducerIdResponse(producer_id=new_producer_id(), producer_epoch=0)
         try:
@@ -337,7 +337,7 @@ class TopicAdmin:
 
 
 def _created_text(topic: TopicCreated) -> str:
-    """A new topic for the log."""
+    """Describe a new topic for the log."""
     configs = "".join(f" {name}={value}" for name, value in sorted(topic.configs.items()))
     return f"{topic.name} ({topic_id_text(topic.topic_id)}, {topic.partitions} partitions{configs})"
 

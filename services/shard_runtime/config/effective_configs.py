@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: Longer names than this are like none that is declared.
+#: No suggestion is made for a longer name.
 _NAME_MAX: Final = 200
 
 #: (resource type, resource name) → the configs set on it: `MetadataImage.config`.
@@ -41,7 +41,7 @@ TABLES: Final[Mapping[int, SettingTable]] = {
     RESOURCE_GROUP: GROUP_CONFIGS,
 }
 _WARNED_MAX: Final = 1_000
-#: What to do instead of what is refused, where that is not obvious.
+#: Advice added to a refusal, where the alternative is not obvious.
 _INSTEAD: Final = {
     GROUP_LOCK_DURATION_MS.name: (
         " A job that takes longer renews the lock while it works: acknowledge the record with RENEW, in explicit mode."
@@ -50,7 +50,7 @@ _INSTEAD: Final = {
 
 
 class EffectiveConfigs:
-    """The configs in force for topics, groups and this node. Cheap enough to look up at each decision (PL-1003)."""
+    """The configs in force for topics, groups and this node. Reads are cheap enough for each decision (PL-1003)."""
 
     def __init__(self, settings: Settings, overrides: Overrides, node_id: Callable[[], int] = lambda: -1) -> None:
         self.settings = settings
@@ -59,8 +59,8 @@ class EffectiveConfigs:
         self._warned: set[tuple[str, str, str]] = set()
 
     def broker(self, setting: Setting[T]) -> T:
-        """A broker config: the value set for this node, else for all nodes, else given to this process, else the
-        default."""
+        """Return a broker config: the value set for this node, else for all nodes, else in this process's settings,
+        else the default."""
         if setting.dynamic:
             for name in (str(self._node_id()), ""):
                 text = self.overrides(RESOURCE_BROKER, name).get(setting.name)
@@ -69,12 +69,12 @@ class EffectiveConfigs:
         return self.settings[setting]
 
     def topic(self, topic: str, setting: Setting[T]) -> T:
-        """A topic config, by the topic's name."""
+        """Return a topic config, by the topic's name."""
         text = self.overrides(RESOURCE_TOPIC, topic).get(setting.name)
         return setting.default if text is None else setting.value(text)
 
     def group(self, group_id: str, setting: Setting[T]) -> T:
-        """A group config: the group's value clamped into the broker's bounds, else the broker's value, else the
+        """Return a group config: the group's value clamped into the broker's bounds, else the broker's value, else the
         default."""
         text = self.overrides(RESOURCE_GROUP, group_id).get(setting.name)
         if text is not None:
@@ -84,7 +84,7 @@ class EffectiveConfigs:
         return setting.default
 
     def bounds(self, setting: AnySetting | Setting[T]) -> tuple[int, int] | None:
-        """The broker's bounds of a config; None when it has none."""
+        """Return the broker's bounds of a config; None when it has none."""
         if setting.bounds is None:
             return None
         low, high = (self.settings[cast(Setting[int], BROKER_CONFIGS[name])] for name in setting.bounds)
@@ -118,7 +118,7 @@ class EffectiveConfigs:
             if name not in declared:
                 raise InvalidConfigError(f"Unknown {kind} config name: {name}{_did_you_mean(name, declared)}")
         try:
-            # A value stored before this build refused it stays legal, and still has no effect (CM-120).
+            # A value stored by a build that accepted it stays legal, and still has no effect (CM-120).
             values = {
                 name: declared[name].given(text) if name in changed else declared[name].value(text)
                 for name, text in overrides.items()
@@ -151,6 +151,6 @@ class EffectiveConfigs:
 
 
 def _did_you_mean(name: str, declared: Iterable[str]) -> str:
-    """The declared name that is like this one, as words behind the refusal; a name may be of any length."""
+    """Return a suggestion to append to the refusal: the declared name most like this one; "" when none is."""
     near = difflib.get_close_matches(name, list(declared), 1) if len(name) <= _NAME_MAX else []
     return f". Did you mean {near[0]!r}?" if near else ""

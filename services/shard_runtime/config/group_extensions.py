@@ -1,6 +1,6 @@
-"""Configs of groups that Kafka does not have: for dead letters that cannot be written, and for retries that wait.
+"""Group configs that Kafka does not have: for dead letters that cannot be written, and for delayed retries.
 
-They are off by default, or keep to what the specification promises (PL-902, PL-930, PL-935, PL-936).
+By default they are off, or do what the specification promises (PL-902, PL-930, PL-935, PL-936).
 """
 
 from __future__ import annotations

@@ -282,7 +282,7 @@ AUTO_OFFSET_RESET = string(
 BROKER_CONFIGS: Final = table(
     value
     for name, value in list(globals().items())
-    if isinstance(value, Setting) and name.isupper() and not name.startswith("_")  # all that is declared above
+    if isinstance(value, Setting) and name.isupper() and not name.startswith("_")  # everything declared above
 )
 
 # ---- groups (GC-144a, PL §10)

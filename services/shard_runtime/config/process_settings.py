@@ -1,7 +1,7 @@
 """The settings of one process: read once from flags, environment and a TOML file, checked, then frozen.
 
 Flags win over the environment (`SHAREGROUPS_…`), the environment over the file, the file over defaults. An undeclared
-setting is refused; the message suggests the name that may have been meant.
+setting is refused; the message suggests a similar name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 PREFIX: Final = "SHAREGROUPS_"
 FILE_VARIABLE: Final = "SHAREGROUPS_CONFIG"
-#: The command line's own variable: where its clients bootstrap. It may be set in a service's environment, too.
+#: The command line's own variable: the address its clients bootstrap from. A service's environment may contain it.
 CLIENT_VARIABLE: Final = "SHAREGROUPS_BOOTSTRAP"
 
 NODE_NAME = string("node.name", "", "Stable name of this node; default <host>-<roles>-<port> (CM-1).")
@@ -138,11 +138,11 @@ NODE_SETTINGS: Final = table(
 
 
 class SettingsError(Exception):
-    """The settings cannot be used; the message names each, with the reason and what is accepted, one line per fault."""
+    """The settings cannot be used; the message has one line per fault: the setting, the reason, the values accepted."""
 
 
 class Settings(Mapping[str, object]):
-    """Frozen settings of a process. `settings[LISTEN_PORT]` is typed; a look-up by name gives `object`."""
+    """Frozen settings of a process. `settings[LISTEN_PORT]` is typed; a name as key returns `object`."""
 
     def __init__(self, declared: SettingTable, given: Mapping[str, object]) -> None:
         self.declared: Mapping[str, AnySetting] = MappingProxyType(declared)
@@ -159,11 +159,11 @@ class Settings(Mapping[str, object]):
         return len(self.declared)
 
     def given(self, name: str) -> bool:
-        """Whether the setting was given, not left at its default."""
+        """Return whether the setting was given, not left at its default."""
         return name in self._given
 
     def text(self, name: str) -> str:
-        """The value of a setting as people write it."""
+        """Return a setting's value as text, as in a settings file."""
         setting = cast(Setting[object], self.declared[name])
         return setting.text(self[name])
 
@@ -182,7 +182,7 @@ def load_settings(
 ) -> Settings:
     """Read and check the settings. `extra`: tables that a service declares for itself. Raises SettingsError.
 
-    The file is `file`, else what the variable SHAREGROUPS_CONFIG names, else none.
+    The file is `file`, else the one that the variable SHAREGROUPS_CONFIG names, else none.
     """
     declared: SettingTable = {**NODE_SETTINGS, **BROKER_CONFIGS}
     for more in extra:

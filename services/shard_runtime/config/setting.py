@@ -1,8 +1,8 @@
 """Declares a setting once: name as in Kafka, type, default, range, unit, a sentence.
 
 Environment, file, flags, validation, DescribeConfigs and the reference page use these declarations. They are not
-pydantic-settings because the same entries also describe configs in the metadata log: text under dotted names, checked
-against bounds that other entries hold, with Kafka's types and synonyms.
+pydantic-settings because the same declarations also describe configs in the metadata log: text under dotted names,
+checked against the values of other configs, with Kafka's types and synonyms.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Setting(Generic[T]):
     """One setting or config.
 
     `dynamic`: it may be altered while the process runs. `synonym`: the broker config it falls back to. `bounds`: the
-    broker configs with the least and the greatest value that a group may set (GC-144a). `unserved`: why only the
+    broker configs that hold the least and the greatest value a group may set (GC-144a). `unserved`: why only the
     default may be set, for a config of a feature that this suite does not have (CM-120).
     """
 
@@ -69,7 +69,7 @@ class Setting(Generic[T]):
 
     @property
     def range_text(self) -> str:
-        """The range of values, as text for people."""
+        """The range of values, as text for users."""
         if self.unserved:
             return f"only {self.text(self.default) or 'empty'}"
         if self.choices:
@@ -87,7 +87,7 @@ class Setting(Generic[T]):
             raise ValueError(f"Invalid value {shown} for {self.name}: {error}") from None
 
     def given(self, text: str) -> T:
-        """As `value`, for a value that is being set now: also refuses one that would have no effect (CM-120)."""
+        """Parse a value that is being set now: as `value`, but also refuse one that would have no effect (CM-120)."""
         value = self.value(text)
         if self.unserved and value != self.default:
             allowed = f"it can only be left at its default, {self.text(self.default) or 'empty'}"
@@ -95,7 +95,7 @@ class Setting(Generic[T]):
         return value
 
     def text(self, value: T) -> str:
-        """A value as the metadata log, files and people write it."""
+        """Return a value as text, as the metadata log, files and users write it."""
         if isinstance(value, bool):
             return "true" if value else "false"
         return ",".join(value) if isinstance(value, tuple) else str(value)
@@ -115,7 +115,7 @@ def integer(
     synonym: str = "",
     bounds: tuple[str, str] | None = None,
 ) -> Setting[int]:
-    """A whole number between `low` and `high`."""
+    """Declare a whole number between `low` and `high`."""
     least, most = _LIMITS[kind]
     lowest, highest = least if low is None else low, most if high is None else high
 
@@ -136,7 +136,7 @@ def integer(
 
 
 def decimal(name: str, default: float, doc: str, *, low: int, high: int, dynamic: bool = False) -> Setting[float]:
-    """A number between `low` and `high`, with or without a fraction."""
+    """Declare a number between `low` and `high`, with or without a fraction."""
 
     def parse(text: str) -> float:
         if not re.fullmatch(r"\s*[+-]?[0-9]{1,20}(\.[0-9]{1,20})?\s*", text):
@@ -152,7 +152,7 @@ def decimal(name: str, default: float, doc: str, *, low: int, high: int, dynamic
 
 
 def boolean(name: str, default: bool, doc: str, *, dynamic: bool = False, synonym: str = "") -> Setting[bool]:
-    """`true` or `false`."""
+    """Declare a setting that is `true` or `false`."""
 
     def parse(text: str) -> bool:
         match text.strip().lower():
@@ -178,7 +178,7 @@ def string(
     sensitive: bool = False,
     synonym: str = "",
 ) -> Setting[str]:
-    """Text; one of `choices` when there are any. `check` raises ValueError for text it refuses."""
+    """Declare text, one of `choices` when there are any. `check` raises ValueError for text it refuses."""
 
     def parse(text: str) -> str:
         if choices and text not in choices:
@@ -196,7 +196,7 @@ def string(
 def listing(
     name: str, default: tuple[str, ...], doc: str, *, choices: tuple[str, ...] = (), dynamic: bool = False
 ) -> Setting[tuple[str, ...]]:
-    """Words separated by commas, each one of `choices` when there are any."""
+    """Declare words separated by commas, each one of `choices` when there are any."""
 
     def parse(text: str) -> tuple[str, ...]:
         words = tuple(word.strip() for word in text.split(",") if word.strip())
@@ -209,12 +209,12 @@ def listing(
 
 
 def unserved(setting: Setting[T], why: str) -> Setting[T]:
-    """A setting of Kafka's that has no effect here: any value but the default is refused, with `why` as the reason."""
+    """Mark a setting of Kafka's that has no effect here: any value but the default is refused, with `why` as reason."""
     return replace(setting, unserved=why, doc=f"{setting.doc} Only its default can be set: {why}.")
 
 
 def table(settings: Iterable[AnySetting]) -> SettingTable:
-    """Settings by name. Raises ValueError when a name occurs twice or a default is outside its own range."""
+    """Return the settings by name. Raises ValueError when a name occurs twice."""
     result: SettingTable = {}
     for setting in settings:
         if setting.name in result:
@@ -233,7 +233,7 @@ _DURATION: Final = re.compile(
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of an ISO-8601 duration such as `PT10S` or `P1DT2H`. Raises ValueError for anything else."""
+    """Return the milliseconds of an ISO-8601 duration such as `PT10S` or `P1DT2H`. Raises ValueError for other text."""
     match = _DURATION.fullmatch(text)
     if match is None or not any(match[part] for part in "dhms") or text.upper().endswith("T"):
         raise ValueError(f"{text!r} is not an ISO-8601 duration such as PT10S")

@@ -1,7 +1,7 @@
-"""Where each key's newest self-contained copy is, and so which part of a stream is still needed. Pure (CM-18, SR-13).
+"""Tracks where each key's newest self-contained copy is, and so which part of a stream is needed. Pure (CM-18, SR-13).
 
 It holds positions of *confirmed* entries only, because only those justify a trim (SR-15). It plans; the host appends
-the cold copies and asks the log to trim.
+the cold copies and calls the log to trim.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Positions:
 
     @property
     def entries(self) -> int:
-        """Entries since `replay_from`, as counted by this host: what a take-over would replay."""
+        """Entries since `replay_from`, as counted by this host: as many as a take-over would replay."""
         return self._entries - self._start
 
     def note(self, entry: StreamId, anchor: Anchor | None) -> None:
@@ -69,7 +69,7 @@ class Positions:
         self._unknown = True
 
     def due(self) -> bool:
-        """Whether the stream has more than max(entries_min, entries_per_key × live keys) entries, all of known
+        """Return whether the stream has more than max(entries_min, entries_per_key × live keys) entries, all of known
         types."""
         limits = self._limits
         return not self._unknown and self.entries > max(limits.entries_min, limits.entries_per_key * len(self._newest))
@@ -77,7 +77,7 @@ class Positions:
     def stale(self) -> list[Sequence[Hashable]]:
         """The keys to rewrite, oldest first, in slices: those whose newest copy is in the older half of the stream.
 
-        A busy key already has a younger copy, so another one would save nothing.
+        A busy key already has a newer copy, so another one would save nothing.
         """
         half = self._entries - self.entries // 2
         keys = []

@@ -1,6 +1,6 @@
-"""Carries out compaction: appends cold copies in slices, then trims what they replace (CM-18, SR-13…17).
+"""Carries out compaction: appends cold copies in slices, then trims the entries they replace (CM-18, SR-13…17).
 
-`compaction_plan.Positions` plans; this module only asks the shard for copies and the log for the trim.
+`compaction_plan.Positions` plans; this module only gets copies from the shard and calls the log to trim.
 """
 
 from __future__ import annotations
@@ -51,10 +51,9 @@ def copy_next_slice(
 async def trim(
     tenure: ShardTenure[CommandT, RecordT], record_log: RecordLog, shard_id: ShardId, clock: Clock, meter: HostMeter
 ) -> None:
-    """Move `replay_from` to the smallest id still needed and trim below it, by confirmed appends only (SR-15).
+    """Move `replay_from` to the smallest id still needed, by confirmed appends only, and trim below it (SR-15).
 
-    When the store fails, the trim is tried again later; when the shard is no longer this owner's, the lease is given
-    up.
+    When the store fails, the trim is tried again later. When this node no longer owns the shard, the lease is given up.
     """
     to = tenure.positions.needed_from()
     tenure.stop_compaction(clock.now_ms() + tenure.retry_ms)
@@ -83,10 +82,10 @@ async def trim(
 async def _keep_from(
     tenure: ShardTenure[CommandT, RecordT], record_log: RecordLog, shard_id: ShardId, clock: Clock
 ) -> StreamId | None:
-    """Where the trim must stop. Readers' notes are read only here, never while a command waits (SR-29).
+    """Return where the trim must stop. Readers' notes are read only here, never while a command waits (SR-29).
 
-    Raises LogError the first time the notes cannot be read, so the trim is put off. The next time, the trim goes on
-    without them: the stream must not grow for readers that may not exist.
+    Raises LogError the first time the notes cannot be read, which postpones the trim. The second time in a row, the
+    trim goes on without them: the stream must not grow for readers that may not exist.
     """
     notes, trouble = None, ""
     if tenure.retention.asks_readers:

@@ -1,7 +1,7 @@
-"""Finds out whose change a damaged entry of a coordinator's log holds (CM-106).
+"""Finds the key whose change a damaged entry of a coordinator's log holds (CM-106).
 
 An entry's field `k` is a checksum over its key. When the key can still be read from the record, `k` proves it. When it
-cannot, `k` picks it out among the keys that the log's other entries name.
+cannot, `k` is compared with the keys of the log's other entries.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final
 from kip932.entry_checksum import key_of, proves_key
 from shard_runtime.record_log.protocol import Entry, RecordLog, StreamId
 
-#: How many keys of the log are compared; among more, another key's checksum could be equal by chance.
+#: The most keys of a log that are compared. Among more, another key's checksum could match by chance.
 KEYS_MAX: Final = 100_000
-#: How many keys are compared before other tasks have their turn, about 2 ms (CM-94).
+#: How many keys are compared, in about 2 ms, before other tasks may run (CM-94).
 KEYS_SLICE: Final = 2_000
 
 
 class DamagedKeys:
-    """The keys of one log's damaged entries; it reads the log once more when that is needed, once."""
+    """Finds the keys of one log's damaged entries. It reads the log again when needed, at most once."""
 
     def __init__(self, record_log: RecordLog, stream: str, after: StreamId, through: StreamId, page: int) -> None:
         self._log = record_log
@@ -30,12 +30,12 @@ class DamagedKeys:
         self._named: set[bytes] | None = None
 
     async def of(self, entry: Entry) -> bytes | None:
-        """The key of a damaged entry: its bytes, b"" for an entry that has none (a claim, a no-op); None: not known.
+        """The bytes of a damaged entry's key; b"" for an entry without a key (a claim, a no-op), None when unknown.
 
         Raises LogError.
         """
         if entry.id.seq == 0 and not entry.key_proof:
-            return b""  # where only claims stand, and records never stood without a proof
+            return b""  # a claim: it has sequence 0, and a record at sequence 0 would have a proof
         if not entry.key_proof:
             return None
         for key in (key_of(entry.record), b""):

@@ -8,13 +8,12 @@ from typing import Final
 
 from shard_runtime.clock import Clock
 
-#: The event loop's clock may stop while the machine is suspended, so no timer is armed for longer than this, ms.
+#: The longest time, in ms, that a timer is armed for: the event loop's clock may stop while the machine is suspended.
 _FARTHEST_MS: Final = 60_000
 
 
 class DeadlineTimer:
-    """Calls `fire` at the deadline it was armed for, or up to a minute before; `fire` checks what is due and
-    re-arms."""
+    """Calls `fire` at the deadline it was armed for, or earlier; `fire` checks what is due and arms it again."""
 
     def __init__(self, clock: Clock, fire: Callable[[], None]) -> None:
         self._clock = clock

@@ -33,7 +33,7 @@ class HostOptions:
 
 
 class HostMeter(Protocol):
-    """What a host reports, once per batch or event, never per record (P-6)."""
+    """Receives a host's counts, once per batch or event, never per record (P-6)."""
 
     def flushed(self, records: int, elapsed_ms: int) -> None:
         """One flush was committed."""
@@ -44,8 +44,7 @@ class HostMeter(Protocol):
         ...
 
     def loaded(self, entries: int, unknown: int, elapsed_ms: int) -> None:
-        """A log was replayed; `unknown` of its entries are of a type or version that this build does not know
-        (SC-51)."""
+        """A log was replayed; this build does not know the type or version of `unknown` of its entries (SC-51)."""
         ...
 
     def trimmed(self, entries_left: int) -> None:
@@ -57,13 +56,13 @@ class NoMeter:
     """A meter that counts nothing."""
 
     def flushed(self, records: int, elapsed_ms: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def refused(self, records: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def loaded(self, entries: int, unknown: int, elapsed_ms: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def trimmed(self, entries_left: int) -> None:
-        """Nothing."""
+        """Do nothing."""

@@ -38,7 +38,7 @@ _LOG: Final[tuple[tuple[type[Exception], type[errors.KafkaError]], ...]] = (
 
 
 def coordinator_failure(error: BaseException) -> errors.KafkaError:
-    """The error that a coordinator answers. A KafkaError outside SC-15's table stays as it is, with its message."""
+    """Return the error a coordinator answers with. A KafkaError that SC-15's table does not list is not changed."""
     if isinstance(error, errors.KafkaError):
         mapped = _KAFKA.get(type(error))
         return error if mapped is None else mapped(error.message)

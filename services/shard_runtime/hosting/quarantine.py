@@ -1,7 +1,7 @@
-"""Which keys of a shard are hurt by damaged entries of its log, and which are whole (CM-107). Pure.
+"""Knows which keys of a shard are hurt by damaged entries of its log, and which are whole (CM-107). Pure.
 
-A replay puts each damaged entry here, in its place among the records, and notes each self-contained copy of a key. What
-stands before a copy does not matter to its key any more, damaged or not.
+A replay adds each damaged entry here in log order, and notes each self-contained copy of a key. Entries before a copy
+no longer matter to its key, damaged or not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shard_runtime.hosting.shard import DamagedEntry
 
 
 class Healed(NamedTuple):
-    """What a copy of a key made irrelevant; `Quarantine.restore` takes it back."""
+    """The entries that a copy of a key made irrelevant; `Quarantine.restore` puts them back."""
 
     named: tuple[DamagedEntry, ...]
     newly_whole: bool
@@ -22,8 +22,8 @@ class Healed(NamedTuple):
 class Quarantine:
     """The damaged entries of one shard that still matter.
 
-    An entry whose key is not known may have been of any key, also of one that the log does not name otherwise: then
-    every key is hurt but those with a self-contained copy behind it.
+    An entry of unknown key may have changed any key, even one that no other entry names. So it hurts every key that
+    has no self-contained copy after it.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Quarantine:
         self._whole: set[Hashable] = set()
 
     def add(self, found: DamagedEntry) -> None:
-        """Note a damaged entry; call this in the order of the log."""
+        """Add a damaged entry. The caller must add entries in log order."""
         if found.key is None:
             self._unknown.append(found)
             self._whole.clear()
@@ -40,7 +40,8 @@ class Quarantine:
             self._named[found.key] = (*self._named.get(found.key, ()), found)
 
     def copied(self, key: Hashable) -> Healed | None:
-        """Note a self-contained copy or the tombstone of a key. Returns what `restore` needs; None: nothing changed."""
+        """Note a self-contained copy or the tombstone of a key. Returns the argument for `restore`, or None when
+        nothing changed."""
         if not self._named and not self._unknown:
             return None
         newly_whole = bool(self._unknown) and key not in self._whole
@@ -49,7 +50,7 @@ class Quarantine:
         return Healed(self._named.pop(key, ()), newly_whole)
 
     def restore(self, key: Hashable, healed: Healed | None) -> None:
-        """Take `copied` back: the copy was not stored."""
+        """Undo `copied`, since the copy was not stored."""
         if healed is None:
             return
         if healed.named:
@@ -58,14 +59,14 @@ class Quarantine:
             self._whole.discard(key)
 
     def hurts(self, key: Hashable) -> Sequence[DamagedEntry]:
-        """The damaged entries that may be of this key, behind its newest copy; empty: the key is whole."""
+        """Damaged entries after this key's newest copy that may belong to it; empty when the key is whole."""
         if not self._named and not self._unknown:
             return ()
         named = self._named.get(key, ())
         return named if key in self._whole else (*self._unknown, *named)
 
     def named(self) -> Sequence[Hashable]:
-        """The keys that damaged entries are known to be of."""
+        """The keys that damaged entries are known to belong to."""
         return tuple(self._named)
 
     def entries(self) -> Sequence[DamagedEntry]:

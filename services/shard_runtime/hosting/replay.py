@@ -1,6 +1,7 @@
 """Replays a shard's stream into an empty shard, in pages: between pages the node goes on serving its other shards.
 
-What cannot be replayed is put in quarantine: the shard then refuses what rests on it, and serves the rest (CM-107).
+Entries that cannot be replayed are put in quarantine: the shard refuses requests that depend on them and serves the
+rest (CM-107).
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ from shard_runtime.record_log.settlements import Choice, Settlement
 
 log = structlog.get_logger(__name__)
 
-#: With more than this in quarantine a shard is not served at all: no person settles them one by one.
+#: A shard with more entries in quarantine is not served at all: no operator would settle that many one by one.
 QUARANTINE_MAX: Final = 1_000
 _EMPTY_TYPES: Final = frozenset({CLAIM_TYPE, NOOP_TYPE})
 
 
 class BrokenRecordError(DamagedEntryError):
-    """An entry of the stream is missing, is not what was written, or cannot be applied, and the shard cannot tell what
-    does not rest on it: it cannot be served until an operator settles the entry (CM-103). `found`: the entry."""
+    """An entry of the stream is missing, differs from what was written, or cannot be applied, and the shard cannot
+    separate the state that depends on it. The shard is not served until an operator settles the entry, `found`
+    (CM-103)."""
 
     def __init__(self, message: str, found: DamagedEntry) -> None:
         super().__init__(message)
@@ -44,8 +46,8 @@ class BrokenRecordError(DamagedEntryError):
 
 @dataclass(slots=True)
 class ReplayedLog:
-    """How many entries were replayed; how many of them are of unknown type or version (SC-51), were skipped as an
-    operator said (CM-103), or are in quarantine (CM-107)."""
+    """How many entries were replayed, and how many of them are of unknown type or version (SC-51), were skipped by an
+    operator's decision (CM-103), or are in quarantine (CM-107)."""
 
     entries: int = 0
     unknown: int = 0
@@ -66,7 +68,7 @@ async def replay_log(
     """Replay `replay_from`…`through` (both inclusive, CM-12) in order, yielding to the loop after every page.
 
     The claim entry at `through` is already in the stream, so the store refuses what an older owner still sends (SR-6).
-    An entry that is missing, is damaged, that no codec version wrote or that does not fit goes into the shard's
+    An entry that is missing, damaged, undecodable or inconsistent with the earlier ones goes into the shard's
     quarantine, unless an operator lets replays skip it (CM-103, CM-107). Raises LogError when the store cannot be read:
     claim and replay again. Raises BrokenRecordError when the shard cannot be served without the entry.
     """
@@ -99,7 +101,7 @@ def predecessor(entry: StreamId) -> StreamId:
 
 
 class _Replay(Generic[CommandT, RecordT]):
-    """One replay under way. What an operator settled is read from the store once, and only when an entry is broken."""
+    """One replay in progress. It reads an operator's settlements once, and only if an entry is broken."""
 
     def __init__(
         self,
@@ -119,7 +121,7 @@ class _Replay(Generic[CommandT, RecordT]):
         self._settled: Mapping[StreamId, Settlement] | None = None
 
     async def page(self, page: Sequence[Entry]) -> None:
-        """Replay the next entries; only broken ones are waited for (P-2). Raises LogError, BrokenRecordError."""
+        """Replay the next entries; only broken ones cause an await (P-2). Raises LogError, BrokenRecordError."""
         positions, due = self._tenure.positions, self._due
         self.result.entries += len(page)
         for entry in page:
@@ -138,7 +140,7 @@ class _Replay(Generic[CommandT, RecordT]):
         self._due = due
 
     def _apply(self, entry: Entry) -> str:
-        """Replay an intact record; why it cannot be, in words, else ""."""
+        """Replay an intact record. Returns the reason it cannot be replayed, in words, or ""."""
         try:
             record = self._codec.decode(entry.kind, entry.record)
         except ValueError as error:
@@ -156,7 +158,7 @@ class _Replay(Generic[CommandT, RecordT]):
         return ""
 
     async def _broken(self, entry: Entry, why: str, key: bytes | None) -> None:
-        """Pass over an entry that was settled or changes nothing, else put it in quarantine."""
+        """Skip an entry that was settled or changes nothing; put any other in quarantine."""
         shard = self._tenure.lease.shard
         if self._settled is None:
             self._settled = await self._log.skipped(shard)
@@ -192,8 +194,8 @@ class _Replay(Generic[CommandT, RecordT]):
 
 
 def _missing(due: tuple[int, int] | None, entry: StreamId) -> str:
-    """What is wrong when an entry is missing before this one, which is not the one `due`, else "". Sequences have no
-    hole inside an epoch, and each epoch begins with its claim (SR-7), so a missing entry was lost."""
+    """Return a description if entries are missing before `entry`, which is not the one `due`; else "". Sequences have
+    no gap inside an epoch, and each epoch begins with its claim (SR-7), so a missing entry was lost."""
     if due is None or (entry.seq == 0 and entry.epoch != due[0]):
         return ""
     return f"does not follow {StreamId(due[0], due[1] - 1)}: entries between them are missing"

@@ -1,4 +1,4 @@
-"""How far back a stream is kept although no claim replays it: a time span, and what live readers have not read. Pure.
+"""Decides which entries a stream keeps although no claim replays them: recent ones, and unread ones. Pure.
 
 Readers note in a hash beside the stream how far they have read (PM-12, SR-29). Other processes write these notes, so
 they are not trusted: a note can only keep more, and never more than what was appended within the allowed lag.
@@ -17,10 +17,10 @@ _NOTE: Final = re.compile(rb"(\d{1,20})-(\d{1,20}) (\d{1,16})")
 
 
 class History:
-    """How far back a stream must be kept for readers, though no claim replays it (SR-29, PM).
+    """Finds the id below which all entries are older than a time span (SR-29, PM).
 
     It holds a few pairs (time, last id at that time): everything up to that id was appended by then. Entries found by a
-    load count as appended at the load, so they are kept too long rather than too short.
+    load count as appended at the load, so they are kept too long rather than not long enough.
     """
 
     _MARKS = 10
@@ -35,7 +35,7 @@ class History:
             self._marks.append((now_ms, last))
 
     def keep_from(self, now_ms: int) -> StreamId | None:
-        """The id below which every entry is older than `history_ms`; None when no history is to be kept."""
+        """The id below which every entry is older than `history_ms`; None when no history needs to be kept."""
         if not self._history_ms:
             return None
         marks = self._marks
@@ -45,22 +45,23 @@ class History:
 
 
 class Kept(NamedTuple):
-    """Where the trim must stop (None: nowhere). `malformed`: readers whose notes cannot be parsed and are ignored."""
+    """Where a trim must stop; `keep_from` is None when it need not. `malformed`: readers whose notes cannot be parsed
+    and are ignored."""
 
     keep_from: StreamId | None
     malformed: tuple[str, ...] = ()
 
 
 class Retention:
-    """What a trim must keep: the history, and what live readers have not read yet (SR-29).
+    """Decides what a trim must keep: the history, and the entries that live readers have not read yet (SR-29).
 
-    A reader is live while its note is younger than the allowed lag and what it has not read was appended within that
-    lag. Any other reader is ignored: it is dead, or has lost entries already.
+    A reader is live while its note is younger than the allowed lag and all entries it has not read were appended within
+    that lag. Any other reader is ignored: it is dead, or has lost entries already.
     """
 
     def __init__(self, history_ms: int, readers_max_lag_ms: int) -> None:
         self._history = History(history_ms)
-        #: Whether readers' notes can matter: only if readers may lag by more than the history that is kept anyway.
+        #: True when readers may lag by more than the history that is kept anyway: only then do their notes matter.
         self.asks_readers = readers_max_lag_ms > history_ms
         self._lag = History(readers_max_lag_ms if self.asks_readers else 0)
         self._max_lag_ms = readers_max_lag_ms

@@ -1,4 +1,4 @@
-"""Notices that an operator settled damaged entries of a shard that is served here, and has it replayed (CM-109)."""
+"""Detects that an operator settled damaged entries of a shard served here, and has the shard replayed (CM-109)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ log = structlog.get_logger(__name__)
 
 
 def guard_quarantine(tenure: ShardTenure[CommandT, RecordT], record_log: RecordLog, every_ms: int) -> None:
-    """After a replay that put entries in quarantine: as long as they matter, look for their settlement."""
+    """Start `watch_settlements` if the replay put entries in quarantine."""
     if tenure.shard.quarantined():
         tenure.watch = asyncio.get_running_loop().create_task(watch_settlements(tenure, record_log, every_ms))
 
 
 async def watch_settlements(tenure: ShardTenure[CommandT, RecordT], record_log: RecordLog, every_ms: int) -> None:
-    """While entries of the shard are in quarantine, look every `every_ms` for one that was settled meanwhile; then give
-    the shard up. This node claims it again at once, and the replay goes by what was settled."""
+    """While entries of the shard are in quarantine, check every `every_ms` whether one was settled; if so, give the
+    shard up. This node claims it again at once, and the replay applies the settlement."""
     shard = tenure.lease.shard
     while tenure.shard.quarantined():
         await asyncio.sleep(every_ms / 1_000)

@@ -1,4 +1,4 @@
-"""What a pure shard is: it decides, replays and undoes; its host waits, appends and answers (SC-59, GC-2).
+"""Defines a pure shard: it decides, replays and undoes; its host waits, appends and answers (SC-59, GC-2).
 
 `decide` changes nothing. Only `replay` changes the shard, for live commands as at load. A host runs every command in
 one order: decide, replay, append, answer. It answers, and runs the decision's effects, only after the append is
@@ -36,10 +36,10 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class DamagedEntry:
-    """An entry of the log that is missing, is not what was written, or cannot be applied (CM-107).
+    """An entry of the log that is missing, differs from what was written, or cannot be applied (CM-107).
 
-    `at`: its id as text; for a missing one that of the next entry. `found`: what was found, in words. `key`: whose
-    change is lost; None: not known.
+    `at`: its id as text; for a missing entry, the id of the next one. `found`: a description of the damage. `key`: the
+    key whose change is lost; None when unknown.
     """
 
     stream: str
@@ -71,17 +71,18 @@ class Shard(Protocol[CommandT, RecordT]):
         ...
 
     def quarantine(self, found: DamagedEntry) -> bool:
-        """Note, in the place of `replay`, an entry that cannot be replayed; from now on the shard refuses what rests on
-        it (CM-107). False: the shard cannot tell what does not rest on it, so it must not be served."""
+        """Called instead of `replay` for an entry that cannot be replayed: note it, and from now on refuse commands
+        that depend on it (CM-107). Returns False when the shard cannot separate those, so it must not be served."""
         ...
 
     def drop(self, key: Hashable) -> bool:
-        """An operator settled that this key, of which an entry is in quarantine, be deleted (CM-114): `loaded` then
-        returns a command for that. False: keys of this shard cannot be; the entry stays in quarantine."""
+        """Note that an operator chose to delete this key, which has an entry in quarantine (CM-114); `loaded` then
+        returns the command that deletes it. Returns False when this shard's keys cannot be deleted; the entry then
+        stays in quarantine."""
         ...
 
     def quarantined(self) -> Sequence[DamagedEntry]:
-        """The noted entries that still matter: no later record stands for what they changed."""
+        """The entries in quarantine that still matter: no later record replaces what they changed."""
         ...
 
     def undo(self, token: object) -> None:
@@ -90,11 +91,11 @@ class Shard(Protocol[CommandT, RecordT]):
         ...
 
     def loaded(self, now_ms: int) -> Sequence[CommandT]:
-        """The log is replayed to its end and this node owns the shard: start all timers; return commands to run now."""
+        """Start all timers and return the commands to run now. Called once the log is replayed to its end."""
         ...
 
     def next_deadline(self) -> int | None:
-        """When (`now_ms` clock) the host must call `due` next; None: not before the next change."""
+        """When (`now_ms` clock) the host must call `due` next; None when not before the next change."""
         ...
 
     def due(self, now_ms: int) -> Sequence[CommandT]:
@@ -103,7 +104,7 @@ class Shard(Protocol[CommandT, RecordT]):
         ...
 
     def paused(self, now_ms: int) -> None:
-        """Until `now_ms` the shard could not append, or its lease had lapsed: restart every timer in full (GC-32a)."""
+        """Restart every timer in full: until `now_ms` the shard could not append, or its lease had lapsed (GC-32a)."""
         ...
 
     def anchor(self, record: RecordT) -> Anchor | None:
@@ -112,7 +113,7 @@ class Shard(Protocol[CommandT, RecordT]):
         ...
 
     def rewrite(self, keys: Iterable[Hashable], wall_ms: int) -> Sequence[Sequence[RecordT]]:
-        """Cold copies of these keys' present state; the host appends each inner sequence atomically (CM-18, SC-73)."""
+        """Cold copies of these keys' current state; the host appends each inner sequence atomically (CM-18, SC-73)."""
         ...
 
 
@@ -124,11 +125,11 @@ class Codec(Protocol[RecordT]):
         ...
 
     def decode(self, kind: str, data: bytes) -> RecordT | None:
-        """The record; None for a type or version that this build does not know: the host counts and skips it (SC-51).
-        Raises ValueError for broken bytes: the host puts the entry in quarantine."""
+        """The record; None for a type or version that this build does not know, which the host counts and skips
+        (SC-51). Raises ValueError for bytes that cannot be decoded; the host then puts the entry in quarantine."""
         ...
 
     def key(self, data: bytes) -> Hashable:
-        """The key in whose name `Shard.quarantine` notes a damaged entry, from the key's bytes (CM-106). Raises
-        ValueError for bytes that are no key."""
+        """Decode the key under which `Shard.quarantine` notes a damaged entry (CM-106). Raises ValueError for bytes
+        that are not a key."""
         ...

@@ -1,12 +1,12 @@
 """Runs one pure shard over its durable log: load, then decide, replay, append in batches, answer (SC-59…65, GC-2…6).
 
-The host does all the waiting: for commands, for the flush in flight, for the one armed timer, and it checks the lease.
-It never decides anything about groups or share state, and it never claims or renews: that is `ownership`.
+The host does all the waiting: for commands, for the flush in flight and for the one armed timer. It also checks the
+lease. It never decides anything about groups or share state, and it never claims or renews: `ownership` does that.
 
 The host answers only after every append that the answer depends on is durable, and only while the lease is valid (CM-3,
-SR-24). When the store refuses an append, the host undoes it in reverse order (CM-13). When an outcome is unknown, it
-drops the shard and fails the waiting callers; ownership claims it again. A caller's write time-out rolls nothing back
-(SC-63).
+SR-24). When the store refuses an append, the host undoes its records in reverse order (CM-13). After any other failed
+append it gives the lease up: ownership then calls `lost`, which fails the waiting callers, and claims the shard again.
+A caller's write time-out rolls nothing back (SC-63).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _DUE_STEP_MS: Final = 10
 
 
 class ShardHost(Generic[CommandT, RecordT]):
-    """One shard's host. The host lives as long as the process; it has the shard from `gained` to `lost`.
+    """Hosts one shard. The host lives as long as the process; it has the shard from `gained` to `lost`.
 
     `new_shard` makes an empty shard for each tenure. `effects` is called with the effects of one durable decision, in
     order. `dropped` is called when the shard is lost, to cancel outgoing calls made for it. Both run on the event loop
@@ -102,7 +102,7 @@ class ShardHost(Generic[CommandT, RecordT]):
 
     @property
     def waiting(self) -> int:
-        """How many commands wait for a commit."""
+        """The number of commands that wait for a commit."""
         return self._tenure.waiting if self._tenure else 0
 
     async def submit(self, command: CommandT, timeout_ms: int | None = None) -> object:
@@ -124,7 +124,8 @@ class ShardHost(Generic[CommandT, RecordT]):
     def post(self, command: CommandT) -> asyncio.Future[object]:
         """Decide and replay now; the future gets the reply, or a KafkaError, once the records are durable.
 
-        Raises KafkaError at once when the command is not taken: by the states of GC-6, by CM-15, or for a full inbox.
+        Raises KafkaError at once when the command is not accepted: the shard is not served here (GC-6), the store is
+        unavailable (CM-15), or the inbox is full.
         """
         tenure = self._admit()
         pending = PendingCommand(asyncio.get_running_loop().create_future())
@@ -133,7 +134,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         return pending.future
 
     def tell(self, command: CommandT) -> bool:
-        """Run a command without a waiting caller (a timer's, an effect's outcome). False: it was not taken."""
+        """Run a command without a waiting caller, such as an effect's outcome. Returns False when not accepted."""
         try:
             tenure = self._admit()
         except KafkaError as error:
@@ -188,7 +189,7 @@ class ShardHost(Generic[CommandT, RecordT]):
                 pending.tokens.append(tenure.shard.replay(record))
                 pending.anchors.append(tenure.shard.anchor(record))
         except Exception:
-            # Memory may now have half of a decision, so it cannot be trusted.
+            # Only part of the decision may be in memory, so the shard's state cannot be trusted.
             log.exception("replay failed; the shard is dropped", shard=self.shard_id.tag)
             pending.refuse(UnknownServerError())
             tenure.lease.give_up("replay failed")
@@ -268,7 +269,7 @@ class ShardHost(Generic[CommandT, RecordT]):
                 log.exception("effects failed", shard=self.shard_id.tag)
 
     def _undo(self, tenure: ShardTenure[CommandT, RecordT], error: AppendRefusedError) -> None:
-        """The store refused the flush: undo all records not durable, newest first, and fail their callers (CM-13)."""
+        """Undo all records that are not durable, newest first, and fail their callers: a flush was refused (CM-13)."""
         commands = tenure.abandon()
         self._meter.refused(sum(len(pending.entries) for pending in commands))
         self._faults.warning("append refused by the store", key="", shard=self.shard_id.tag, why=str(error))
@@ -336,15 +337,15 @@ class ShardHost(Generic[CommandT, RecordT]):
         if tenure is self._tenure:
             self._arm(tenure, _DUE_STEP_MS if commands else _RECHECK_MS)
 
-    # ---- ShardOwner: what ownership calls
+    # ---- ShardOwner: called by ownership
 
     @property
     def demand(self) -> int:
-        """How many requests were refused since the last load; shards with many load first (CM-12)."""
+        """The number of requests refused since the last load; shards with many load first (CM-12)."""
         return self._demand
 
     async def gained(self, claimed: Claimed, lease: Lease) -> None:
-        """Replay the log up to the claim, then serve. Raises what the log or the codec raised."""
+        """Replay the log up to the claim, then serve. Raises what `replay_log` raises."""
         tenure = ShardTenure(self._new_shard(), lease, self._options.compaction)
         self._tenure, self.state = tenure, HostState.LOADING
         started_ms = self._clock.now_ms()
@@ -376,7 +377,7 @@ class ShardHost(Generic[CommandT, RecordT]):
             self._arm(tenure)
 
     def lost(self, reason: str) -> None:
-        """The shard is lost: fail all waiting callers with NOT_COORDINATOR and forget its state (SC-78)."""
+        """Fail all waiting callers with NOT_COORDINATOR and forget the shard's state, since it is lost (SC-78)."""
         tenure, self._tenure = self._tenure, None
         self.state = HostState.IDLE
         self._timer.cancel()

@@ -1,7 +1,7 @@
-"""The states of a process's shards, by kind: for metrics, and for views that leave out failed shards.
+"""Lists the states of a process's shards of one kind: for metrics, and for views that leave out failed shards.
 
 A shard whose replay failed counts as failed until a replay succeeds or another node is to serve it. Without that rule
-it would seem not held between two attempts, and loading like any other during one.
+it would seem idle between two attempts, and to load as usual during an attempt.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STATES = {
 
 
 def shard_states(core: OwnershipCore, kind: ShardKind) -> list[HostState]:
-    """The state of each shard of a kind that this process holds or failed to load."""
+    """The state of each shard of `kind` that this process holds or is to hold."""
     return [
         HostState.FAILED if claim.load_failed else _STATES.get(claim.phase, HostState.IDLE)
         for claim in core.shard_claims()

@@ -1,4 +1,4 @@
-"""What a host keeps while it owns its shard: the shard, its lease, the queue, the flush in flight, the next id.
+"""The state a host keeps while it owns its shard: the shard, its lease, the queue, the flush in flight, the last id.
 
 Bookkeeping only, no I/O: `shard_host` decides when things happen.
 """
@@ -35,7 +35,7 @@ class PendingCommand:
         self.anchors: list[Anchor | None] = []
 
     def fail(self, failure: KafkaError) -> None:
-        """Make `failure` the answer and drop the decision's reply and effects; `settle` then answers."""
+        """Make `failure` the answer and drop the decision's effects; `settle` then answers."""
         self.failure = failure
         self.effects = ()
 
@@ -90,17 +90,17 @@ class ShardTenure(Generic[CommandT, RecordT]):
 
     @property
     def waiting(self) -> int:
-        """How many commands are not answered yet."""
+        """The number of commands that are not answered yet."""
         return len(self.pending) + (len(self.in_flight.commands) if self.in_flight else 0)
 
     def end(self) -> None:
-        """The shard is lost: let a release go on, and stop looking for settled entries."""
+        """End the tenure, since the shard is lost: let a waiting release finish and stop the settlement watch."""
         self.idle.set()
         if self.watch is not None:
             self.watch.cancel()
 
     def take(self, records_max: int) -> FlushBatch:
-        """Move commands from the queue into the flush: all, up to `records_max` records, at least one."""
+        """Move commands from the queue into the flush: as many as fit into `records_max` records, at least one."""
         batch = FlushBatch()
         records = 0
         while self.pending and (not batch.commands or records + len(self.pending[0].entries) <= records_max):
@@ -121,7 +121,7 @@ class ShardTenure(Generic[CommandT, RecordT]):
         return numbered
 
     def committed(self, batch: FlushBatch, entries: list[Entry], appended: Appended) -> None:
-        """The batch is durable: move the next id past it and the no-ops after it, and count its positions."""
+        """Note that the batch is durable: move the last id past it and its no-ops, and note the positions."""
         self.in_flight = None
         self.last = appended.tip
         anchors = (anchor for pending in batch.commands for anchor in pending.anchors)
@@ -142,8 +142,8 @@ class ShardTenure(Generic[CommandT, RecordT]):
         return commands
 
     def plan_compaction(self, now_ms: int) -> bool:
-        """Whether there is a slice to copy now. Plans the slices when the stream has grown past its limit, and nothing
-        is in quarantine (CM-108)."""
+        """Return whether there is a slice to copy now. Plans the slices when the stream has grown past its limit and
+        nothing is in quarantine (CM-108)."""
         ready = not self._slices and not self.trim_due and now_ms >= self._compact_after_ms
         if ready and self.positions.due() and not self.shard.quarantined():
             self._slices.extend(self.positions.stale())
@@ -151,7 +151,7 @@ class ShardTenure(Generic[CommandT, RecordT]):
         return bool(self._slices)
 
     def next_slice(self) -> list[Hashable]:
-        """The keys of the next slice that are still alive."""
+        """Remove the next slice from the plan; return those of its keys that are still alive."""
         return self.positions.alive(self._slices.popleft())
 
     def slice_done(self) -> None:
@@ -159,7 +159,7 @@ class ShardTenure(Generic[CommandT, RecordT]):
         self.trim_due = not self._slices
 
     def stop_compaction(self, not_before_ms: int) -> None:
-        """Forget the plan; do not make another before `not_before_ms`."""
+        """Drop the plan; do not make another before `not_before_ms`."""
         self._slices.clear()
         self.copying = 0
         self.trim_due = False

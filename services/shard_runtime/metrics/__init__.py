@@ -1,1 +1,1 @@
-"""A process's metrics for Prometheus: of its hosts and calls, of its store, and the endpoint that serves them."""
+"""A process's metrics for Prometheus, about its hosts, calls and store, and the endpoint that serves them."""

@@ -1,8 +1,8 @@
-"""A node's HTTP endpoint `/metrics`, on its event loop, so that no metric changes while they are collected.
+"""A node's HTTP endpoint `/metrics`. It runs on the event loop, so that no metric changes during collection.
 
-Families are collected in one step of the loop, then written as text in a thread, so that many of them do not block the
+Families are collected in one step of the loop, then encoded as text in a thread, so that many of them do not block the
 loop. A client has a bounded time to send its request and to read the answer. When there are too many connections, the
-one that has waited longest without a complete request is closed, so that unfinished requests cannot lock others out.
+one that has been open longest without a complete request is closed, so that unfinished requests cannot lock others out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CONNECTIONS_MAX: Final = 32
 REQUEST_S: Final = 10.0
 ANSWER_S: Final = 30.0
 _HEAD_BYTES_MAX: Final = 16 * 1024
-#: How many answers are written at a time; each has a whole copy of the text.
+#: How many answers are encoded and sent at a time; each holds a whole copy of the text.
 _ANSWERS_MAX: Final = 2
 _PATHS: Final = frozenset({"/", "/metrics"})
 
@@ -41,7 +41,7 @@ class MetricsEndpoint:
         self._answering = asyncio.Semaphore(_ANSWERS_MAX)
 
     async def open(self, host: str, port: int) -> int:
-        """Listen; returns the port in force. Raises OSError."""
+        """Start listening and return the port in use. Raises OSError."""
         self._server = await asyncio.start_server(self._connected, host, port, limit=_HEAD_BYTES_MAX)
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -101,7 +101,7 @@ class MetricsEndpoint:
 
 
 class _Collected(CollectorRegistry):
-    """A registry of families that are already collected, for an encoder."""
+    """Presents families that are already collected as a registry, as an encoder expects."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ def _written(families: Iterable[Metric], headers: Mapping[str, str]) -> bytes:
 
 
 def _parsed(head: bytes) -> tuple[str, str, dict[str, str]]:
-    """Method, target and headers; the method is "" when the request line is not HTTP."""
+    """Return method, target and headers; the method is "" when the request line is not HTTP."""
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(" ")
     method, target = (words[0], words[1]) if len(words) == 3 else ("", "")

@@ -1,7 +1,7 @@
-"""How busy the thread of the event loop is: Kafka's `thread-idle-ratio-avg`, for a process with one such thread.
+"""Measures how busy the event loop's thread is: Kafka's `thread-idle-ratio-avg`, for a process with one such thread.
 
-Busy is what the kernel counts for the thread: the time on a processor, and the time ready to run without one. A thread
-that waits inside a system call counts as idle, be it for requests or for a disk.
+Busy time is the kernel's count for the thread: the time on a processor, and the time ready to run without one. A thread
+that waits inside a system call, for requests or for a disk, counts as idle.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from prometheus_client.registry import Collector
 
 #: Kafka's window for this average.
 WINDOW_NS: Final = 30_000_000_000
-#: Scrapes that are remembered: more of them within a window do not take more memory.
+#: How many scrapes are remembered, so that frequent ones do not take more memory.
 SAMPLES_MAX: Final = 64
 
 
 def busy_ns_of_this_thread() -> Callable[[], int]:
-    """A function that says, to any thread, how long the calling thread has been busy since it began."""
+    """Return a function, callable from any thread, for the time that this thread has been busy since its start."""
     path = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
     clock = time.pthread_getcpuclockid(threading.get_ident())
 
@@ -33,7 +33,7 @@ def busy_ns_of_this_thread() -> Callable[[], int]:
             running, waiting, *_ = (int(word) for word in path.read_text().split())
             if running:
                 return running + waiting
-        return time.clock_gettime_ns(clock)  # a kernel that does not count the wait for a processor
+        return time.clock_gettime_ns(clock)  # this kernel does not count the time spent waiting for a processor
 
     return busy_ns
 
@@ -47,8 +47,8 @@ class LoopTime(Collector):
         self._samples: deque[tuple[int, int]] = deque([(now_ns(), self._busy_ns())], maxlen=SAMPLES_MAX)
 
     def collect(self) -> Iterable[Metric]:
-        """The busy time as a counter, and the idle share since the newest scrape that is a window old, else since the
-        start."""
+        """Yield the busy time as a counter, and the idle share since the newest scrape that is at least a window old,
+        else since the oldest one remembered."""
         now, busy = self._now_ns(), self._busy_ns()
         samples = self._samples
         while len(samples) > 1 and now - samples[1][0] >= WINDOW_NS:

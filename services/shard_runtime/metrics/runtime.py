@@ -1,7 +1,7 @@
 """Prometheus metrics of the runtime, counted per batch, never per record (P-6).
 
-Names are Kafka's (`share-coordinator-metrics`, `group-coordinator-metrics`) in snake_case; the label `service` tells
-the roles of one process apart.
+Names are Kafka's (`share-coordinator-metrics`, `group-coordinator-metrics`) in snake_case; the label `service`
+distinguishes the roles of one process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Number = Callable[[], int] | None
 
 
 class RuntimeMetrics:
-    """What hosts report, for all services of one process."""
+    """The metrics that hosts report, for all services of one process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
@@ -54,7 +54,7 @@ class RuntimeMetrics:
             "damaged_entries", "Stored entries found damaged, by the kind of their stream.", ["kind"], registry=registry
         )
         for kind in (*(kind.value for kind in ShardKind), "meta"):
-            self.damaged.labels(kind)  # begin at 0: a rate over a series that begins with 1 misses the first one
+            self.damaged.labels(kind)  # begin at 0: a rate over a series that begins at 1 misses the first entry
         self.trims = Counter("stream_trims", "Streams compacted.", service, registry=registry)
 
     def damage_found(self, stream: str) -> None:
@@ -62,7 +62,7 @@ class RuntimeMetrics:
         self.damaged.labels(stream[1 : stream.index("}")].partition(":")[0]).inc()
 
     def meter(self, service: str) -> ServiceMeter:
-        """The `HostMeter` of one service."""
+        """Return the `HostMeter` of one service."""
         return ServiceMeter(self, service)
 
     def watch_hosts(
@@ -72,7 +72,7 @@ class RuntimeMetrics:
         waiting: Callable[[], int] | None = None,
         quarantined: Callable[[], int] | None = None,
     ) -> None:
-        """Export a service's shards by state and, if it has them, its waiting operations and its entries in quarantine.
+        """Export a service's shards by state and, when given, its waiting operations and its entries in quarantine.
         All are counted when the metrics are collected (GC-153, GC-156, CM-107)."""
         self._hosts.watch(service, states, waiting, quarantined)
 
@@ -89,22 +89,22 @@ class ServiceMeter:
         self._trims = metrics.trims.labels(service)
 
     def flushed(self, records: int, elapsed_ms: int) -> None:
-        """One flush was committed."""
+        """Count a committed flush."""
         self._flush_time.observe(elapsed_ms / 1000)
         self._flush_records.observe(records)
 
     def refused(self, records: int) -> None:
-        """One flush was refused."""
+        """Count the records of a refused flush."""
         self._refused.inc(records)
 
     def loaded(self, entries: int, unknown: int, elapsed_ms: int) -> None:
-        """A log was replayed."""
+        """Count a replay of a log."""
         del entries
         self._load_time.observe(elapsed_ms / 1000)
         self._unknown.inc(unknown)
 
     def trimmed(self, entries_left: int) -> None:
-        """A stream was compacted."""
+        """Count a compaction of a stream."""
         del entries_left
         self._trims.inc()
 
@@ -122,7 +122,7 @@ class _Hosts(Collector):
         self._watched[service] = states, waiting, quarantined
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Kafka's `num-partitions` by state, `event-queue-size`, and what is in quarantine."""
+        """Return Kafka's `num-partitions` by state, `event-queue-size`, and the number of quarantined entries."""
         shards = GaugeMetricFamily("num_partitions", "Shards held, by state.", labels=["service", "state"])
         queue = GaugeMetricFamily("event_queue_size", "Operations waiting for a commit.", labels=["service"])
         quarantine = GaugeMetricFamily(
@@ -148,7 +148,7 @@ class CallMemory(Collector):
         self._server = server
 
     def collect(self) -> Iterable[Metric]:
-        """Bytes in flight, bytes of unfinished messages in gRPC, calls throttled and connections cut."""
+        """Yield the bytes in flight, the bytes of unfinished messages in gRPC, calls throttled and connections cut."""
         server = self._server
         yield GaugeMetricFamily(
             "rpc_in_flight_bytes", "Bytes of requests and answers in flight.", server.budget.used_bytes

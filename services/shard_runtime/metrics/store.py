@@ -1,5 +1,5 @@
-"""A process's store, for Prometheus: whether the replicas that writes wait for are connected, whether it is set to lose
-data, and how far its clock is from this host's."""
+"""Prometheus metrics of a process's store: whether the replicas that writes wait for are connected, whether its
+settings may lose data, and how far its clock is from this host's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Store(Collector):
         self._watch = watch
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Configured and connected replicas; the second is left out while it is not known."""
+        """Yield configured and connected replicas, the second only when known; with a watch, its findings, too."""
         yield GaugeMetricFamily("store_replicas_configured", "Replicas that store.replicas names.", self._configured)
         connected = self._connected()
         if connected is not None:
@@ -50,6 +50,6 @@ def watch_store(
     connected: Callable[[], int | None],
     watch: StoreWatch | None = None,
 ) -> None:
-    """Export `store_replicas_configured` and, while it is known, `store_replicas_connected`; with a watch what that
-    sees."""
+    """Export `store_replicas_configured` and, while it is known, `store_replicas_connected`; with a `watch`, its
+    findings, too."""
     registry.register(_Store(configured, connected, watch))

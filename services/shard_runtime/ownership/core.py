@@ -1,4 +1,4 @@
-"""Which shards this process may claim, keeps, or must give up: the decisions of CM-3, CM-11, CM-12, CM-13. Pure.
+"""Decides which shards this process may claim, keeps, or must give up (CM-3, CM-11, CM-12, CM-13). Pure.
 
 It sends nothing and reads no clock: `ownership` carries out its plans and passes every answer back. A lost or late
 answer is an input like any other.
@@ -29,13 +29,13 @@ from shard_runtime.record_log.protocol import (
 )
 
 _HISTORIES_KEPT: Final = 64
-#: How many shards' targets are looked up in one reconcile: some 10 ms.
+#: How many shards' targets one reconcile computes, which takes some 10 ms.
 _LOOKS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now: claims to send, shards to hand over. `forgotten`: shards no longer held and no longer wanted."""
+    """The next actions: claims to send, shards to hand over. `forgotten`: shards no longer held nor wanted."""
 
     claims: list[ClaimRequest] = field(default_factory=list)
     releases: list[ShardId] = field(default_factory=list)
@@ -58,34 +58,34 @@ class OwnershipCore:
     # ---- what is known
 
     def claim_of(self, shard: ShardId) -> ShardClaim | None:
-        """The state of one shard."""
+        """Return a shard's claim; None when it has none."""
         return self._shard_claims.get(shard)
 
     def shard_claims(self) -> Collection[ShardClaim]:
-        """All shards that this process holds or is to hold."""
+        """Return the claims of all shards that this process holds or is to hold."""
         return self._shard_claims.all()
 
     def held(self) -> list[ShardClaim]:
-        """Shards of which this process was the owner when last seen."""
+        """Return the claims of the shards that this process owned when last seen."""
         return self._shard_claims.held()
 
     def queued(self) -> list[ShardClaim]:
-        """Shards that are claimed and wait for their replay to begin."""
+        """Return the claims of the shards that wait for their replay to begin."""
         return list(self._shard_claims.within(ClaimPhase.QUEUED))
 
     def serving(self) -> list[ShardId]:
-        """Shards that are served."""
+        """Return the shards that are served."""
         return [claim.shard for claim in self._shard_claims.within(ClaimPhase.SERVING)]
 
     def see_history(self, history: str, now_ms: int) -> None:
-        """Note that this process saw `history` as the store's present one (CM-11a). Histories never come back."""
+        """Note that this process saw `history` as the store's present one (CM-11a). Histories are never repeated."""
         if history and history not in self._first_seen:
             self._first_seen[history] = now_ms
             while len(self._first_seen) > _HISTORIES_KEPT:
                 del self._first_seen[next(iter(self._first_seen))]
 
     def waited(self, history: str, now_ms: int) -> bool:
-        """Whether this process has seen `history` for one lease by its own clock (CM-12)."""
+        """Return whether this process has seen `history` for one lease by its own clock (CM-12)."""
         seen_ms = self._first_seen.get(history)
         return seen_ms is not None and now_ms - seen_ms >= self.terms.lease_ms
 
@@ -101,10 +101,10 @@ class OwnershipCore:
         claims_max: int,
         demand_of: Callable[[ShardId], int] = lambda shard: 0,
     ) -> Plan:
-        """Claim what targets this node and is not held; release what is held and targets another live node.
+        """Claim shards that target this node and are not held; release held ones that target another live node.
 
-        Shards no longer wanted (their topic is gone) are released too. At most `claims_max` shards are claimed and not
-        served yet, those with the highest `demand_of` first (CM-88). If `unfinished`, reconcile again now.
+        Shards no longer wanted (their topic was deleted) are released, too. At most `claims_max` shards are claimed and
+        not served yet, those with the highest `demand_of` first (CM-88). If `unfinished`, reconcile again at once.
         """
         self._targets.change(wanted, nodes)
         plan = Plan()
@@ -120,7 +120,7 @@ class OwnershipCore:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the last reconcile left shards to look up; the next one is then due at once."""
+        """Whether the last reconcile left targets to compute; the next one is then due at once."""
         return self._targets.unfinished
 
     def _look_at(self, shard: ShardId) -> None:
@@ -130,13 +130,13 @@ class OwnershipCore:
             self._astray.pop(shard, None)
         elif (claim := self._shard_claims.get(shard)) is not None:
             self._shard_claims.targets_elsewhere(claim)
-            if wanted and found is None:  # no node is there for it: keep it
+            if wanted and found is None:  # no node may take it: keep it
                 self._astray.pop(shard, None)
             else:
                 self._astray[shard] = claim
 
     def _send_away(self, claim: ShardClaim, plan: Plan) -> None:
-        """Hand over a shard that belongs elsewhere; while a claim is under way, wait for its answer first."""
+        """Plan to hand over a shard that belongs elsewhere; while a claim is under way, wait for its answer first."""
         self._plan_release(claim, plan)
         if claim.phase is not ClaimPhase.FREE:
             return
@@ -149,8 +149,9 @@ class OwnershipCore:
         claim.load_failed = claim.ill = False
 
     def _to_claim(self, now_ms: int, claims_max: int, demand_of: Callable[[ShardId], int]) -> list[ShardClaim]:
-        """The claims to send. When there are more than `claims_max` allows: groups and share state first, which every
-        partition needs, then most demand, then longest wait; half the bound at a time, since choosing looks at all."""
+        """Return the claims to send. When `claims_max` allows fewer than are due, groups and share state come first,
+        since every partition needs them, then by demand, then by wait. Then half the bound is claimed at a time, since
+        each choice goes through all due claims."""
         room = claims_max - self._shard_claims.unserved()
         self._left_out = len(self._shard_claims.open) > room
         if room <= 0 or (self._left_out and room < claims_max // 2):
@@ -162,11 +163,11 @@ class OwnershipCore:
         return nlargest(room, due, key=lambda each: (each.shard.kind is not ShardKind.TOPIC, demand_of(each.shard)))
 
     def claims_due(self, claims_max: int) -> bool:
-        """Whether there is room again for shards that the last reconcile left out: reconcile now."""
+        """Return whether there is room again for shards that the last reconcile left out; if so, reconcile now."""
         return self._left_out and self._shard_claims.unserved() <= claims_max // 2
 
     def release_all(self) -> list[ShardId]:
-        """Every held shard, to hand over when the process ends (CM-4)."""
+        """Return every held shard, to hand over when the process ends (CM-4)."""
         plan = Plan()
         for claim in self._shard_claims.held():
             self._plan_release(claim, plan)
@@ -209,7 +210,7 @@ class OwnershipCore:
         return request
 
     def claim_answered(self, shard: ShardId, answer: ClaimAnswer, now_ms: int) -> bool:
-        """Note a claim's answer. True: this process owns the shard now and may queue its replay."""
+        """Note a claim's answer. Returns True when this process now owns the shard and may queue its replay."""
         claim = self._shard_claims.get(shard)
         if claim is None or claim.phase is not ClaimPhase.CLAIMING:
             return False
@@ -247,7 +248,7 @@ class OwnershipCore:
         claim.served_ms = None
 
     def claim_unknown(self, shard: ShardId, now_ms: int) -> None:
-        """No answer came; the claim may have succeeded. The next try repeats it with the same nonce."""
+        """Note that no answer came: the claim may have succeeded, so the next try repeats it with the same nonce."""
         claim = self._shard_claims.get(shard)
         if claim is not None and claim.phase is ClaimPhase.CLAIMING:
             self._shard_claims.enter(claim, ClaimPhase.FREE)
@@ -256,21 +257,21 @@ class OwnershipCore:
     # ---- replay
 
     def loading(self, shard: ShardId) -> None:
-        """The replay of a queued shard begins."""
+        """Note that the replay of a queued shard begins."""
         self._shard_claims.enter(self._shard_claims[shard], ClaimPhase.LOADING)
 
     def load_failed(self, shard: ShardId, *, ill: bool = False) -> bool:
-        """The replay failed; the shard counts as failed until one succeeds (GC-153). `ill`: the shard itself is at
-        fault, so readiness does not wait for it (CM-86). True when `ill` is new."""
+        """Note a failed replay; the shard counts as failed until one succeeds (GC-153). `ill`: the shard itself is at
+        fault, so readiness does not wait for it (CM-86). Returns True when `ill` is new."""
         claim = self._shard_claims[shard]
         claim.load_failed, news = True, ill and not claim.ill
         claim.ill |= ill
         return news
 
     def loaded(self, shard: ShardId, epoch: int, now_ms: int) -> bool:
-        """The replay succeeded. False: the shard was lost or is being released meanwhile.
+        """Note a successful replay. Returns False when the shard was lost, or its release began, in the meantime.
 
-        After a lossy claim the tail counts as repaired from now on, and renewals say so (CM-12 `tail_ok`).
+        After a lossy claim the tail counts as repaired from now on, and renewals report it (CM-12 `tail_ok`).
         """
         claim = self._shard_claims.get(shard)
         if claim is None or claim.epoch != epoch or claim.phase is not ClaimPhase.LOADING:
@@ -285,17 +286,17 @@ class OwnershipCore:
     # ---- renewals
 
     def to_renew(self) -> list[ShardId]:
-        """Every held shard, the one whose lease ends first at the front."""
+        """Return every held shard, the one whose lease ends first at the front."""
         return [claim.shard for claim in sorted(self._shard_claims.held(), key=lambda each: each.deadline_ms)]
 
     def renewals(self, tail_checked: Callable[[ShardId], str], among: Iterable[ShardId] | None = None) -> list[Renewal]:
-        """One renewal for each held shard, or for each held one of `among`."""
+        """Return one renewal for each held shard, or for each held one of `among`."""
         named = map(self._shard_claims.get, self.to_renew() if among is None else among)
         return [self._renewal(each, tail_checked) for each in named if each is not None and each.phase in HELD_PHASES]
 
     def last_word(self, shard: ShardId, tail_checked: Callable[[ShardId], str]) -> list[Renewal]:
-        """The renewal to send before a release: that the tail is whole, unless the owner record says so already.
-        Without it, a log whose end has just jumped would jump again at the next claim (CM-104)."""
+        """Return the renewal to send before a release, to record that the tail is whole; none when the owner record
+        has that already. Without it, a log whose end has just jumped would jump again at the next claim (CM-104)."""
         claim = self._shard_claims.get(shard)
         renewals = [] if claim is None else [self._renewal(claim, tail_checked)]
         return [renewal for renewal in renewals if renewal.tail_ok]
@@ -329,13 +330,13 @@ class OwnershipCore:
     # ---- endings
 
     def dropped(self, shard: ShardId, now_ms: int, *, continued: bool, above_epoch: int = 0) -> None:
-        """The shard was dropped; claim it again at once, or after a back-off when drops follow each other.
+        """Note that the shard was dropped: claim it again at once, or after a back-off when drops follow each other.
 
         `continued`: this owner dropped it while its lease was valid, so the next claim may pass `cont_epoch` (CM-12).
         """
         claim = self._shard_claims.get(shard)
         if claim is None or claim.phase not in HELD_PHASES or claim.phase is ClaimPhase.RELEASING:
-            return  # a hand-over is under way and ends by itself
+            return  # a hand-over is under way, and `released` ends it
         claim.floor = max(claim.floor, above_epoch + 1 if above_epoch else 0)
         if continued and now_ms < claim.deadline_ms:
             claim.cont_epoch, claim.cont_until_ms = claim.epoch, claim.deadline_ms
@@ -349,7 +350,7 @@ class OwnershipCore:
             self._back_off(claim, now_ms)
 
     def released(self, shard: ShardId) -> None:
-        """The shard was handed over. Whatever the store answered, this epoch is never used again (CM-12)."""
+        """Note that the shard was handed over. This epoch is never used again, even if the release failed (CM-12)."""
         claim = self._shard_claims.get(shard)
         if claim is not None and claim.phase is ClaimPhase.RELEASING:
             self._shard_claims.enter(claim, ClaimPhase.FREE)
@@ -357,7 +358,7 @@ class OwnershipCore:
             claim.next_try_ms = 0
 
     def woken(self) -> None:
-        """A shard was released somewhere: claim again, at once, the shards that another node held."""
+        """Note that some node released a shard: claim the shards that another node held again at once."""
         for claim in self._shard_claims.within(ClaimPhase.CLAIMING):
             claim.woken = True
         for claim in self._shard_claims.within(ClaimPhase.FREE):
@@ -365,17 +366,17 @@ class OwnershipCore:
                 claim.next_try_ms = 0
 
     def next_try_ms(self, now_ms: int) -> int | None:
-        """When the next waiting claim is due, later than `now_ms`; None when none waits."""
+        """Return when the next waiting claim is due, later than `now_ms`; None when none waits."""
         tries = (claim.next_try_ms for claim in self._shard_claims.open.values() if claim.next_try_ms > now_ms)
         return min(tries, default=None)
 
     def settled(self, wanted: Collection[ShardId], *, but_for_ill: bool = False) -> bool:
-        """Whether every shard that targets this node is served by it, as of the last reconcile.
+        """Return whether this node serves every shard that targets it, as of the last reconcile.
 
-        `but_for_ill`: leave out ill shards (see `load_failed`), unless nothing else is served (CM-86).
+        `but_for_ill`: ignore shards marked `ill` (see `load_failed`), unless no other shard is served (CM-86).
         """
         if any(not (but_for_ill and claim.ill) for claim in self._shard_claims.waiting()):
-            return False  # the usual case, without going through all shards
+            return False  # the usual case, decided without a pass over all shards
         mine, served, left_out = self.identity.node_id, False, False
         for shard in wanted:
             if self._targets.of(shard, mine) != mine:
@@ -390,7 +391,7 @@ class OwnershipCore:
         return served or not left_out
 
     def ill(self) -> list[ShardId]:
-        """The shards whose load failed through a fault of their own, and has not succeeded since."""
+        """Return the shards whose load failed through a fault of their own and has not succeeded since."""
         return [claim.shard for claim in self._shard_claims.all() if claim.ill]
 
     def _back_off(self, claim: ShardClaim, now_ms: int) -> None:

@@ -17,8 +17,8 @@ EPOCH_MAX: Final = 2**31 - 1
 
 
 class Lease:
-    """One ownership of one shard. Check `valid()` just before every answer; when False, do not answer (CM-3, SR-24,
-    PL-411)."""
+    """One process's lease of one shard. Check `valid()` just before every answer; when it is False, do not answer
+    (CM-3, SR-24, PL-411)."""
 
     __slots__ = ("_clock", "_deadline_ms", "_give_up", "_pauses", "_revoked", "epoch", "incarnation", "shard")
 
@@ -41,16 +41,16 @@ class Lease:
 
     @property
     def pauses(self) -> int:
-        """How often an interruption (a lapsed lease, a store that was away) has ended. When this number changes, the
-        host restarts its timers in full (GC-32a)."""
+        """How often an interruption (a lapsed lease, an unreachable store) has begun or ended. When this number
+        changes, the host restarts its timers in full (GC-32a)."""
         return self._pauses
 
     def valid(self) -> bool:
-        """Whether this node may answer for the shard at this moment."""
+        """Return whether this node may answer for the shard at this moment."""
         return not self._revoked and self._clock.now_ms() < self._deadline_ms
 
     def give_up(self, reason: str, above_epoch: int = 0) -> None:
-        """Tell ownership that the shard is lost (fenced, a lost tail, an unexpected reply): it drops the shard and
+        """Report to ownership that the shard is lost (fenced, a lost tail, an unexpected reply): it drops the shard and
         claims it again.
 
         `above_epoch`: the epoch in a FENCED_LEADER_EPOCH answer; the next claim's epoch must exceed it (CM-13). Does
@@ -60,7 +60,7 @@ class Lease:
             self._give_up(reason, above_epoch if 0 <= above_epoch < EPOCH_MAX else 0)
 
     def extend(self, deadline_ms: int) -> None:
-        """A renewal was confirmed: the lease is valid until `deadline_ms`, if that is later than before."""
+        """Extend the lease to `deadline_ms` after a confirmed renewal, if that is later than before."""
         self._deadline_ms = max(self._deadline_ms, deadline_ms)
 
     def paused(self) -> None:

@@ -1,4 +1,4 @@
-"""Asks the record log about the shards held here: which are lost, and whether their store node is available."""
+"""Checks the shards held here against the record log: which are lost, and whether their store node is available."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LeaseLook:
         return None
 
     def ended(self, shard: ShardId) -> None:
-        """The shard's lease has ended: forget it."""
+        """Forget a shard whose lease has ended."""
         self._away.discard(shard)
 
     async def _look_at_many(self, shards: Sequence[ShardId]) -> None:
@@ -60,7 +60,7 @@ class LeaseLook:
             self._running = False
 
     def _look(self, shards: Sequence[ShardId]) -> None:
-        available: dict[str, bool] = {}  # at this moment, by store node, which is named by its history
+        available: dict[str, bool] = {}  # at this moment, by store node; its history names the node
         for shard in shards:
             lease = self._leases.get(shard)
             if lease is None:

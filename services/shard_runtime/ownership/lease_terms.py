@@ -1,4 +1,4 @@
-"""Who a process is when it claims shards, and on which terms it claims (CM-12)."""
+"""The identity and the terms with which a process claims shards (CM-12)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OwnerIdentity:
-    """Who this process claims as. `dead`: earlier incarnations that have ended, as the name's lock file proves
+    """The identity in a process's claims. `dead`: earlier incarnations that have ended, as the name's lock file proves
     (CM-12)."""
 
     node_id: int
@@ -18,10 +18,10 @@ class OwnerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class LeaseTerms:
-    """How shards are claimed; times in milliseconds. `lossless`: a single store node with `appendfsync always`.
+    """The terms of claims; times in milliseconds. `lossless`: a single store node with `appendfsync always`.
 
-    `whole`: the store's history in force, then earlier histories that ended, one start after the other, with everything
-    on disk. They prove nothing under any other history than the first (CM-104).
+    `whole`: the store's present history, then the earlier ones, of successive starts, that ended with everything on
+    disk. They prove nothing under any other history than the first (CM-104).
     """
 
     lease_ms: int = 3_000
@@ -33,13 +33,13 @@ class LeaseTerms:
     stable_ms: int = 10_000
 
     def whole_before(self, history: str) -> tuple[str, ...]:
-        """The earlier histories that ended with everything on disk, for a claim under `history`."""
+        """Return the earlier histories that ended with everything on disk, for a claim under `history`."""
         return self.whole[1:] if self.whole and self.whole[0] == history else ()
 
 
 @dataclass(frozen=True, slots=True)
 class RenewalOutcome:
-    """What one renewal's answer means. `drop`: why to drop the shard, "" to keep it; `paused`: the lease had lapsed."""
+    """The outcome of one renewal. `drop`: why to drop the shard, "" to keep it; `paused`: the lease had lapsed."""
 
     drop: str = ""
     deadline_ms: int = 0

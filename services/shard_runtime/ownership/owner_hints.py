@@ -1,9 +1,9 @@
-"""Publishes which shards this process owns, for look-ups, and corrects wrong entries (CM-14).
+"""Publishes which shards this process owns, for lookups, and corrects wrong entries (CM-14).
 
-A hint is written without comparing it with the stored one: after a fail-over of the store epochs may go back, so they
-do not tell which of two hints is newer. So a hint can become wrong and stay wrong: a process that was suspended writes
-its own over its successor's, or a fail-over loses the newer one. The present owner therefore checks its hints once per
-lease.
+A hint is written without comparing it with the stored one: after a fail-over of the store, epochs may go back, so they
+do not show which of two hints is newer. A hint can thus become wrong and stay wrong: a process that was suspended
+overwrites its successor's hint, or a fail-over loses the newer one. The present owner therefore checks its hints once
+per lease.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shard_runtime.record_log.protocol import LogError, ShardId, ShardKind
 log = structlog.get_logger(__name__)
 
 _NEVER_MS: Final = -(2**62)
-#: How many hints are compared without letting other tasks run, some 2 ms: a process may own all partitions of a large
+#: How many hints are compared, in some 2 ms, before other tasks get a turn: a process may own all partitions of a large
 #: cluster, and its renewals and callers must not wait for the comparison.
 _AT_ONCE: Final = 1_000
 
@@ -30,11 +30,11 @@ _Hints = dict[ShardKind, dict[str, tuple[int, int]]]
 
 
 class OwnHints:
-    """Hints of one process. `held(shards)` gives the leases to publish among these shards; `held(None)` gives all held
-    leases, cheaply. A lease that is not valid is not published.
+    """Publishes the hints of one process. `held(shards)` returns the leases to publish among these shards; `held(None)`
+    returns all held leases, cheaply. A lease that is not valid is not published.
 
     `tick` returns the work due now, if any. Only one runs at a time, so this process never writes an older hint after a
-    newer one. What could not be written follows at a later tick.
+    newer one. Hints that could not be written follow at a later tick.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class OwnHints:
         self._running = False
 
     def gained(self, shard: ShardId) -> None:
-        """A claim succeeded: publish its hint at the next tick."""
+        """Publish the hint of a newly claimed shard at the next tick."""
         self._new.add(shard)
 
     def tick(self) -> Coroutine[Any, Any, None] | None:
-        """The work due now, or None. The caller must run or close it."""
+        """Return the work due now, or None. The caller must run or close it."""
         if self._running or not (self._new or self._check_due()):
             return None
         self._running = True
@@ -73,7 +73,7 @@ class OwnHints:
             while self._new or self._check_due():
                 await (self._write_new() if self._new else self._check())
         except LogError as error:
-            self._checked_ms = self._clock.now_ms() - self._every_ms  # check all: any hint may not have been written
+            self._checked_ms = self._clock.now_ms() - self._every_ms  # check all: some hints may not have been written
             log.warning("hints not written; they follow at the next tick", why=str(error))
         finally:
             self._running = False
@@ -84,7 +84,7 @@ class OwnHints:
             await self._store.put_hints(kind, hints)
 
     async def _check(self) -> None:
-        """Compare the stored hints with the held leases. Hints of claims made meanwhile are written in between."""
+        """Compare the stored hints with the held leases. Hints of new claims are written in between."""
         held = [lease.shard for lease in self._held(None)]
         for first in range(0, len(held), _AT_ONCE):
             for kind, hints in self._own(held[first : first + _AT_ONCE]).items():

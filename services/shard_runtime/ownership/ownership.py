@@ -1,4 +1,4 @@
-"""Keeps the leases of all shards of one process, claims what targets it, hands over what does not (CM-3, CM-4, CM-12).
+"""Keeps the leases of one process, claims shards that target it, hands over those that do not (CM-3, CM-4, CM-12).
 
 `core` decides; this module sends and waits. Hosts and leaders serve, each checking its `Lease`.
 """
@@ -45,12 +45,12 @@ log = structlog.get_logger(__name__)
 
 
 class Ownership:
-    """The shards of this process.
+    """Claims, renews and releases the shards of this process.
 
-    `shards` lists the existing shards of the kinds this process has owners for; `owner_of` gives a shard's owner;
-    `nodes` gives the live nodes as last seen. `deleted` says whether a shard's topic is known deleted: its streams are
-    then removed instead of released (CM-21). `claimed` is called with each claim's epoch, `forgotten` with each shard
-    that is no longer wanted.
+    `shards` lists the existing shards of the kinds this process has owners for; `owner_of` returns a shard's owner;
+    `nodes` returns the nodes as last seen. `deleted` returns whether a shard's topic is known to be deleted: its
+    streams are then removed instead of released (CM-21). `claimed` is called with each claim's epoch, `forgotten` with
+    each shard that is no longer wanted.
     """
 
     def __init__(
@@ -102,15 +102,15 @@ class Ownership:
     # ---- for others
 
     def lease(self, shard: ShardId) -> Lease | None:
-        """The lease of a shard held here; None for any other."""
+        """Return the lease of a shard held here; None for any other."""
         return self._leases.get(shard)
 
     def serving(self) -> list[ShardId]:
-        """Shards whose replay is done and whose owners serve them."""
+        """Return the shards whose replay is done and whose owners serve them."""
         return self.core.serving()
 
     def settled(self, *, but_for_ill: bool = False) -> bool:
-        """Whether this node serves every shard that targets it; `but_for_ill`: every one that can be served (CM-86)."""
+        """Return whether this node serves every shard that targets it; `but_for_ill`: every one that it can (CM-86)."""
         return self.core.settled(self._shards(), but_for_ill=but_for_ill)
 
     def wake(self) -> None:
@@ -123,7 +123,7 @@ class Ownership:
         self._runner = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Hand every shard over and end (CM-4). Before, the caller must set its node state to `leaving`."""
+        """Hand every shard over and end (CM-4). The caller must first set its node state to `leaving`."""
         self._leaving = True
         self._release_all()
         while under_way := self._releases | self._claims_sent:  # a claim that still succeeds is handed over, too
@@ -211,7 +211,7 @@ class Ownership:
         return self._owner_of(shard).demand
 
     def _order_loads(self) -> None:
-        """Once per tick, order the shards that wait for their replay: most demand first, ill ones last."""
+        """Once per tick, order the shards that wait for their replay: most demand first, those marked `ill` last."""
         queued = self.core.queued()
         if len(queued) > 1:
             queued.sort(key=lambda claim: (claim.ill, -self._owner_of(claim.shard).demand))
@@ -275,7 +275,7 @@ class Ownership:
         try:
             await self._owner_of(shard).gained(self._claims[shard], self._leases[shard])
         except Exception as error:
-            away = isinstance(error, LogError | RetriableError)  # the store is away, or another process claimed
+            away = isinstance(error, LogError | RetriableError)  # the store is unreachable, or another process claimed
             if not away:
                 self._faults.error("shard not loaded", key=shard, shard=shard.tag, epoch=epoch, exc_info=error)
             if (lease := self._leases.get(shard)) is not None and lease.epoch == epoch:
@@ -302,7 +302,7 @@ class Ownership:
             self._drop(shard, reason, continued=True, above_epoch=above_epoch)
 
     def _drop(self, shard: ShardId, reason: str, *, continued: bool, above_epoch: int = 0) -> None:
-        """Stop serving now; the next reconcile may claim again."""
+        """Stop serving a shard now; a later reconcile may claim it again."""
         log.warning("shard dropped", shard=shard.tag, why=reason)
         self.core.dropped(shard, self._clock.now_ms(), continued=continued, above_epoch=above_epoch)
         self._end_lease(shard)
@@ -374,9 +374,10 @@ class Ownership:
             log.warning("release not confirmed; the lease runs out by itself", shard=shard.tag, why=str(error))
 
     def _to_be_said(self, among: Collection[ShardId] | None = None) -> Iterator[Lease]:
-        """The leases to publish as hints: not those of deleted topics, whose hints are removed (CM-21).
+        """Return the leases among `among` to publish as hints: not those of deleted topics, whose hints are removed
+        (CM-21).
 
-        Without `among`, all held leases unfiltered: the caller asks again for a slice of them at a time (CM-96).
+        Without `among`, return all held leases, unfiltered: the caller then passes them in slices (CM-96).
         """
         if among is None:
             return iter(self._leases.values())

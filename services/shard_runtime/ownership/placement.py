@@ -1,6 +1,6 @@
-"""Which node a shard belongs to: a rendezvous hash over the live nodes of a role (CM-11). Pure.
+"""Places shards on nodes by a rendezvous hash over the live nodes of a role (CM-11). Pure.
 
-Placement says which node should claim a shard. It gives no right: only the owner record does (CM-2, CM-12).
+Placement decides which node should claim a shard. Only the owner record gives the right to serve it (CM-2, CM-12).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ NODE_LEAVING: Final = "leaving"
 
 
 def weight(shard: ShardId, node_id: int) -> bytes:
-    """A node's weight for a shard: the same 8 bytes on every platform, compared as bytes."""
+    """Return a node's weight for a shard: the same 8 bytes on every platform, compared as bytes."""
     return blake2b(f"{shard.kind.value}|{shard.name}|{node_id}".encode(), digest_size=8).digest()
 
 
 def target(shard: ShardId, node_ids: Iterable[int]) -> int | None:
-    """The node with the highest weight; None without nodes. When a node joins or leaves, only its own shards move."""
+    """Return the node of highest weight; None without nodes. When a node joins or leaves, only its own shards move."""
     return max(node_ids, key=lambda node_id: (weight(shard, node_id), node_id), default=None)
 
 
 def candidates(nodes: Iterable[NodeRecord], kind: ShardKind) -> frozenset[int]:
-    """Ids of the nodes that shards of a kind may be placed on: live ones of its role; a leaving node never (CM-4)."""
+    """Return the ids of the nodes that may get shards of a kind: live ones of its role, never leaving ones (CM-4)."""
     role = ROLE_OF_KIND[kind]
     return frozenset(node.node_id for node in nodes if node.state == NODE_LIVE and role in node.roles)

@@ -21,9 +21,9 @@ log = structlog.get_logger(__name__)
 
 
 class Renewals:
-    """Rounds of renewals. Each store node (named by its history) has a round of its own, so a node that does not answer
-    costs no leases on other nodes. Within a round one call follows the other, so that tens of thousands of leases do
-    not occupy this process or the store for long."""
+    """Runs rounds of renewals. Each store node (named by its history) has a round of its own, so a node that does not
+    answer costs no leases on other nodes. Within a round, calls are made one after the other, so that tens of thousands
+    of leases do not occupy this process or the store for long."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
-"""The state of each shard's claim in this process, also by phase: with tens of thousands of shards, an event of a few
-must not go through all of them (CM-88). Pure.
+"""The state of each shard's claim in this process, indexed by shard and by phase: with tens of thousands of shards, an
+event that concerns a few must not scan them all (CM-88). Pure.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class ClaimPhase(StrEnum):
 
 
 HELD_PHASES: Final = frozenset({ClaimPhase.QUEUED, ClaimPhase.LOADING, ClaimPhase.SERVING, ClaimPhase.RELEASING})
-#: Claimed, or being claimed, and not served yet.
+#: The phases of shards that are claimed, or being claimed, and not served yet.
 UNSERVED_PHASES: Final = (ClaimPhase.CLAIMING, ClaimPhase.QUEUED, ClaimPhase.LOADING)
 
 
 @dataclass(slots=True)
 class ShardClaim:
-    """One shard's claim in this process. `mine`: the shard targets this node, as last looked up."""
+    """One shard's claim in this process. `mine`: the shard targets this node, as last computed."""
 
     shard: ShardId
     phase: ClaimPhase = ClaimPhase.FREE
@@ -65,36 +65,36 @@ class ShardClaims:
         self.open: dict[ShardId, ShardClaim] = {}
 
     def get(self, shard: ShardId) -> ShardClaim | None:
-        """One shard's claim; None when there is none."""
+        """Return a shard's claim; None when it has none."""
         return self._all.get(shard)
 
     def __getitem__(self, shard: ShardId) -> ShardClaim:
         return self._all[shard]
 
     def all(self) -> Collection[ShardClaim]:
-        """Every claim."""
+        """Return all claims."""
         return self._all.values()
 
     def within(self, phase: ClaimPhase) -> Collection[ShardClaim]:
-        """The claims in a phase."""
+        """Return the claims in a phase."""
         return self._in[phase].values()
 
     def unserved(self) -> int:
-        """How many shards are claimed, or being claimed, and not served yet."""
+        """Return how many shards are claimed, or being claimed, and not served yet."""
         return sum(len(self._in[phase]) for phase in UNSERVED_PHASES)
 
     def waiting(self) -> Iterator[ShardClaim]:
-        """The claims whose shard targets this node and is not served yet."""
+        """Yield the claims whose shard is being claimed or loaded, or is free and targets this node."""
         yield from self.open.values()
         for phase in UNSERVED_PHASES:
             yield from self._in[phase].values()
 
     def held(self) -> list[ShardClaim]:
-        """The claims whose owner record named this process when last seen."""
+        """Return the claims whose owner record named this process when last seen."""
         return [claim for phase in ClaimPhase if phase in HELD_PHASES for claim in self._in[phase].values()]
 
     def targets_here(self, shard: ShardId) -> ShardClaim:
-        """Note that the shard targets this node; returns its claim, a new one if there is none."""
+        """Note that the shard targets this node. Returns its claim, a new one if it had none."""
         claim = self._all.get(shard)
         if claim is None:
             claim = self._all[shard] = self._in[ClaimPhase.FREE][shard] = ShardClaim(shard)
@@ -109,7 +109,7 @@ class ShardClaims:
         self.open.pop(claim.shard, None)
 
     def enter(self, claim: ShardClaim, phase: ClaimPhase) -> None:
-        """Begin another phase."""
+        """Move a claim to another phase."""
         shard = claim.shard
         del self._in[claim.phase][shard]
         claim.phase = phase

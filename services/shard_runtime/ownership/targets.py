@@ -1,4 +1,4 @@
-"""Which node each shard targets, and which shards' targets must be computed anew (CM-11, CM-88). Pure."""
+"""Keeps the node that each shard targets, and computes the targets that may have changed (CM-11, CM-88). Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shard_runtime.record_log.protocol import ShardId, ShardKind
 
 
 class Targets:
-    """Targets of all wanted shards. Computing one costs a hash per node, so a shard's target is computed only when the
+    """The targets of all wanted shards. Computing one costs a hash per node, so targets are computed only when the
     nodes or the wanted shards changed, a bounded number at a time."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Targets:
         return bool(self._due)
 
     def change(self, wanted: frozenset[ShardId], nodes: Mapping[ShardKind, frozenset[int]]) -> None:
-        """Note the shards whose target may have changed: few, unless nodes came or went."""
+        """Note the shards whose target may have changed: few, unless nodes joined or left."""
         if nodes != self._nodes:
             self._found.clear()
             self._nodes = dict(nodes)
@@ -35,7 +35,7 @@ class Targets:
         self.wanted = wanted
 
     def look(self, most: int) -> list[ShardId]:
-        """Compute the targets of at most `most` more shards, and return those shards."""
+        """Compute the targets of at most `most` of the noted shards, and return these shards."""
         shards = list(islice(self._due, most))
         for shard in shards:
             del self._due[shard]
@@ -46,5 +46,5 @@ class Targets:
         return shards
 
     def of(self, shard: ShardId, unknown: int | None = None) -> int | None:
-        """The node that a shard targets; None when there is no node; `unknown` before it was computed."""
+        """Return the node that a shard targets; None when no node can have it, `unknown` while it is not computed."""
         return self._found.get(shard, unknown)

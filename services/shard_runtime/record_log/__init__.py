@@ -1,1 +1,1 @@
-"""Durable logs with fenced ownership: what hosts ask of them (`protocol`), on Redis or Valkey (`redis`), in memory."""
+"""Durable logs with fenced ownership: their `protocol`, and its implementations on Redis or Valkey and in memory."""

@@ -1,7 +1,7 @@
-"""What a cluster keeps in its store besides the shards' logs; `redis/cluster_store.py` implements this protocol.
+"""The protocol for a cluster's data in its store besides the shards' logs; `redis/cluster_store.py` implements it.
 
-Nodes, the metadata log, owner hints, constants and the wake channel (CM-1…4, CM-14, CM-20). Nothing here decides. For
-the logs and owner records of shards see `protocol`.
+It covers nodes, the metadata log, owner hints, constants and the wake channel (CM-1…4, CM-14, CM-20). Nothing here
+decides. For the logs and owner records of shards see `protocol`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shard_runtime.record_log.protocol import LogError, ShardKind
 from shard_runtime.record_log.transaction_store import TransactionStore
 
 NO_ENTRY: Final = ""
-"""What `append_metadata` takes as `before` while the metadata log is empty."""
+"""The value of `append_metadata`'s `before` while the metadata log is empty."""
 
 
 class IncompleteRestoreError(LogError):
@@ -51,7 +51,7 @@ class NodeRecord:
 
     @property
     def peer_address(self) -> str:
-        """Where other nodes call this node. An older build serves everything at its only address."""
+        """The address at which other nodes call this node. An older build serves everything at its only address."""
         return self.internal_address or self.address
 
 
@@ -85,8 +85,8 @@ class ClusterStore(Protocol):
         ...
 
     async def init_cluster(self, cluster_id: str) -> str:
-        """Set the cluster id unless there is one. Returns the id in force: use it, it may be another than the given
-        one."""
+        """Set the cluster id unless there is one. Returns the id in force, which the caller must use: it may differ
+        from the given one."""
         ...
 
     async def constant(self, key: str, value: str) -> str:
@@ -107,8 +107,8 @@ class ClusterStore(Protocol):
     async def renew_node(self, record: NodeRecord, ttl_ms: int) -> LiveNodes:
         """Renew this node's entry (enter it again if it lapsed) and return the live nodes, by the store's clock.
 
-        Raises LogError when another incarnation has the entry. If the store's history changed since, `register_node`
-        again; else this process must stop (CM-1).
+        Raises LogError when another incarnation has the entry. If the store's history has changed since the
+        registration, call `register_node` again; else this process must stop (CM-1).
         """
         ...
 
@@ -119,8 +119,8 @@ class ClusterStore(Protocol):
     async def append_metadata(self, version: int, payload: bytes, before: str) -> bool:
         """Append entry `1-<version>` to the metadata log right after the entry whose `metadata_digest` is `before`.
 
-        True: the entry is durable. False: the log does not end with `before` (CM-20); read the newer entries, compute
-        the change again and append that.
+        Returns True when the entry is durable, and False when the log does not end with `before` (CM-20): then read the
+        newer entries, compute the change again and append that.
         """
         ...
 
@@ -129,21 +129,22 @@ class ClusterStore(Protocol):
         ...
 
     async def skipped_metadata(self) -> frozenset[int]:
-        """Versions of damaged entries that an operator told every node to skip (CM-103)."""
+        """Versions of damaged entries that every node skips, by an operator's decision (CM-103)."""
         ...
 
     async def skip_metadata(self, version: int) -> None:
-        """Tell every node to skip a damaged entry; its change is lost (CM-103)."""
+        """Make every node skip a damaged entry; its change is lost (CM-103)."""
         ...
 
     async def confirm_metadata(self, version: int, payload: bytes) -> bool:
-        """Whether the log holds this entry on enough replicas. Ask before acting on an entry that was read: until
-        enough replicas have it, a fail-over may lose it (CM-20). Raises StoreUnavailableError while that is not known:
-        ask again."""
+        """Return whether the log holds this entry on enough replicas. Call this before acting on an entry that was
+        read: until enough replicas have it, a fail-over may lose it (CM-20). Raises StoreUnavailableError while that is
+        unknown; call again."""
         ...
 
     async def trim_metadata(self, below_version: int) -> None:
-        """Drop entries below a version; the caller has appended a snapshot at that version, which contains them."""
+        """Remove entries below a version. The caller must have appended a snapshot at that version, which contains
+        them."""
         ...
 
     async def put_hints(self, kind: ShardKind, hints: Mapping[str, tuple[int, int]]) -> None:
@@ -169,7 +170,7 @@ class ClusterStore(Protocol):
     def wakes(self) -> AsyncIterator[str]:
         """Yield reasons published on the wake channel, on a connection of its own. Ends only when the store is closed.
 
-        After each "subscribed" the caller must look at everything itself: what was published before was not heard.
+        After each "subscribed" the caller must check everything itself: earlier messages were not received.
         """
         ...
 

@@ -1,5 +1,4 @@
-"""Damaged entries that this process found in the store: each is logged and counted once, however often it is read
-(CM-101)."""
+"""Logs and counts each damaged entry of the store only once, however often this process reads it (CM-101)."""
 
 from __future__ import annotations
 
@@ -12,14 +11,14 @@ from shard_runtime.record_log.protocol import Entry, StreamId
 
 log = structlog.get_logger(__name__)
 
-#: How many entries are remembered as logged. With more damage than that, `state check` lists every entry.
+#: How many entries are remembered as logged. Further ones are neither logged nor counted; `state check` lists all.
 TOLD_MAX: Final = 10_000
 
 
 class DamageNotes:
     """The damaged entries found so far, shared by all clients of the store in a process.
 
-    `quiet`: log nothing; for a command that itself prints what it found.
+    With `quiet`, nothing is logged: for a command that prints the damage itself.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -28,7 +27,7 @@ class DamageNotes:
         self._told: set[tuple[str, StreamId]] = set()
 
     def count(self, found: Callable[[str], None]) -> None:
-        """From now on call `found` with the stream of each damaged entry; at once for those already found."""
+        """Call `found` with the stream of each damaged entry: now for those already found, later for new ones."""
         self._found = found
         for stream, _ in self._told:
             found(stream)

@@ -1,4 +1,4 @@
-"""Durable logs with fenced ownership, as hosts see them; `redis/` implements this protocol, for `memory/` as well.
+"""The protocol of durable logs with fenced ownership; `redis/` implements it, over real stores and over `memory/`.
 
 A shard is one or more streams and an owner record under one hash tag (CM-10, CM-12). The owner chooses entry ids
 `<epoch>-<seq>`. The store refuses an id that is not above the stream's last one: that is the fence (SR-4…SR-9, CM-13).
@@ -37,9 +37,9 @@ STREAM_START: Final = StreamId(0, 0)
 class Entry(NamedTuple):
     """One stream entry: `kind` is field `t`, `record` field `r`, `batch` field `b` (empty except in a topic log).
 
-    `damage`: what the checksum shows to be wrong with an entry that was read; "" when nothing is. The reader must not
-    use any field of a damaged entry (CM-101), but a key that its `key_proof` proves (CM-106); only a damaged entry of a
-    coordinator's log has one.
+    `damage`: the fault that the checksum found in an entry that was read; "" for an intact entry. The reader must not
+    use any field of a damaged entry (CM-101), except a key that its `key_proof` proves (CM-106). Only a damaged entry
+    of a coordinator's log has a `key_proof`.
     """
 
     id: StreamId
@@ -84,7 +84,7 @@ class ShardId(NamedTuple):
 
     @property
     def skip_key(self) -> str:
-        """The key of the hash of damaged entries that an operator told replays to skip (CM-103)."""
+        """The key of the hash of damaged entries that an operator settled (CM-103, CM-114)."""
         return f"{self.tag}:skip"
 
     @property
@@ -96,7 +96,7 @@ class ShardId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnerRecord:
-    """What an owner key holds (CM-12)."""
+    """The content of an owner key (CM-12)."""
 
     node_id: int
     incarnation: int
@@ -136,8 +136,8 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The caller owns the shard and the claim is durable: replay now. The lease runs from `sent_ms`, when the claim was
-    sent by the deadline clock (CM-3)."""
+    """The caller owns the shard and the claim is durable: replay now. The lease runs from `sent_ms`, the time of the
+    deadline clock at which the claim was sent (CM-3)."""
 
     epoch: int
     lossy: bool
@@ -164,8 +164,8 @@ class HistoryChanged:
 
 @dataclass(frozen=True, slots=True)
 class WaitHistory:
-    """The caller must first see the present history for one whole lease by its own clock; then it claims with `waited`
-    set (CM-12)."""
+    """The caller must first see the current history for one whole lease by its own clock, then claim with `waited` set
+    (CM-12)."""
 
     history: str
 
@@ -182,7 +182,8 @@ ClaimAnswer = Claimed | OwnedElsewhere | HistoryChanged | WaitHistory | ClaimRef
 
 
 class Renewal(NamedTuple):
-    """Keep a lease. `tail_ok`: the history under which the owner's tail was found whole or was repaired (CM-12)."""
+    """A request to keep a lease. `tail_ok`: the history under which the owner's tail was found whole or repaired
+    (CM-12)."""
 
     shard: ShardId
     incarnation: int
@@ -192,8 +193,8 @@ class Renewal(NamedTuple):
 
 
 class Renewed(NamedTuple):
-    """A durable answer to one renewal. `ok` false: ownership is lost, or `RecordLog.lost` is set: stop answering, drop
-    the shard."""
+    """A durable answer to one renewal. When `ok` is false, ownership is lost or `RecordLog.lost` is set: stop answering
+    and drop the shard."""
 
     ok: bool
     history: str
@@ -238,12 +239,12 @@ class ReaderNotes:
 
 
 class LogError(Exception):
-    """A call to the store failed; the subclasses say what the caller does next."""
+    """A call to the store failed; the subclasses define what the caller must do next."""
 
 
 class AppendRefusedError(LogError):
-    """The store refused the first sending of these ids. Nothing was written and the ids are free: the caller may use
-    them again (CM-13)."""
+    """The store refused these ids when they were first sent. Nothing was written, and the caller may use the ids again
+    (CM-13)."""
 
 
 class ShardLostError(LogError):
@@ -252,7 +253,7 @@ class ShardLostError(LogError):
 
 
 class StreamDeletedError(ShardLostError):
-    """The shard's stream was deleted: drop the shard. It is not to be claimed again once its topic is known deleted."""
+    """The shard's stream was deleted: drop the shard. Do not claim it again once its topic is known to be deleted."""
 
 
 class TailLostError(ShardLostError):
@@ -260,8 +261,8 @@ class TailLostError(ShardLostError):
 
 
 class DamagedEntryError(LogError):
-    """A stored entry is not what was written; the reader must not go on from it. The message names stream and entry. An
-    operator restores the store or lets replays skip the entry (CM-103)."""
+    """A stored entry differs from what was written; the reader must not continue past it. The message names the stream
+    and the entry. An operator restores the store or lets replays skip the entry (CM-103)."""
 
 
 class StoreUnavailableError(LogError):
@@ -282,12 +283,12 @@ class RecordLog(Protocol):
 
     @property
     def available(self) -> bool:
-        """Whether `available_for` holds on every store node in use (CM-15)."""
+        """True while `available_for` holds on every store node in use (CM-15)."""
         ...
 
     def available_for(self, shard: ShardId) -> bool:
-        """Whether the caller may take new work for a shard: its node's master is checked and no flush is unresolved.
-        While False, refuse new work with a retriable error (CM-15)."""
+        """Return whether the caller may accept new work for a shard: its node's master is checked and no flush is
+        unresolved there. While False, refuse new work with a retriable error (CM-15)."""
         ...
 
     @property
@@ -309,42 +310,43 @@ class RecordLog(Protocol):
         ...
 
     def lost(self, shard: ShardId) -> ShardLostError | None:
-        """Why this process may no longer use a shard it claimed; None while it may. Not None: drop the shard and claim
-        it again (CM-19)."""
+        """Why this process may no longer use a shard it claimed; None while it may. If there is a reason, drop the
+        shard and claim it again (CM-19)."""
         ...
 
     async def claim(self, request: ClaimRequest) -> ClaimAnswer:
-        """Try to own a shard. On Claimed the claim entry is durable in every stream of the shard; replay after it.
+        """Try to own a shard. On Claimed the claim entry is durable in every stream of the shard; then replay.
 
-        The other answers say when to try again. Raises StoreUnavailableError when no answer came in time: repeat the
+        The other answers say when to try again. Raises StoreUnavailableError when no answer came in time; repeat the
         same request, with the same nonce.
         """
         ...
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed | None]:
-        """Renew many leases in one call; answers in the same order. None: no durable answer came, so the lease's
-        deadline stays and the caller renews again. `ok` false: see `Renewed`."""
+        """Renew many leases in one call; return the answers in the same order. An answer is None when no durable one
+        came: the lease's deadline stays as it is, and the caller renews again."""
         ...
 
     async def release(self, shard: ShardId, incarnation: int, epoch: int) -> bool:
-        """Give a shard up and wake the other nodes (CM-4). False: this process did not own it. The caller must not use
-        the epoch again, whatever the answer."""
+        """Give a shard up and wake the other nodes (CM-4). Returns False when this process did not own it. In either
+        case the caller must not use the epoch again."""
         ...
 
     async def append(self, shard: ShardId, epoch: int, appends: Sequence[StreamAppend]) -> Appended:
         """Append as ONE atomic flush (MULTI…EXEC, NOMKSTREAM); return once it is committed (SR-19, CM-19).
 
-        At most one flush per shard may be outstanding. While the store is away this call waits, then reads back to
-        learn the outcome (SR-9, CM-15). So put a time-out on *answering* a client, never on this call.
+        At most one flush per shard may be outstanding. While the store is unreachable this call waits, then reads back
+        to learn the outcome (SR-9, CM-15). So put a time-out on *answering* a client, never on this call.
         Raises AppendRefusedError (nothing was written: fail the callers, go on with the same ids); ShardLostError
-        (fenced, or an unexpected answer), StreamDeletedError or TailLostError (drop the shard; its class says what
-        then).
+        (fenced, or an unexpected answer), StreamDeletedError or TailLostError: drop the shard, then do as the class
+        says.
         """
         ...
 
     async def read(self, stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
-        """Up to `count` entries with id > `after` and ≤ `through` (None: to the end), in order; an empty page: no more
-        are there. The caller looks at each entry's `damage`. Raises LogError; StoreUnavailableError: read again."""
+        """Up to `count` entries with id > `after` and ≤ `through` (None: to the end), in order; an empty page when no
+        more are stored. The caller must check each entry's `damage`. Raises LogError; after StoreUnavailableError, read
+        again."""
         ...
 
     async def index(self, stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
@@ -360,7 +362,7 @@ class RecordLog(Protocol):
         ...
 
     async def readers(self, shard: ShardId) -> ReaderNotes:
-        """How far readers of a shard's main log have read, as they noted it: one page at most (SR-29). Raises
+        """The notes of a shard's readers on how far they have read its main log, one page at most (SR-29). Raises
         LogError."""
         ...
 
@@ -378,10 +380,10 @@ class RecordLog(Protocol):
         *,
         keep_from: StreamId | None = None,
     ) -> bool:
-        """Set `replay_from` to `before` (main log only), then trim `stream` below it (CM-18). False: this process no
-        longer owns the shard and nothing was trimmed.
+        """Set `replay_from` to `before` (main log only), then trim `stream` below it (CM-18). Returns False when this
+        process no longer owns the shard and nothing was trimmed.
 
-        With `keep_from` the trim stops there, so readers keep those entries, though no claim replays them (SR-29).
+        The trim keeps entries from `keep_from` on for readers, though no claim replays them (SR-29).
         """
         ...
 
@@ -390,7 +392,7 @@ class RecordLog(Protocol):
         ...
 
     async def drop(self, shard: ShardId) -> None:
-        """Forget a shard in this process, with its unanswered flush; nothing is sent to the store. Call it before
+        """Forget a shard in this process and fail its unanswered flush; nothing is sent to the store. Call this before
         claiming a lost shard again."""
         ...
 

@@ -1,4 +1,4 @@
-"""What an operator settled about damaged entries of a log: values (CM-103, CM-114). Pure."""
+"""Values for an operator's settlements of damaged entries of a log (CM-103, CM-114). Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class Choice(StrEnum):
-    """What replays do about an entry. SKIP: as though it had never been; DROP: besides, its key's state is deleted."""
+    """How replays treat an entry. SKIP ignores it; DROP also deletes its key's state."""
 
     SKIP = "skip"
     DROP = "drop"
 
 
 class Settlement(NamedTuple):
-    """One decision: who made it, why, and when by the store's clock, in ms since 1970 (0: not known)."""
+    """One decision: who made it, why, and when by the store's clock, in ms since 1970 (0 when unknown)."""
 
     choice: Choice = Choice.SKIP
     by: str = ""

@@ -1,4 +1,4 @@
-"""Store URLs without their password, so that it reaches no message, no log line and no process list."""
+"""Masks or removes the password of a store URL, so that it reaches no message, log line or process list."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 _MASK: Final = "***"
-#: From the scheme to the last @ of the word: an unescaped @, / or # is part of the password. The capitals are how our
-#: own messages show the form of a URL; they are not masked.
+#: From the scheme to the last @ of the word: an unescaped @, / or # is part of the password. The form in capitals is
+#: not masked, since our own messages show it as a placeholder.
 _CREDENTIALS: Final = re.compile(r"(?<=://)(?!(?:USER)?:PASSWORD@HOST\b)\S*@")
 _SECRET: Final = re.compile(r"([?&][\w.-]*(?:pass|secret|token)[\w.-]*=)[^&#\s'\"]*", re.IGNORECASE)
 
 
 def masked(text: str) -> str:
-    """Any text, with all possible secrets of URLs masked: user and password, and passwords among the options."""
+    """The text with all possible secrets of URLs masked: user and password, and passwords among the options."""
     if "://" not in text:
         return text
     return _SECRET.sub(rf"\g<1>{_MASK}", _CREDENTIALS.sub(f"{_MASK}@", text))
@@ -41,7 +41,7 @@ def without_password(url: str) -> str:
 
 
 def with_password(url: str, password: str) -> str:
-    """The URL with a password that was given separately. Raises ValueError when it has one already."""
+    """The URL with a separately given password. Raises ValueError when it has one already."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -57,5 +57,5 @@ def with_password(url: str, password: str) -> str:
 
 
 def has_password(url: str) -> bool:
-    """Whether a URL contains a secret."""
+    """Return whether a URL contains a secret."""
     return masked_url(url) != url

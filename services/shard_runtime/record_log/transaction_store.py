@@ -1,6 +1,6 @@
 """The durable records of transactional ids (CM-151); `redis/transaction_store.py` implements this protocol.
 
-The store compares and sets bytes. What they mean is for `transaction_coordinator` alone.
+The store compares and sets bytes. Only `transaction_coordinator` knows their meaning.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 
 
 class StoredTransaction(NamedTuple):
-    """A record as read; `record` None: there is none. `now_ms`: the store's clock. `damage` says what is wrong with the
-    bytes, "" when they are intact: a damaged record must not be used."""
+    """A record as read; `record` is None when none is in force. `now_ms`: the store's clock. `damage`: what is wrong
+    with the bytes; "" when they are intact. A damaged record must not be used."""
 
     record: bytes | None
     now_ms: int
@@ -18,8 +18,8 @@ class StoredTransaction(NamedTuple):
 
 
 class TransactionPage(NamedTuple):
-    """Some records with their transactional ids, as read in passing: a fail-over may take them back. `next_cursor`:
-    where to go on, "" at the end; `now_ms`: the store's clock. An id may be in two pages."""
+    """Some records with their transactional ids. They may not be durable: a fail-over may undo them. `next_cursor`:
+    where the next page begins, "" at the end; `now_ms`: the store's clock. An id may be in two pages."""
 
     records: list[tuple[str, StoredTransaction]]
     next_cursor: str
@@ -27,27 +27,28 @@ class TransactionPage(NamedTuple):
 
 
 class BadCursorError(ValueError):
-    """The cursor is none that a page named, or the store's nodes are others since: begin anew, with ""."""
+    """No page returned this cursor, or the store's nodes have changed since: start over with ""."""
 
 
 class TransactionStore(Protocol):
-    """Calls raise StoreUnavailableError when no durable answer came in time. A change may then be in force."""
+    """Reads and changes records. Every call raises StoreUnavailableError when no durable answer came in time; a change
+    may then be in force."""
 
     async def look(self, transactional_id: str) -> StoredTransaction:
-        """The record. What is returned is durable: no fail-over takes it back."""
+        """Return the record as it is durably stored: no fail-over undoes it."""
         ...
 
     async def change(
         self, transactional_id: str, before: bytes | None, record: bytes, expires_ms: int
     ) -> StoredTransaction | None:
-        """Replace the record `before` (None: there was none) by `record`, which must hold something random.
+        """Replace the record `before` (None: there was none) by `record`, which must contain something random.
 
-        Returned: `record`, which is durable now and kept for `expires_ms` (0: for ever); or None, when another record
-        is in force: look, and decide anew. Repeating it is safe.
+        Returns `record`, which is now durable and is kept for `expires_ms` (0: for ever); or None when another record
+        is in force: then read that and decide again. Repeating the call is safe.
         """
         ...
 
     async def page(self, cursor: str) -> TransactionPage:
-        """Some of the records, from `cursor` on, "" from the beginning. What is there all the while is in one of the
-        pages. Raises BadCursorError."""
+        """Return some of the records, from `cursor` on ("": from the beginning). A record that exists from the first
+        page to the last is in at least one of them. Raises BadCursorError."""
         ...

@@ -1,9 +1,10 @@
-"""Checks from inside whether a server still accepts new clients: it makes a call on a new connection to the real port.
+"""Checks from inside whether a server still accepts new clients, by calling its real port on a new connection.
 
 Without this check, a server that accepts no clients would keep its leases for ever (CM-85). A busy event loop, a
 stopped process and a suspended machine do not count as misses: a call's time-out is counted in turns of the event loop,
-each at least TURN_S long, so whatever stops the loop also stops the count. It is no miss, either, when other calls were
-accepted meanwhile, as in a flood of connections, or when this process has too few file descriptors for the call.
+each at least TURN_S long, so anything that stops the loop also stops the count. Nor does it count as a miss when other
+calls were accepted in the meantime, as in a flood of connections, or when this process has too few file descriptors for
+the call.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ EVERY_S: Final = 2.0
 TURN_S: Final = 0.1
 TURNS: Final = 100
 MISSES_MAX: Final = 3
-#: File descriptors that a call to this server may need: both ends of its connection, and what gRPC opens besides.
+#: File descriptors that a call to this server may need: both ends of its connection, and gRPC's own.
 DESCRIPTORS_NEEDED: Final = 8
 _CHECK: Final = "/grpc.health.v1.Health/Check"
 _UNANSWERED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
@@ -32,14 +33,14 @@ Probe = Callable[[], Awaitable[bool]]
 
 
 class AcceptWatch:
-    """Decides when a server that does not answer is given up: after `misses_max` misses in a row. It never waits."""
+    """Decides when to give up a server that does not answer: after `misses_max` misses in a row. It never waits."""
 
     def __init__(self, misses_max: int = MISSES_MAX) -> None:
         self._misses_max = misses_max
         self._misses = 0
 
     def seen(self, answered: bool, taken_meanwhile: bool) -> bool:
-        """Note the outcome of a call to this server. True: it has missed too many calls."""
+        """Note the outcome of a call to this server. Returns True when it has missed too many in a row."""
         self._misses = 0 if answered or taken_meanwhile else self._misses + 1
         return self._misses >= self._misses_max
 
@@ -66,7 +67,7 @@ async def watch(
 
 
 def call_ourselves(host: str, port: int) -> Probe:
-    """A probe that asks the server for its health; any answer counts. `host` may be the wildcard address."""
+    """Return a probe that requests the server's health; any answer counts. `host` may be the wildcard address."""
     near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     target = f"[{near}]:{port}" if ":" in near else f"{near}:{port}"
     request = health_pb2.HealthCheckRequest(service="liveness").SerializeToString()
@@ -97,7 +98,7 @@ async def _patiently(probe: Probe, turn_s: float, turns: int) -> bool:
 
 
 def _can_ask() -> bool:
-    """Whether descriptors are left for both ends of a connection: with one, the call would be sent and never
+    """Return whether descriptors are left for both ends of a connection: with one, the call would be sent and never
     accepted."""
     with contextlib.ExitStack() as opened:
         try:

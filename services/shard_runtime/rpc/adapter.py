@@ -1,4 +1,4 @@
-"""Makes grpc.aio handlers of bound methods. Bytes are parsed here, so that broken ones become INVALID_ARGUMENT.
+"""Turns bound methods into grpc.aio handlers. Bytes are parsed here, so that broken ones become INVALID_ARGUMENT.
 
 A stream's handler is one coroutine that reads in a loop: no task and no generator per message (P-4).
 """
@@ -24,7 +24,7 @@ from shard_runtime.rpc.status import expected, rich_status
 
 CLIENT_ID_MAX: Final = 255
 #: RPCs that change nothing: when there is no room for an answer, the client may ask again. All other RPCs have changed
-#: something, so their answers are sent whether there is room or not.
+#: something, so their answers are sent even without room.
 _READS: Final = frozenset({
     "DescribeAcls", "DescribeCluster", "DescribeConfigs", "DescribeShareGroupOffsets", "ExplainRecord", "Fetch",
     "FindCoordinator", "GetMetricSpec", "GetMetrics", "IsActive", "ListGroups", "ListOffsets", "Metadata",
@@ -35,10 +35,10 @@ GrpcContext = grpc.aio.ServicerContext[Any, Any]
 
 
 class Meter(Protocol):
-    """Is told of every message that is read from a connection."""
+    """Counts the messages read from each connection."""
 
     def came(self, connection: str, size: int) -> None:
-        """A message of this connection reached its handler."""
+        """Count a message of this connection that reached its handler."""
         ...
 
 
@@ -53,7 +53,7 @@ class OpenCalls:
     def counted(
         self, handle: Callable[[bytes, GrpcContext], Awaitable[bytes]]
     ) -> Callable[[bytes, GrpcContext], Awaitable[bytes]]:
-        """`handle`, counted as open while it runs."""
+        """Wrap `handle` so that its call counts as open while it runs."""
 
         async def answer(data: bytes, context: GrpcContext) -> bytes:
             self._open += 1
@@ -75,7 +75,8 @@ class OpenCalls:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What all calls of a server share: their byte budget (CM-92, CM-93), the log of failures, and their number."""
+    """The parts that all calls of a server share: the byte budget (CM-92, CM-93), the meter of messages, the log of
+    failures and the count of open calls."""
 
     budget: Budget
     meter: Meter
@@ -84,12 +85,12 @@ class Gate:
 
 
 def method_handlers(methods: Iterable[BoundMethod], gate: Gate) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
-    """The handlers of a service's methods for grpc.aio, by the methods' names."""
+    """Return the handlers of a service's methods for grpc.aio, by the methods' names."""
     return {bound.method.name: _method_handler(bound, gate) for bound in methods}
 
 
 def call_context(context: GrpcContext, budget: Budget) -> CallContext:
-    """The caller, by gRPC's peer name: `ipv4:127.0.0.1:5000`, `ipv6:%5B::1%5D:5000` or `unix:…`."""
+    """Describe the caller by gRPC's peer name: `ipv4:127.0.0.1:5000`, `ipv6:%5B::1%5D:5000` or `unix:…`."""
     connection = context.peer()
     share = Share(budget, connection)
     return CallContext(
@@ -117,7 +118,7 @@ def _method_handler(bound: BoundMethod, gate: Gate) -> grpc.RpcMethodHandler[byt
 
 
 class _Held:
-    """What one call takes of the budget until gRPC has finished it: its request, then its answer, too."""
+    """The bytes that one call holds of the budget until gRPC has finished it: its request, then also its answer."""
 
     __slots__ = ("_budget", "_connection", "_size")
 
@@ -127,7 +128,7 @@ class _Held:
         self._size = size
 
     def keep(self, size: int, *, at_any_rate: bool) -> bool:
-        """Take room for the answer, too. False: there is no room. `at_any_rate`: take it even then."""
+        """Take room for the answer, too. Returns False when there is none. `at_any_rate`: take it even without room."""
         if at_any_rate:
             self._budget.add(self._connection, size)
         elif not self._budget.take(self._connection, size):
@@ -137,7 +138,7 @@ class _Held:
         return True
 
     def give(self, _: Any) -> None:
-        """Give the bytes back: the answer was sent, or the caller has gone."""
+        """Give the bytes back: the answer was sent, or the caller has left."""
         self._budget.give(self._connection, self._size)
 
 
@@ -167,14 +168,15 @@ def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awa
         except ThrottlingQuotaExceededError:
             return await _throttled(method, context, gate)
         except Exception as error:
-            data = b""  # the end by a status keeps this frame (`_abort`)
+            data = b""  # ending a call with a status keeps this frame alive (`_abort`)
             return await _abort(method, context, error, gate.failures)
 
     return handle
 
 
 async def _weigh_long(bound: BoundMethod, data: bytes, budget: Budget, connection: str) -> int | None:
-    """What a request of many fields takes; its bytes count while it waits for that. None: there is no room for them."""
+    """Return the memory that a request of many fields needs; None when there is no room for its bytes, which count
+    during the call."""
     size = len(data)
     if not (budget.take(connection, size) or await budget.wait(connection, size)):
         return None
@@ -185,7 +187,7 @@ async def _weigh_long(bound: BoundMethod, data: bytes, budget: Budget, connectio
 
 
 async def _throttled(method: Method[Message, Message], context: GrpcContext, gate: Gate) -> bytes:
-    """Tell the caller to come again later: in the response if it has a field for that, else as the call's status."""
+    """Ask the caller to retry later: in the response if that has the fields for it, else by the call's status."""
     error = ThrottlingQuotaExceededError(
         f"this node has no memory left for {method.name} at present; try again in {THROTTLE_MS} ms"
     )
@@ -222,15 +224,15 @@ async def _abort(
             peer=context.peer(),
             exc_info=error,
         )
-    # grpc.aio keeps the exception that ends a call, and that keeps this one: a ring through the frames of both, which
-    # would hold the request until Python searches for rings.
+    # grpc.aio keeps the exception that ends a call, and that keeps this one: a reference cycle through the frames of
+    # both, which would hold the request until the next garbage collection.
     _forget_frames(error)
     await context.abort_with_status(rpc_status.to_status(rich_status(error)))
     raise AssertionError("abort_with_status returned")
 
 
 def _forget_frames(error: BaseException) -> None:
-    """Let go of what the functions held that an exception and those before it went through."""
+    """Drop the tracebacks of an exception and of those before it, and so the objects that their frames hold."""
     seen: BaseException | None = error
     while seen is not None:
         seen.__traceback__ = None
@@ -250,7 +252,7 @@ class GrpcServerStream:
         self._write_lock = asyncio.Lock()
 
     async def read(self) -> Message | None:
-        """The next message; None when the client ended the stream. Raises as `BoundMethod.parse`."""
+        """Return the next message; None when the client ended the stream. Raises what `BoundMethod.parse` raises."""
         data = await self._context.read()
         if data is grpc.aio.EOF:
             return None

@@ -1,4 +1,4 @@
-"""Binds a service descriptor to a plain object: which RPCs the object serves, and under which path.
+"""Binds a service descriptor to a plain object: finds the RPCs that the object serves, and their paths.
 
 A service is any object whose async methods are named in snake_case after the RPCs: `ShareFetch` is
 `share_fetch(request, context) -> response`, `ShareStream` is `share_stream(stream)`. RPCs without a method are
@@ -38,7 +38,7 @@ _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 @dataclass(slots=True)
 class CallContext:
     """The caller. `client_id`: the name it gives itself; `share`: its part of the node's byte budget (CM-92);
-    `message_bytes`: what the last message read from a stream takes in memory (`BoundMethod.weigh`).
+    `message_bytes`: the memory that the last message read from a stream takes (`BoundMethod.weigh`).
 
     `connection_id` is the same for all calls and streams of one connection (PL-524).
     """
@@ -66,11 +66,11 @@ class ServerStream(Protocol):
 
     @property
     def context(self) -> CallContext:
-        """Who opened the stream."""
+        """The caller that opened the stream."""
         ...
 
     async def read(self) -> Any:
-        """The next message; None when the client ended the stream: write the last answers and return."""
+        """Return the next message; None when the client ended the stream: then write the last answers and return."""
         ...
 
     async def write(self, message: Message) -> None:
@@ -82,7 +82,7 @@ class ServerStream(Protocol):
 class BoundMethod:
     """One RPC and the method that serves it: a UnaryHandler, or a StreamHandler when `method.streaming`.
 
-    `request_bytes_max`: the most bytes of one request (CM-62); None: only the server's limit for messages applies.
+    `request_bytes_max`: the most bytes of one request (CM-62); with None only the server's limit for messages applies.
     """
 
     method: Method[Message, Message]
@@ -90,10 +90,10 @@ class BoundMethod:
     request_bytes_max: int | None = REQUEST_BYTES_MAX
 
     def weigh(self, data: bytes, fields_max: int = FIELDS_MAX) -> int | None:
-        """Bytes that a request takes in memory once it is parsed, its own bytes included.
+        """Return the bytes that a request takes in memory once it is parsed, its own bytes included.
 
-        None: it has more than `fields_max` fields, those of its entries included. Raises RpcFailureError when it is too
-        large.
+        Returns None when it has more than `fields_max` fields, those of its entries included. Raises RpcFailureError
+        when it is too large.
         """
         size, limit = len(data), self.request_bytes_max
         if limit is not None and size > limit:
@@ -104,9 +104,9 @@ class BoundMethod:
         return None if fields > fields_max else size + entries * ENTRY_BYTES
 
     async def weigh_long(self, data: bytes) -> int:
-        """As `weigh`, for many fields: they are counted in a thread, one request after the other.
+        """Return what `weigh` does, for a request of many fields: a thread counts them, one request at a time.
 
-        Raises RpcFailureError when there are more than any request needs.
+        Raises RpcFailureError when it is too large, or has more fields than any request needs.
         """
         size = await asyncio.get_running_loop().run_in_executor(_COUNTING, self.weigh, data)
         if size is None:
@@ -114,7 +114,7 @@ class BoundMethod:
         return size
 
     def parse(self, data: bytes) -> Message:
-        """Parse a request. Raises DecodeError for broken bytes, RpcFailureError when it is too large, or too long."""
+        """Parse a request. Raises DecodeError for broken bytes, RpcFailureError for too many bytes or fields."""
         if self.weigh(data) is None:
             raise self._too_many()
         return self.method.request_type.FromString(data)
@@ -127,12 +127,12 @@ class BoundMethod:
 
 
 def snake_case(name: str) -> str:
-    """`ShareGroupHeartbeat` → `share_group_heartbeat`."""
+    """Turn `ShareGroupHeartbeat` into `share_group_heartbeat`."""
     return _WORD.sub("_", name).lower()
 
 
 def bind(descriptor: ServiceDescriptor, service: object) -> list[BoundMethod]:
-    """The RPCs of `descriptor` that `service` has a method for. Raises TypeError when there are none: a wrong pair."""
+    """Return the RPCs of `descriptor` that `service` has methods for. Raises TypeError when there are none."""
     bytes_max: Mapping[str, int | None] = getattr(service, "request_bytes_max", {})
     bound = []
     for name, method in service_methods(descriptor).items():
@@ -148,9 +148,9 @@ def bind(descriptor: ServiceDescriptor, service: object) -> list[BoundMethod]:
 
 
 def check_whole(descriptor: ServiceDescriptor, service: object) -> None:
-    """Return when `service` has a method for every RPC of `descriptor` but those that `UNSERVED` names.
+    """Check that `service` has a method for every RPC of `descriptor` except those that `UNSERVED` names.
 
-    Raises TypeError that names the others: the table is what documents tell, so it and the services must agree.
+    Raises TypeError that names the RPCs for which this does not hold: documents repeat the table, so it must be true.
     """
     paths = {method.path for method in service_methods(descriptor).values()}
     served = {bound.method.path for bound in bind(descriptor, service)}

@@ -1,4 +1,4 @@
-"""How many things one request may name (CM-62), checked before the request is processed.
+"""Bounds how many things one request may name (CM-62), before the request is processed.
 
 Our client knows the same bounds and splits its requests. A request that exceeds them is refused with a message.
 """
@@ -25,7 +25,7 @@ from kip932.ids import (
 
 
 class Turns:
-    """Lets other tasks run from time to time during long work, so that none of them waits some 20 ms for it (CM-94).
+    """Lets other tasks run from time to time during long work, so that they need not wait some 20 ms for it (CM-94).
 
     Use it only where other tasks may act in between, never in the middle of a decision.
     """
@@ -36,7 +36,7 @@ class Turns:
         self._every = self._left = every
 
     async def step(self, cost: int = 1) -> None:
-        """Count one more entry as done, or `cost` of them; lets other tasks run when enough are done."""
+        """Count one more entry as done, or `cost` of them; when enough are done, let other tasks run."""
         self._left -= cost
         if self._left <= 0:
             self._left = self._every
@@ -44,8 +44,8 @@ class Turns:
 
 
 def check_partitions(*lists: tuple[Sequence[Any], str]) -> None:
-    """Bound the partitions of a request. Each argument: a list of topics, and the name of a topic's field of
-    partitions.
+    """Bound the partitions of a request. Each argument is a list of topics and the name of a topic's field that lists
+    its partitions.
 
     Raises InvalidRequestError, which ends the call as INVALID_ARGUMENT.
     """
@@ -103,8 +103,8 @@ def check_state_batches(counts: Sequence[int]) -> None:
 
 
 def check_state_spans(counts: Sequence[int]) -> None:
-    """Bound the offsets whose state batches are asked for, per partition and in total: there is at most one batch for
-    each. Raises InvalidRequestError as `check_partitions`."""
+    """Bound the offsets whose state batches are requested, per partition and in total: each has at most one batch.
+    Raises InvalidRequestError as `check_partitions`."""
     if max(counts, default=0) > EXPLAINED_OFFSETS_MAX:
         raise InvalidRequestError(
             f"state batches are asked for {max(counts)} offsets of a share-partition; at most {EXPLAINED_OFFSETS_MAX} "

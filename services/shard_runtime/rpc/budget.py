@@ -1,6 +1,6 @@
 """Bounds the bytes of requests and answers in flight at one node, and shares them between connections (CM-92).
 
-For one event loop. It counts and waits; its callers refuse calls and write the messages.
+Use it on one event loop. It counts and waits; its callers refuse calls and write the messages.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-#: How long a call waits for room before it is told to come again later.
+#: How long a call waits for room before it is throttled: asked to retry later.
 WAIT_S: Final = 1.0
-#: When a throttled caller may come again, in milliseconds.
+#: After how many milliseconds a throttled caller may retry.
 THROTTLE_MS: Final = 500
-#: A connection that holds more than this is one of those that share the budget.
+#: A connection that holds more than this is heavy: the heavy connections share the budget.
 _HEAVY_BYTES: Final = 256 * 1024
 _DEFAULT_MIN: Final = 64 * 1024 * 1024
 _DEFAULT_MAX: Final = 1024 * 1024 * 1024
@@ -27,11 +27,11 @@ _MEMORY_INFO: Final = "/proc/meminfo"
 
 
 class Budget:
-    """`total_bytes` for all connections. A connection is named by its id, such as gRPC's peer name.
+    """A budget of `total_bytes` for all connections. A connection is named by its id, such as gRPC's peer name.
 
     One connection may hold `total / (other heavy connections + 2)`: half of all when it is the only heavy one, and less
-    when there are more, so that a new connection always finds room. A connection that holds nothing may take all that
-    is free.
+    when there are more, so that a new connection always finds room. A connection that holds nothing may take all free
+    bytes.
     """
 
     def __init__(self, total_bytes: int) -> None:
@@ -67,10 +67,10 @@ class Budget:
         return bool(self._waiting)
 
     def above_share(self) -> dict[str, int]:
-        """Connection → bytes, for connections that hold more than their share: it was larger when they took the bytes.
+        """Return connection → bytes, for connections above their share: it was larger when they took the bytes.
 
-        When little is left, also those that hold more than an equal part: else many connections with a little each
-        could keep everything.
+        When little is left, also include those that hold more than an equal part; otherwise many connections with a
+        little each could keep everything.
         """
         equal, much = self.total_bytes, self.total_bytes - self.total_bytes // _PART
         if self.used_bytes > much:
@@ -82,7 +82,7 @@ class Budget:
         }
 
     def take(self, connection: str, size: int) -> bool:
-        """Take `size` bytes if there is room. Returns whether they were taken; then give them back with `give`."""
+        """Take `size` bytes if there is room. Returns whether they were taken; if so, give them back with `give`."""
         held = self._held.get(connection, 0)
         if self.used_bytes + size > self.total_bytes or (held and held + size > self.share(connection)):
             return False
@@ -117,10 +117,9 @@ class Budget:
             self._admit()
 
     async def wait(self, connection: str, size: int, wait_s: float = WAIT_S, *, there: bool = True) -> bool:
-        """As `take`, waiting up to `wait_s` for room.
+        """Take `size` bytes, waiting up to `wait_s` for room. Returns whether they were taken.
 
-        `there`: the bytes are in memory while the call waits; then it returns False at once when too much waits
-        already.
+        `there`: the bytes are in memory during the wait, so return False at once when too many such bytes already wait.
         """
         if self.take(connection, size):
             return True
@@ -141,7 +140,7 @@ class Budget:
             return False
         except asyncio.CancelledError:
             if admitted.done() and not admitted.cancelled():
-                self.give(connection, size)  # it was admitted just when the call ended
+                self.give(connection, size)  # it was admitted just as the call ended
             raise
         finally:
             self._waiting_bytes -= waiting
@@ -150,7 +149,7 @@ class Budget:
         return True
 
     def throttle(self, connection: str) -> None:
-        """Count a call of this connection that is told to come again later."""
+        """Count a throttled call of this connection, and report it."""
         self.throttled += 1
         self.on_throttled(connection)
 
@@ -186,7 +185,7 @@ class Share:
         return self._budget.room(self._connection)
 
     async def wait(self, size: int, wait_s: float) -> bool:
-        """Take `size` bytes, waiting up to `wait_s` for room. False: there was none."""
+        """Take `size` bytes, waiting up to `wait_s` for room. Returns False when there was none."""
         budget, connection = self._budget, self._connection
         return budget.take(connection, size) or await budget.wait(connection, size, wait_s, there=False)
 
@@ -200,7 +199,7 @@ class Share:
 
 
 class Reserved:
-    """Room reserved for a stream's next message: without it, all waiting streams would read one at the same moment."""
+    """Room reserved for a stream's next message; otherwise all waiting streams would read one at the same moment."""
 
     __slots__ = ("_share", "_size", "_timer")
 
@@ -219,7 +218,7 @@ class Reserved:
             self._timer = asyncio.get_running_loop().call_later(_RESERVED_S, self.came)
 
     def came(self) -> None:
-        """Give the reserved room back: the message has come and is counted itself, or it did not come soon."""
+        """Give the reserved room back: the message arrived and is counted itself, or it did not arrive soon."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -231,7 +230,7 @@ UNBOUNDED: Final = Share(Budget(1 << 62), "")
 
 
 def default_bytes() -> int:
-    """An eighth of the memory that this process may have, at least 64 MiB and at most 1 GiB.
+    """Return an eighth of the memory that this process may use, at least 64 MiB and at most 1 GiB.
 
     Each counted byte is in memory up to three times: as received, parsed, and in the answer.
     """
@@ -239,8 +238,8 @@ def default_bytes() -> int:
 
 
 def memory_bytes(limits: tuple[str, ...] = _CGROUP_LIMITS, machine: str = _MEMORY_INFO) -> int:
-    """The container's memory limit (cgroup v2, else v1); the machine's memory, when there is no limit or that is
-    less."""
+    """Return the container's memory limit (cgroup v2, else v1), or the machine's memory when there is no limit or that
+    is less."""
     total = 1 << 62
     try:
         words = Path(machine).read_text(encoding="utf-8").split()

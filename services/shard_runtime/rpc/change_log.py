@@ -1,4 +1,4 @@
-"""Logs what clients change: one line for a request, with what has changed and who asked for it (CM-164)."""
+"""Logs what clients change: one line per request, with the changes and the caller (CM-164)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEXT_MAX: Final = 300
 
 
 def log_changes(event: str, caller: object, changed: Sequence[str], **fields: str) -> None:
-    """Log changes that are stored; nothing when there are none. `caller`: the context of the call, None for none."""
+    """Log changes that are stored; nothing when there are none. `caller`: the context of the call, if any, or None."""
     if not changed:
         return
     named = [text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "…" for text in changed[:NAMED_MAX]]

@@ -1,7 +1,7 @@
-"""Counts the fields of a request in its bytes, before it is parsed: what it becomes has a bound then (CM-181).
+"""Counts the fields of a request in its bytes before it is parsed, so that its size in memory is bounded (CM-181).
 
-An empty entry of a list is two bytes, and takes 70 or more once it is parsed. `count` walks over the bytes once, past
-the content of texts and byte strings, and ends at the first field too many.
+An empty list entry is two bytes, and takes 70 or more once it is parsed. `count` scans the bytes once, skips the
+content of texts and byte strings, and stops at the first field too many.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-#: Requests of fewer bytes are not walked over: the most that one of these becomes is small.
+#: Requests of fewer bytes are not scanned: even the largest of these stays small once parsed.
 COUNTED_FROM_BYTES: Final = 4096
-#: The most fields of one request, those of its entries included. The largest that is allowed otherwise, a Produce of
-#: 10,000 batches for as many partitions, has 100,000; walking over so many takes some 30 ms.
+#: The most fields of one request, those of its entries included. The largest request that all other bounds allow, a
+#: Produce of 10,000 batches for as many partitions, has 100,000; scanning so many takes some 30 ms.
 FIELDS_MAX: Final = 150_000
-#: So many are counted at once; more of them in a thread, while the event loop goes on.
+#: Up to this many fields are counted on the event loop; more are counted in a thread.
 COUNTED_AT_ONCE: Final = 5_000
-#: What an entry (a message, a text or a byte string) takes once it is parsed, at most, beyond its bytes.
+#: The most memory that an entry (a message, a text or a byte string) takes once it is parsed, beyond its own bytes.
 ENTRY_BYTES: Final = 128
 
 _VARINT, _FIXED64, _LENGTH, _START_GROUP, _END_GROUP, _FIXED32 = range(6)
@@ -26,7 +26,7 @@ _MORE: Final = 0x80
 
 
 class Counted(NamedTuple):
-    """What was found. `fields` is one more than the most that were counted when there are more of them."""
+    """The result of `count`. `fields` is `fields_max` + 1 when there are more fields than `fields_max`."""
 
     fields: int
     entries: int
@@ -40,15 +40,15 @@ class Shape(dict[int, "Shape"]):
 def count(  # noqa: PLR0912 - one loop: a call for each field would double its cost
     data: bytes, shape: Shape, fields_max: int = FIELDS_MAX
 ) -> Counted:
-    """Walk over a request, up to `fields_max`. Of broken bytes it counts what a parser would parse before it refuses
-    them."""
+    """Count a request's fields and entries, up to `fields_max` fields. In broken bytes, count those that a parser would
+    parse before it refuses the request."""
     fields = entries = at = 0
     end, outer = len(data), list[tuple[int, Shape]]()
     try:
         while at < end or outer:
             if at >= end:
                 if at > end:
-                    break  # an entry that is longer than the one around it
+                    break  # an entry that is longer than the one that contains it
                 end, shape = outer.pop()
                 continue
             if fields >= fields_max:
@@ -82,13 +82,13 @@ def count(  # noqa: PLR0912 - one loop: a call for each field would double its c
             elif kind > _FIXED32:
                 break
     except IndexError:
-        pass  # it ends amid a field
+        pass  # the bytes end inside a field
     return Counted(fields, entries)
 
 
 @cache
 def shape_of(descriptor: Descriptor) -> Shape:
-    """The shape of a message type. Messages of numbers alone are not walked into: they are one entry each."""
+    """Return the shape of a message type. Messages that hold only numbers are left out: each counts as one entry."""
     found: dict[str, Shape] = {}
     _add(descriptor, found)
     return found[descriptor.full_name]

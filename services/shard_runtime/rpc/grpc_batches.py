@@ -1,11 +1,11 @@
-"""Makes grpc.aio free what a batch of operations took, also when the batch failed or nobody waits for it (CM-99).
+"""Makes grpc.aio free a batch's memory, even when the batch failed or its caller was cancelled (CM-99).
 
-grpcio 1.85.1, the newest, frees it only where the awaiting coroutine goes on after a success (grpc/grpc issue 43360). A
-call that its client resets leaves 96 bytes or more, and these pieces keep the allocator from giving back the pages
+grpcio 1.85.1, the newest, frees it only when the awaiting coroutine resumes after a success (grpc/grpc issue 43360). A
+call that its client resets leaves 96 bytes or more, and these pieces keep the allocator from returning the pages
 between them: a node under an attack of resets grew by 6 MiB every 8 s, and never shrank.
 
-Here the batch itself is the future and the event loop that grpcio sees. When the core has finished the batch, grpcio's
-coroutine always goes on, and frees; only then the caller gets the result, or the failure.
+Here the batch itself acts as the future and the event loop for grpcio. When the core has finished the batch, grpcio's
+coroutine always resumes and frees the memory; only then does the caller get the result, or the failure.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ class Batch:
     def __init__(
         self, execute: Execute, call: Any, operations: tuple[Any, ...], loop: asyncio.AbstractEventLoop
     ) -> None:
-        """Start it. Raises what grpcio raises when the core does not take it."""
+        """Start the batch. Raises what grpcio raises when the core does not accept it."""
         self._loop = loop
         self.done: asyncio.Future[None] = loop.create_future()
         self._work = execute(call, operations, self)
         self._work.send(None)
 
     def create_future(self) -> Batch:
-        """Called by grpcio's coroutine, for which this is the event loop: this is its future too."""
+        """Return this batch: grpcio's coroutine uses it both as the event loop and as the future."""
         return self
 
     def call_soon_threadsafe(self, finish: Callable[..., None], *arguments: Any) -> None:
-        """Called by grpcio's poller, on the thread of one of the process's event loops."""
+        """Run `finish` on this batch's event loop; grpcio's poller calls this on the thread of any of the process's
+        event loops."""
         if asyncio.get_running_loop() is self._loop:
             finish(*arguments)
         else:
@@ -51,15 +52,15 @@ class Batch:
         yield
 
     def cancelled(self) -> bool:
-        """Never: grpcio would drop a cancelled batch, with what it took."""
+        """Return False always: grpcio would drop a cancelled batch without freeing its memory."""
         return False
 
     def set_result(self, result: None) -> None:
-        """The core has finished it."""
+        """End the batch: the core has finished it."""
         self._finish(None)
 
     def set_exception(self, failure: Exception) -> None:
-        """The core has finished it with a failure: the call was reset, mostly."""
+        """End the batch: the core has finished it with a failure, usually because the call was reset."""
         self._finish(failure)
 
     def _finish(self, failure: Exception | None) -> None:
@@ -78,7 +79,7 @@ class Batch:
 
 
 def install() -> None:
-    """Let all batches of this process be run so from now on. More than once does no harm."""
+    """Make all batches of this process run this way from now on. Safe to repeat."""
     original: Execute = getattr(cygrpc, REPLACED)
     if getattr(original, "frees_always", False):
         return

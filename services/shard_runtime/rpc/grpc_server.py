@@ -4,8 +4,8 @@ grpcio 1.85.1, the newest, decodes a call's path inside the loop that accepts ca
 there, the server shuts itself down, and no client is served any more. Here every served method is registered with
 gRPC's core, which compares paths as bytes. A call of any other path is answered UNIMPLEMENTED without reading its path.
 
-This replaces a part of grpcio that is not public. A server is only made if grpcio has the names that this needs, else
-the release is refused by name; `tests/attack/test_path_bytes.py` shows that this part is in use.
+This replaces a part of grpcio that is not public. A server is created only if grpcio has the names needed here, else
+the error names the release; `tests/attack/test_path_bytes.py` shows that this part is in use.
 """
 
 from __future__ import annotations
@@ -69,16 +69,16 @@ class _Accepting(cygrpc.AioServer):  # type: ignore[misc]  # it has no types
         self._methods.update({path: (handler, condition) for path, handler in paths.items()})
 
     def resolve_handler(self, details: grpc.HandlerCallDetails) -> Handler | None:
-        """Give grpc the handler of a call; None is answered UNIMPLEMENTED."""
+        """Return a call's handler to grpcio, which answers UNIMPLEMENTED when it is None."""
         handler, condition = self._methods.get(details.method, (self._otherwise, None))
         return handler if condition is None or condition() else None
 
     def _make_request_call_future(self, method: bytes | None) -> asyncio.Task[None]:
-        """Called by the base class for each registered method, and for all other calls with None."""
+        """Start accepting calls; the base class calls this for each registered method, and with None for all others."""
         return self._event_loop.create_task(self._accept(method))
 
     async def _accept(self, method: bytes | None) -> None:
-        """Accept calls until the core ends this; then raise the error that the base class expects."""
+        """Accept calls until the core raises an error, which the base class expects."""
         name = _NO_METHOD if method is None else method.decode()
         while True:
             state = await (self._request_call() if method is None else self._request_registered_call(method))
@@ -93,7 +93,7 @@ class _Accepting(cygrpc.AioServer):  # type: ignore[misc]  # it has no types
 class GuardedServer(AioServer):
     """A `grpc.aio.Server` whose accept loop survives every request. Raises UnknownGrpcError for an unknown grpcio.
 
-    `otherwise` serves all methods that are not served elsewhere; without it those are UNIMPLEMENTED.
+    `otherwise` serves all methods without a handler of their own; without it those are UNIMPLEMENTED.
     """
 
     def __init__(self, options: Iterable[tuple[str, int]], calls_max: int, otherwise: Handler | None = None) -> None:
@@ -104,7 +104,7 @@ class GuardedServer(AioServer):
 
     @property
     def accepted(self) -> int:
-        """How many calls were accepted so far."""
+        """How many calls have been accepted so far."""
         count: int = self._server.accepted
         return count
 
@@ -113,7 +113,7 @@ class GuardedServer(AioServer):
         self._server.serve(service, handlers, condition)
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: object) -> None:
-        """Do nothing: generated code also registers what it adds this way."""
+        """Do nothing: generated code also calls `add_registered_method_handlers` with the same methods."""
 
     def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
         """Serve a generated service's methods; generated code calls this."""

@@ -1,7 +1,7 @@
 """A Transport inside one process: services by address, serialised copies of messages, no sockets (P-12).
 
-`up` and the tests run on it. It keeps gRPC's contract: bytes are copied, a handler is cancelled when its caller goes,
-and statuses are gRPC's. When an address stops, its open calls and streams fail as UNAVAILABLE.
+The tests run on it. It keeps gRPC's contract: bytes are copied, a handler is cancelled with its caller, and statuses
+are gRPC's. When an address stops, its open calls and streams fail as UNAVAILABLE.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class InMemoryNetwork:
             node.stop()
 
     def transport(self, peer: str = "127.0.0.1") -> InMemoryTransport:
-        """A transport with connections of its own, whose calls come from the host `peer`."""
+        """Return a transport with connections of its own, whose calls come from the host `peer`."""
         return InMemoryTransport(self, peer)
 
     def node(self, address: str) -> _Node | None:
-        """What is served at `address`."""
+        """Return the node at `address`; None when nothing is served there."""
         return self._nodes.get(address)
 
     def new_connection(self) -> str:
-        """A new connection id."""
+        """Return a new connection id."""
         return f"memory:{next(self._connections)}"
 
 
@@ -85,7 +85,7 @@ class InMemoryTransport:
     async def call(
         self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
     ) -> ResponseT:
-        """One unary call, run inside the caller's task."""
+        """Make one unary call, inside the caller's task."""
         node, bound = self._find(address, method)
         data = request.SerializeToString()
         until = asyncio.get_running_loop().time() + timeout_s
@@ -103,7 +103,7 @@ class InMemoryTransport:
                 status = TransportStatus.UNAVAILABLE if node.stopped else TransportStatus.DEADLINE_EXCEEDED
                 raise TransportError(status, address, f"{method.name} not answered") from None
             raise _failure(address, method, TimeoutError("in the handler")) from None
-        except TransportError as error:  # a call that the handler made itself failed
+        except TransportError as error:  # a call made by the handler failed
             raise _failure(address, method, error) from error
         except Exception as error:
             raise _failure(address, method, error) from error
@@ -239,7 +239,7 @@ class _Pipe:
         self._wake(self._reader)
 
     async def get(self) -> bytes | None:
-        """The next item; None when the pipe has ended and is empty."""
+        """Return the next item; None when the pipe has ended and is empty."""
         while not self._items:
             if self._ended:
                 return None
@@ -250,7 +250,7 @@ class _Pipe:
         return self._items.popleft()
 
     def end(self) -> None:
-        """End the pipe: no more items come."""
+        """End the pipe: no items are added any more."""
         self._ended = True
         for waiter in (self._reader, *self._writers):
             self._wake(waiter)

@@ -45,8 +45,8 @@ class ListenError(Exception):
 class RpcOptions:
     """Limits of the server (CM-62); keepalive is equal on both sides (`kip932.rpc.grpc_transport`).
 
-    `request_max_bytes`: the most bytes of a request, if `message_max_bytes` is not less; `message_max_bytes`: the most
-    of an answer.
+    `message_max_bytes`: the most bytes of an answer. `request_max_bytes`: the most bytes of a request, unless
+    `message_max_bytes` is less.
     """
 
     message_max_bytes: int = 64 * 1024 * 1024
@@ -60,7 +60,7 @@ class RpcOptions:
     allow_plaintext: bool = False
 
     def channel_arguments(self) -> list[tuple[str, int]]:
-        """gRPC's options. A connection older than its maximum age takes no new calls; its open streams go on."""
+        """Return gRPC's options. A connection older than its maximum age takes no new calls; its open streams stay."""
         return [
             ("grpc.so_reuseport", 0),  # else a second server could start on the same port and take half the calls
             ("grpc.max_receive_message_length", min(self.request_max_bytes, self.message_max_bytes)),
@@ -74,7 +74,7 @@ class RpcOptions:
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.min_ping_interval_without_data_ms", self.keepalive_ms // 2),
             ("grpc.max_connection_age_ms", self.connection_age_ms),
-            # So gRPC buffers at most `unread_bytes` of an unread stream (CM-93); with probing it was up to 25 MB each.
+            # So gRPC buffers at most `unread_bytes` of an unread stream (CM-93); with probing it was up to 25 MB.
             ("grpc.http2.bdp_probe", 0),
             ("grpc.http2.lookahead_bytes", self.unread_bytes),
             ("grpc.max_concurrent_streams", self.connection_calls_max),
@@ -82,7 +82,7 @@ class RpcOptions:
 
 
 class RpcServer:
-    """A gRPC server for services that are plain objects (`rpc.binding`). Raises ListenError when it cannot be made.
+    """A gRPC server for services that are plain objects (`rpc.binding`). Raises ListenError when it cannot be created.
 
     `failed` is called, at least once, with the reason when it no longer accepts calls although it was not stopped
     (CM-85).
@@ -138,7 +138,7 @@ class RpcServer:
             self._names.append(descriptor.full_name)
 
     async def start(self) -> int:
-        """Listen; returns the port in force. Raises ListenError. The server is not ready until `ready(True)`."""
+        """Start serving and return the port. Raises ListenError. The server is not ready until `ready(True)`."""
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         for name in (STARTUP, READINESS):
             await self._set(name, False)
@@ -162,7 +162,7 @@ class RpcServer:
         return self.port
 
     async def ready(self, serving: bool) -> None:
-        """Turn readiness on or off; the first time on also completes startup."""
+        """Turn readiness on or off; turning it on for the first time also completes startup."""
         await self._set(READINESS, serving)
         if serving:
             await self._set(STARTUP, True)
@@ -170,7 +170,7 @@ class RpcServer:
     async def drain(self, grace_s: float, streams_s: float | None = None) -> None:
         """Turn readiness off, accept no more calls, then wait for open calls for at most `grace_s`.
 
-        `streams_s`: how long streams have for their last answers after no other call is open. Without it they have all
+        `streams_s`: how long streams have for their last answers once no other call is open. Without it they have all
         of `grace_s`, and most clients use all of it.
         """
         for watcher in self._watchers:
@@ -212,7 +212,7 @@ class RpcServer:
         )
 
     async def _until_ended(self) -> None:
-        """Wait until the server ends. gRPC ends it after an error in its accept loop, with all its connections."""
+        """Report when gRPC ends the server, which it does after an error in its accept loop, with all connections."""
         why = "gRPC ended it"
         try:
             # With a time-out, because cancelling this task without one would cancel gRPC's own future.
@@ -223,8 +223,8 @@ class RpcServer:
         self._tell_failed(why)
 
     async def _ask(self) -> None:
-        """Watch whether new clients are accepted. Not with TLS: the certificate need not be valid for a call from
-        here."""
+        """Watch whether new clients are accepted, but not with TLS: the certificate need not be valid for a call from
+        this process."""
         if self._credentials is None:
             await watch(call_ourselves(self.host, self.port), lambda: self._server.accepted)
             self._tell_failed("calls to ourselves through the port stay unanswered")

@@ -1,4 +1,4 @@
-"""What a caller gets when a call has no response: the transport status, Kafka's error name, when to retry.
+"""Builds the status of a call that has no response: the transport status, Kafka's error name, when to retry.
 
 Errors that the KIP puts into responses are not handled here.
 """
@@ -28,12 +28,12 @@ class RpcFailureError(Exception):
 
 
 def invalid_argument(message: str) -> RpcFailureError:
-    """For a request that breaks the message format, such as a topic id that is not 16 bytes."""
+    """Return the failure for a request that breaks the message format, such as a topic id that is not 16 bytes."""
     return RpcFailureError(TransportStatus.INVALID_ARGUMENT, message)
 
 
 def failure_status(error: BaseException) -> tuple[TransportStatus, str]:
-    """Status and text for an exception that a handler raised; its details stay in the server's log."""
+    """Return status and text for an exception that a handler raised; its details stay in the server's log."""
     match error:
         case RpcFailureError():
             return error.status, str(error)
@@ -51,12 +51,12 @@ def failure_status(error: BaseException) -> tuple[TransportStatus, str]:
 
 
 def expected(error: BaseException) -> bool:
-    """Whether the exception is an answer, not a fault to log with its traceback."""
+    """Return whether the exception is an answer to the caller, not a fault to log with its traceback."""
     return isinstance(error, RpcFailureError | DecodeError | KafkaError)
 
 
 def rich_status(error: BaseException) -> status_pb2.Status:
-    """google.rpc.Status with ErrorInfo (Kafka's error name and number) and, where a retry helps, RetryInfo."""
+    """Return a google.rpc.Status with ErrorInfo (Kafka's error name and number) and, where a retry helps, RetryInfo."""
     status, message = failure_status(error)
     details = []
     if isinstance(error, KafkaError):

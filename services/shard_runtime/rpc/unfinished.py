@@ -1,9 +1,10 @@
 """Cuts connections that occupy memory others need: with unfinished messages, or answers they do not read (CM-93).
 
-gRPC buffers a message until all of it has come, and does not say how much it buffers. So this module asks the kernel
-for the bytes that each connection has received, and subtracts the messages read from it. When these bytes plus those in
-flight (`Budget`) exceed the budget, the connections with the most are cut. A connection is also cut when it holds more
-than its share of the budget and gives nothing back while others are refused. A client that is cut connects again.
+gRPC buffers a message until all of it has arrived, and does not report how much it buffers. So this module asks the
+kernel for the bytes that each connection has received, and subtracts the messages read from it. When these bytes plus
+those in flight (`Budget`) exceed the budget, the connections with the most are cut. A connection is also cut when it
+holds more than its share of the budget and gives nothing back while others are refused. A client that is cut connects
+again.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from shard_runtime.rpc.budget import Budget
 
 #: How often the process's memory is checked, s: a client on the same machine sends tens of MiB in this time.
 EVERY_S: Final = 0.05
-#: At every so many of these checks, connections that give nothing back are looked for.
+#: One in this many checks also searches for connections that give nothing back.
 _STALLED_EVERY: Final = 4
 #: All connections are checked when the process has grown by a 16th of the budget, and at every 100th check.
 _GROWTH_PART: Final = 16
 LOOKS_MAX: Final = 100
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-#: How many connections are checked without letting other tasks run.
+#: How many descriptors are checked before other tasks get a turn.
 SLICE: Final = 200
 #: How long a connection above its share may give nothing back while others are refused, s.
 STALLED_S: Final = 3.0
 #: A connection that holds less than this is never cut.
 CUT_MIN_BYTES: Final = 1024 * 1024
-#: The place of `bytes_acked` and `bytes_received` in Linux's `struct tcp_info`.
+#: The layout and offset of `bytes_acked` and `bytes_received` in Linux's `struct tcp_info`.
 _COUNTERS: Final = struct.Struct("=QQ")
 _COUNTERS_AT: Final = 120
 _TCP_INFO_BYTES: Final = _COUNTERS_AT + _COUNTERS.size
@@ -78,7 +79,7 @@ class Unfinished:
         self._to_cut: set[str] = set()
 
     def came(self, connection: str, size: int) -> None:
-        """A message of this connection reached its handler."""
+        """Count a message of this connection that reached its handler."""
         traffic = self._traffic.get(connection)
         if traffic is None:
             traffic = self._traffic[connection] = Traffic()
@@ -105,7 +106,7 @@ class Unfinished:
         for turn in itertools.count():
             await asyncio.sleep(EVERY_S)
             looks += 1
-            # Without a free descriptor the check fails; the counts stay and the next check goes on from them.
+            # Without a free descriptor the check fails; the counts stay and the next check continues from them.
             with contextlib.suppress(OSError):
                 now = _resident_bytes()
                 if now > resident + self._budget.total_bytes // _GROWTH_PART or looks >= LOOKS_MAX:
@@ -117,10 +118,11 @@ class Unfinished:
                     looks = 0
 
     async def look(self, port: int, looks: int = 1) -> None:
-        """Ask the kernel about every connection; while the total is too high, cut those that hold most.
+        """Read every connection's counters from the kernel. Cut the stalled ones, and while the total is too high,
+        those that hold most.
 
         `looks`: how many times `EVERY_S` has passed since the last call. Raises OSError when the process has no free
-        descriptor; the counts stay then.
+        descriptor; the counts then stay.
         """
         present: dict[str, int] = {}
         for number, descriptor in enumerate(_descriptors()):
@@ -149,8 +151,8 @@ class Unfinished:
         seen.received, seen.sent = received, sent
 
     def _stalled(self, now_s: float) -> bool:
-        """Note connections above their share that give nothing back. True: one gave nothing back for `STALLED_S` while
-        others were refused."""
+        """Note connections above their share that give nothing back. Returns True when one has given nothing back for
+        `STALLED_S` while others were refused."""
         throttled, self._throttled = self._throttled, self._budget.throttled
         above = self._budget.above_share()
         self._above = {
@@ -197,7 +199,7 @@ def _resident_bytes() -> int:
 
 
 def _same_socket(descriptor: int) -> socket.socket | None:
-    """A duplicate of a socket's descriptor, which stays valid during the check; None when it is not a socket.
+    """Return a duplicate of a socket's descriptor, valid throughout the check; None when it is not a socket.
 
     Raises OSError when the process has no free descriptor.
     """
@@ -214,7 +216,7 @@ def _same_socket(descriptor: int) -> socket.socket | None:
 
 
 def _counters(descriptor: int, port: int) -> tuple[str, int, int] | None:
-    """Peer, bytes received and bytes acknowledged of a client's connection; None for any other descriptor."""
+    """Return peer, bytes received and bytes acknowledged of a client's connection; None for any other descriptor."""
     same = _same_socket(descriptor)
     if same is None:
         return None
@@ -228,7 +230,7 @@ def _counters(descriptor: int, port: int) -> tuple[str, int, int] | None:
 
 
 def _peer(connection: socket.socket, port: int) -> str | None:
-    """The peer's name in gRPC's form; None unless it is a connection to this port."""
+    """Return the peer's name in gRPC's form; None unless it is a connection to this port."""
     if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.getsockname()[1] != port:
         return None
     try:

@@ -1,1 +1,1 @@
-"""The pure part: it decides and replays, and has no log, no clock and no messages."""
+"""The pure part of the share coordinator: it decides and replays, without a log, a clock or messages."""

@@ -1,4 +1,4 @@
-"""The commands of a shard of share state, and its answers."""
+"""The commands that a shard of share state takes, and its answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kip932.state_values import StateSpan, StateSummary, StateWrite
 
 
 class InitializeState(NamedTuple):
-    """Create or reset state. `state_epoch` −1: not checked; `start_offset` −1: the leader chooses it."""
+    """Create or reset state. `start_offset` −1: the leader chooses it."""
 
     key: SharePartitionKey
     state_epoch: int
@@ -43,7 +43,7 @@ class DeleteState(NamedTuple):
 
 class ReadSummary(NamedTuple):
     """Read start offset and epochs without fencing any leader (SC-50), and the state batches of `span` (PL-825).
-    `delayed_at_ms`: count also the records that wait for the end of a delay at this instant of the asker's clock
+    `delayed_at_ms`: also count the records that wait for the end of a delay at this time of the caller's clock
     (PL-938)."""
 
     key: SharePartitionKey
@@ -66,7 +66,7 @@ class CommandBatch:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopics:
-    """Topics were deleted: tombstone their keys, a bounded number per command (SC-80). The answer is a `Removed`."""
+    """Tombstone the keys of deleted topics, a bounded number per command (SC-80). The answer is a `Removed`."""
 
     topic_ids: frozenset[bytes]
 
@@ -80,7 +80,7 @@ class RemoveOrphans:
 
 @dataclass(frozen=True, slots=True)
 class DropDamaged:
-    """Tombstone those of `keys` whose state is damaged, as an operator settled (CM-114). The answer is a `Removed`."""
+    """Tombstone those of `keys` whose state is damaged, as an operator decided (CM-114). The answer is a `Removed`."""
 
     keys: tuple[SharePartitionKey, ...]
 
@@ -94,8 +94,8 @@ class CopyCold:
 
 @dataclass(frozen=True, slots=True)
 class ListStarts:
-    """Read how far every group with state here is in some topics (SC-116). The answer is a tuple of key and start
-    offset for each share-partition."""
+    """Read the start offsets, in some topics, of every group with state here (SC-116). The answer is a tuple of (key,
+    start offset), one for each share-partition."""
 
     topic_ids: frozenset[bytes]
 
@@ -104,7 +104,7 @@ ShareCommand = KeyCommand | CommandBatch | DeleteTopics | RemoveOrphans | DropDa
 
 
 class StateView(NamedTuple):
-    """Answer to ReadState. `recorded`: the read raised the stored leader epoch, so it counts as a write (section
+    """The answer to ReadState. `recorded`: the read raised the stored leader epoch, so it counts as a write (section
     6.2)."""
 
     state_epoch: int
@@ -133,13 +133,13 @@ class StaleLeaderError(FencedLeaderEpochError):
 
 
 class MetadataView(Protocol):
-    """What a shard sees of the cluster's metadata image."""
+    """The part of the cluster's metadata image that a shard reads."""
 
     def partition_count(self, topic_id: bytes) -> int | None:
-        """The topic's number of partitions; None when there is no image yet or the topic is not in it (SC-82)."""
+        """Return the topic's number of partitions; None when there is no image yet or it lacks the topic (SC-82)."""
         ...
 
     def settled_since(self, now_ms: int) -> bool:
-        """Whether the image has everything that was in the metadata log at `now_ms`. Only then, None from
-        `partition_count` means that the topic does not exist."""
+        """Return whether the image has everything that was in the metadata log at `now_ms`. Only then does None from
+        `partition_count` mean that the topic does not exist."""
         ...

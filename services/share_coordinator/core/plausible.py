@@ -1,4 +1,4 @@
-"""Refuses numbers that no correct peer sends before they are stored (CM-82): a stored one would be believed later.
+"""Refuses numbers that no correct peer sends before they are stored (CM-82), since a stored number is trusted later.
 
 The share coordinator does not know a log's end, so it bounds a number by how far it can have grown. The leader knows
 the log's end, and checks again when it loads the state (CM-83).
@@ -16,11 +16,11 @@ from share_coordinator.core.share_state import ShareState
 
 #: Leader epochs are seconds since this moment, or one above the last epoch (CM-12).
 EPOCH_ZERO_MS: Final = 1_767_225_600_000
-#: How far a leader epoch may be ahead of this node's clock, s: two machines' clocks differ by less than a day, and no
-#: shard is claimed more than once a second for a whole day.
+#: How many seconds a leader epoch may be ahead of this node's clock: two machines' clocks differ by less than a day,
+#: and no shard is claimed more than once a second for a whole day.
 EPOCH_AHEAD_S: Final = 86_400
-#: A group's epoch grows by one with each assignment: at one a second it reaches this after 34 years. Above it as many
-#: again are left for a group that must exceed a stored epoch (GC-76).
+#: A group's epoch grows by one with each assignment: at one a second it reaches this after 34 years. As many values
+#: above it are left for a group that must exceed a stored epoch (GC-76).
 STATE_EPOCH_MAX: Final = 2**30
 #: How far a start offset may move in one request: nine years at a million records a second.
 START_GROWTH_MAX: Final = 2**48
@@ -35,7 +35,7 @@ class ImplausibleError(InvalidRequestError):
 
 
 def check_leader_epoch(key: SharePartitionKey, epoch: int, generation: int, stored: int, wall_ms: int) -> None:
-    """Refuse a leader epoch too far in the future: it would fence the real leader. `stored`: the largest so far."""
+    """Refuse a leader epoch too far in the future, which would fence the real leader. `stored`: the largest so far."""
     latest = max((wall_ms - EPOCH_ZERO_MS) // 1000, stored, 0) + EPOCH_AHEAD_S
     if epoch > latest or generation < 0:
         raise ImplausibleError(
@@ -66,7 +66,8 @@ def check_start(key: SharePartitionKey, start_offset: int, state: ShareState | N
 def check_reach(
     key: SharePartitionKey, start_offset: int, complete: int, batches: Sequence[StateBatch], state: ShareState
 ) -> None:
-    """Refuse a write of records further above the start offset than any share-partition can have in flight."""
+    """Refuse records further above the start offset than any share-partition can have in flight, and counts beyond
+    their bounds."""
     low = max(0, start_offset if start_offset != UNSET_OFFSET else state.start_offset)
     for first, last, _, count, _ in batches:
         if first < 0 or last > low + BATCH_REACH_MAX or count > DELIVERY_COUNT_MAX:

@@ -1,8 +1,8 @@
-"""One shard of share-partition state: fencing, when to write a snapshot, replay (share-coordinator.md, Part A).
+"""One shard of share-partition state: fencing, snapshots, replay (share-coordinator.md, Part A).
 
 It owns the states of its keys and two timers: cold copies (SC-73…SC-75), and the sweep for keys whose topic no longer
-exists [SC-80 R]. It never waits and never reads a clock: a host appends what `decide` returns, then answers (SC-14,
-SC-59).
+exists [SC-80 R]. It never waits and never reads a clock: a host appends the records that `decide` returns, then answers
+(SC-14, SC-59).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Counts:
 
     start_offset_decreases: int = 0  # SC-41: a leader sent a start offset below the stored one
     orphan_updates: int = 0  # SC-56: an update without its snapshot
-    epoch_mismatches: int = 0  # SC-58: an update that extends another snapshot than the one before it
+    epoch_mismatches: int = 0  # SC-58: an update that does not extend the latest snapshot
 
 
 class ShareStateShard:
@@ -100,13 +100,13 @@ class ShareStateShard:
         return len(self._states)
 
     def state(self, key: SharePartitionKey) -> ShareState | None:
-        """The state of one key, for tools and tests."""
+        """Return the state of one key, for tools and tests."""
         return self._states.get(key)
 
     # -- deciding
 
     def decide(self, command: ShareCommand, now_ms: int, wall_ms: int) -> _Decision:
-        """Decide a command; change nothing. Raises KafkaError when a single-key command is refused."""
+        """Decide a command without changing anything. Raises KafkaError when a single-key command is refused."""
         if isinstance(command, CommandBatch):
             return self._decide_batch(command, wall_ms)
         if isinstance(command, DeleteTopics | DropDamaged | RemoveOrphans):
@@ -135,7 +135,7 @@ class ShareStateShard:
             try:
                 record, reply = self._decide_key(command, wall_ms)
             except KafkaError as refusal:
-                # Without its traceback, which refers to this list and so makes a reference cycle: collecting ten
+                # Drop the traceback, which refers to this list and so makes a reference cycle: collecting ten
                 # thousand of these blocked the event loop for 130 ms.
                 outcomes.append(refusal.with_traceback(None))
                 continue
@@ -192,7 +192,7 @@ class ShareStateShard:
         check_leader((write.leader_epoch, write.generation), state)
         check_state_epoch(write.state_epoch, state)
         check_metadata(key, self._metadata)
-        # SC-40: the request's epochs are only used for fencing; the record has the state's.
+        # SC-40: the request's epochs are used only for fencing; the record has the state's.
         update = ShareUpdate(
             key,
             state.snapshot_epoch,
@@ -226,7 +226,7 @@ class ShareStateShard:
         )
 
     def _record(self, state: ShareState, update: ShareUpdate, wall_ms: int) -> ShareRecord:
-        """SC-52: the update; or, when enough updates followed the last snapshot, a snapshot of the resulting state."""
+        """Return the update, or after enough updates a snapshot of the state it results in (SC-52)."""
         if state.updates < self._updates_per_snapshot:
             return update
         return after_update(state, update).snapshot(update.key, wall_ms, update.stats)
@@ -234,7 +234,7 @@ class ShareStateShard:
     # -- replaying
 
     def replay(self, record: ShareRecord) -> _Token:
-        """Apply one record; the token is the key and its previous state."""
+        """Apply one record; return a token for `undo`: the key, its previous state, and the damage that it healed."""
         key = record.key
         former = self._states.get(key)
         if isinstance(record, ShareUpdate):
@@ -248,24 +248,24 @@ class ShareStateShard:
         return record.key, former, self._quarantine.copied(record.key)
 
     def quarantine(self, found: DamagedEntry) -> bool:
-        """Note a damaged entry (SC-113): its share-partition is refused, or, when it is not known whose it is, every
-        one without a later snapshot or tombstone."""
+        """Note a damaged entry (SC-113): refuse its share-partition or, when the entry's key is unknown, every
+        share-partition without a later snapshot or tombstone."""
         self._quarantine.add(found)
         return True
 
     def drop(self, key: Hashable) -> bool:
-        """An operator settled that the state of a hurt share-partition be deleted: refuse it until that is done."""
+        """Delete a share-partition's damaged state after the replay, as an operator decided; refuse it until then."""
         if not isinstance(key, SharePartitionKey):
             return False
         self._to_drop[key] = None
         return True
 
     def quarantined(self) -> Sequence[DamagedEntry]:
-        """The damaged entries behind which no snapshot or tombstone of their share-partition stands."""
+        """Return the damaged entries that no later snapshot or tombstone of their share-partition supersedes."""
         return self._quarantine.entries()
 
     def _require_whole(self, key: SharePartitionKey) -> None:
-        """Refuse to decide on what is left of damaged state (SC-114). The state may look whole, and absent."""
+        """Refuse a share-partition whose stored state is damaged (SC-114): what is left may look whole, or absent."""
         if hurt := self._quarantine.hurts(key):
             raise InQuarantineError(
                 f"the stored state of {key.text} is in quarantine: {_told(hurt)}. It is neither read nor changed until "
@@ -274,7 +274,7 @@ class ShareStateShard:
             )
 
     def _known(self) -> Collection[SharePartitionKey]:
-        """The keys with state, and those whose state is known to be damaged: a tombstone settles these, too."""
+        """Return the keys with state, and those whose state is known to be damaged: a tombstone settles these, too."""
         named = [key for key in self._quarantine.named() if isinstance(key, SharePartitionKey)]
         return {*self._states, *named} if named else self._states
 
@@ -300,8 +300,8 @@ class ShareStateShard:
     # -- time
 
     def loaded(self, now_ms: int) -> Sequence[ShareCommand]:
-        """Start the timers, and drop what an operator settled to drop (CM-114). Topics deleted while no node had the
-        shard are swept when the metadata are complete."""
+        """Start the timers; return commands that delete the state an operator decided to drop (CM-114). Keys of topics
+        deleted while no node had the shard are swept once the metadata are complete."""
         self._cold_queue.clear()
         self._cold_deadline = now_ms + self._cold_interval_ms
         self._sweep_since = self._sweep_deadline = now_ms
@@ -309,12 +309,13 @@ class ShareStateShard:
         return [DropDamaged(keys[at : at + KEYS_PER_SLICE]) for at in range(0, len(keys), KEYS_PER_SLICE)]
 
     def next_deadline(self) -> int | None:
-        """When cold copies or the sweep are due next."""
+        """Return when cold copies or the sweep are next due."""
         deadlines = [deadline for deadline in (self._cold_deadline, self._sweep_deadline) if deadline is not None]
         return min(deadlines, default=None)
 
     def due(self, now_ms: int) -> Sequence[ShareCommand]:
-        """At most one slice of cold copies and one of the sweep. While more is left, the next deadline is `now_ms`."""
+        """Return at most one slice of cold copies and one of the sweep. While copies are left, the next deadline is
+        `now_ms`."""
         commands: list[ShareCommand] = []
         if self._sweep_deadline is not None and self._sweep_deadline <= now_ms:
             commands += self._sweep(now_ms)
@@ -323,13 +324,14 @@ class ShareStateShard:
         return commands
 
     def paused(self, now_ms: int) -> None:
-        """Restart the interval of cold copies in full: they can wait."""
+        """Restart the interval of cold copies in full, since they can wait."""
         if self._cold_deadline is not None:
             self._cold_queue.clear()
             self._cold_deadline = now_ms + self._cold_interval_ms
 
     def _sweep(self, now_ms: int) -> list[ShareCommand]:
-        """Only complete metadata prove that a topic is gone. The sweep is repeated until nothing is left to remove."""
+        """Return one slice of the sweep, which is repeated until nothing is left to remove. It needs complete metadata:
+        only these prove that a topic was deleted."""
         self._sweep_deadline = now_ms + _SWEEP_RETRY_MS
         if self._sweep_since is None or not self._metadata.settled_since(self._sweep_since):
             return []
@@ -359,14 +361,14 @@ class ShareStateShard:
     # -- compaction
 
     def anchor(self, record: ShareRecord) -> Anchor | None:
-        """A snapshot is a self-contained copy, a tombstone ends a key, and an update only adds to a snapshot
-        (SC-70)."""
+        """Return the anchor of a record: a snapshot is a self-contained copy, a tombstone ends a key, and an update,
+        which only adds to a snapshot, has none (SC-70)."""
         if isinstance(record, ShareUpdate):
             return None
         return Anchor(record.key, isinstance(record, ShareSnapshot))
 
     def rewrite(self, keys: Iterable[Hashable], wall_ms: int) -> Sequence[Sequence[ShareRecord]]:
-        """Cold copies of the keys that still have whole state, one append per key (SC-73, SC-114, CM-18)."""
+        """Return cold copies of the keys that have undamaged state, one append per key (SC-73, SC-114, CM-18)."""
         whole = (key for key in keys if isinstance(key, SharePartitionKey) and not self._quarantine.hurts(key))
         found = ((key, self._states.get(key)) for key in whole)
         return [(state.cold_copy(key, wall_ms, _COLD),) for key, state in found if state is not None]

@@ -1,7 +1,7 @@
 """The state of one share-partition, and how each record changes it (SC-51…SC-60).
 
-Immutable: a record gives a new value; to undo it, put the old value back. This module owns the merging rules of start
-offset and delivery-complete count (SC-41, SC-42); it never decides whether a request is allowed.
+A state is immutable: each record produces a new value; to undo a record, restore the old value. This module owns the
+merging rules of start offset and delivery-complete count (SC-41, SC-42); it never decides whether a request is allowed.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from kip932.ids import SharePartitionKey
 from kip932.state_batches import NO_STATS, UNSET_OFFSET, StateBatch, WriteStats, combine, merge_count, merge_into
 from share_coordinator.core.records import NO_LEADER_EPOCH, UNKNOWN_COUNT, ShareSnapshot, ShareUpdate
 
-#: ShareState(…) of a tuple of its fields, in their order: each write and each replayed update makes one.
+#: Makes a ShareState of a tuple of its fields in order, fast: each write and each replayed update makes one.
 _new = tuple.__new__
 
 
 class ShareState(NamedTuple):
-    """What is stored for one share-partition.
+    """The stored state of one share-partition.
 
     `fence`: the largest (leader epoch, generation) ever seen; `fence_state_epoch`: the largest state epoch. They never
     decrease while the state exists (SC-34). `updates`: updates since the last snapshot of any cause [SC-55 R].
     `archived_by_…`: records archived without having been accepted, since the state was initialised (PL-811); each
-    update carries its own, each snapshot the sum.
+    update carries its own number, each snapshot the sum.
     """
 
     snapshot_epoch: int
@@ -46,11 +46,11 @@ class ShareState(NamedTuple):
         return self.updates == 0 and self.create_ms != self.write_ms
 
     def snapshot(self, key: SharePartitionKey, wall_ms: int, stats: WriteStats = NO_STATS) -> ShareSnapshot:
-        """This state as the next snapshot due to updates (SC-52)."""
+        """Return this state as the next snapshot, written because of the number of updates (SC-52)."""
         return self._copy(key, wall_ms, wall_ms, stats)
 
     def cold_copy(self, key: SharePartitionKey, wall_ms: int, stats: WriteStats) -> ShareSnapshot:
-        """A copy of this state that makes older records redundant; only its write time is new (SC-73)."""
+        """Return a copy that makes older records redundant; only write time and snapshot epoch are new (SC-73)."""
         return self._copy(key, self.create_ms, wall_ms, stats)
 
     def _copy(self, key: SharePartitionKey, create_ms: int, write_ms: int, stats: WriteStats) -> ShareSnapshot:
@@ -75,7 +75,7 @@ class ShareState(NamedTuple):
 
 
 def after_snapshot(state: ShareState | None, record: ShareSnapshot) -> ShareState:
-    """The state after replaying `record`: the record's, each fence the larger of both (SC-55)."""
+    """Return the state after replaying `record`: the record's state, with the larger of both fences (SC-55)."""
     pair = record.leader_epoch, record.generation
     fence = max(pair, (record.fence_leader_epoch, record.fence_generation))
     state_epoch = max(record.state_epoch, record.fence_state_epoch)
@@ -101,7 +101,7 @@ def after_snapshot(state: ShareState | None, record: ShareSnapshot) -> ShareStat
 
 
 def after_update(state: ShareState | None, record: ShareUpdate) -> ShareState:
-    """The state after replaying `record` (SC-56). Without an earlier state it is the record's, with state epoch 0."""
+    """Return the state after replaying `record` (SC-56). Without an earlier one it is the record's, with epoch 0."""
     if state is None:
         return _orphan(record)
     (
@@ -112,7 +112,7 @@ def after_update(state: ShareState | None, record: ShareUpdate) -> ShareState:
     if new_start >= start_offset:
         count = merge_count(start_offset, count, new_start, new_count)
         start_offset = new_start
-    if new_leader != leader_epoch or new_generation != generation:  # else the fence has been as high before
+    if new_leader != leader_epoch or new_generation != generation:  # else the fence is already as high
         fence = max(fence, (new_leader, new_generation))
         if new_leader != NO_LEADER_EPOCH:
             leader_epoch, generation = new_leader, new_generation
@@ -157,7 +157,7 @@ def initial_snapshot(
     wall_ms: int,
     stats: WriteStats,
 ) -> ShareSnapshot:
-    """The record of Initialize: a new state that replaces the old one but keeps its fences (SC-32, SC-34)."""
+    """Return the record of Initialize: a new state that replaces the old one but keeps its fences (SC-32, SC-34)."""
     return ShareSnapshot(
         key=key,
         snapshot_epoch=0 if state is None else state.snapshot_epoch + 1,

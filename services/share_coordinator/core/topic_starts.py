@@ -1,6 +1,6 @@
-"""How far every group is in some topics, by one shard of share state (SC-116). Pure; nothing changes.
+"""Reads every group's start offsets in some topics from one shard of share state (SC-116). Pure; nothing changes.
 
-The answer is complete or refused: who trims by it must know of every group.
+The answer is complete or refused: the leader that trims a log by it must know of every group.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ STARTS_MAX: Final = 4_000
 def topic_starts(
     states: Mapping[SharePartitionKey, ShareState], damaged: Iterable[DamagedEntry], topic_ids: Collection[bytes]
 ) -> tuple[tuple[SharePartitionKey, int], ...]:
-    """Each share-partition of the topics with its start offset; −1: its leader has not chosen one yet.
+    """Return each share-partition of the topics with its start offset; −1: its leader has not chosen one yet.
 
-    Raises InQuarantineError when a damaged entry may be of one of them, InvalidRequestError for too many of them.
+    Raises InQuarantineError when a damaged entry may belong to one of them, InvalidRequestError for too many of them.
     """
     for entry in damaged:
         if not isinstance(entry.key, SharePartitionKey) or entry.key.topic_id in topic_ids:

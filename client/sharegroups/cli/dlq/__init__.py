@@ -1,1 +1,1 @@
-"""`sharegroups dlq`: dead letters are listed, shown, sent back to where they came from, deleted (CT-120 to CT-128)."""
+"""`sharegroups dlq`: lists, shows and deletes dead letters, and sends them back to their topics (CT-120 to CT-128)."""

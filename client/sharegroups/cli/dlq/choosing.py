@@ -1,4 +1,4 @@
-"""Which letters a command is about: its options, and whether a letter passes them (CT-120, CT-122)."""
+"""The options by which a command chooses letters, and the check whether a letter passes them (CT-120, CT-122)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARTITION_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A topic, and one of its partitions, or None for all."""
+    """A topic, and one of its partitions; None for all."""
 
     topic: str
     partition: int | None
@@ -27,9 +27,9 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a letter must be like; None for what does not matter. Times are ms since 1970: from since on, before until.
+    """Conditions on a letter; None for those that do not matter.
 
-    `cause` is in lower case.
+    `cause` is in lower case. A letter must be stored at `since_ms` or later, and before `until_ms`: ms since 1970.
     """
 
     group: str | None = None
@@ -40,11 +40,11 @@ class Filters:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether something but the group is asked for."""
+        """True if there is a condition besides the group."""
         return (self.origin, self.cause, self.since_ms, self.until_ms) != (None,) * 4
 
     def passes(self, letter: Letter, stored_ms: int) -> bool:
-        """Whether a letter that was stored at this time is one of those."""
+        """Return whether a letter that was stored at `stored_ms` meets the conditions."""
         if self.group is not None and letter.group != self.group:
             return False
         if self.cause is not None and self.cause not in (letter.cause or "").lower():
@@ -65,14 +65,14 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The DLQ topic, None for that of the filters' group; and the filters."""
+    """The chosen DLQ topic, None for that of the filters' group; and the filters."""
 
     where: Where | None
     filters: Filters
 
 
 def topic_options(function: F) -> F:
-    """--topic and --group."""
+    """Add --topic and --group."""
     function = click.option("--group", type=NAME, help="Letters of this group; without --topic in its DLQ topic.")(
         function
     )
@@ -82,7 +82,7 @@ def topic_options(function: F) -> F:
 
 
 def filter_options(function: F) -> F:
-    """--origin, --cause, --since, --until."""
+    """Add --origin, --cause, --since and --until."""
     options = (
         click.option("--origin", type=NAME, metavar="T[:P]", help="Letters about this topic, or one partition of it."),
         click.option("--cause", type=NAME, metavar="TEXT", help="Letters whose cause contains this text."),
@@ -103,7 +103,7 @@ def choice_of(
     since: str | None = None,
     until: str | None = None,
 ) -> Choice:
-    """What these options choose. Raises UsageFailure."""
+    """Return the choice that these options make. Raises UsageFailure."""
     if topic is None and group is None:
         raise UsageFailure("which letters? Give --topic DLQ, or --group G for the DLQ topic of a group")
     now_ms = int(time.time() * 1_000)
@@ -124,7 +124,7 @@ def choice_of(
 
 
 def where_of(option: str, text: str) -> Where:
-    """TOPIC or TOPIC:PARTITION. Raises UsageFailure."""
+    """Parse TOPIC or TOPIC:PARTITION. Raises UsageFailure."""
     topic, colon, number = text.rpartition(":")
     if not colon:
         return Where(text, None)

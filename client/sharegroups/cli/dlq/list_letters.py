@@ -1,4 +1,4 @@
-"""`sharegroups dlq list`: one line for each letter, or how many there are of which (CT-123)."""
+"""`sharegroups dlq list`: one line for each letter, or the number of letters of each kind (CT-123)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def list_(
 
 
 def _chosen(reading: Reading, filters: Filters, values: Values, limit: int | None) -> Iterator[list[Listed]]:
-    """The letters that pass, in pages that are not empty."""
+    """Yield the letters that pass the filters, in pages that are not empty."""
     met = MetOrigins()
     left = limit
     for page in reading.pages():

@@ -12,21 +12,21 @@ from sharegroups.admin_values import ReadRecord, RecordsRead
 from sharegroups.cli.dlq.reading import SKEW_MS
 from sharegroups.core.dead_letters import Origin
 
-#: Pages of origin topics that are kept: letters mostly come in the order of their origins, of several partitions.
+#: How many pages of origin topics are cached: letters mostly come in the order of their origins, mixed by partition.
 _PAGES_MAX: Final = 4
 
 
 class Origins:
-    """Looks records up by partition and offset; reads a page, and keeps a few."""
+    """Finds records by partition and offset. It reads whole pages and caches a few."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
         self._pages: OrderedDict[TopicPartition, tuple[int, RecordsRead]] = OrderedDict()
-        self._topic = ("", "")  # the last topic that was asked for, and its id
+        self._topic = ("", "")  # the topic of the last query, and its id
 
     def find(self, origin: Origin, topic_id: str, stored_ms: int) -> ReadRecord | str:
-        """The record, or why it is not there. `topic_id`: the id that the letter names, "" for none; `stored_ms`: when
-        the letter was stored. Raises KafkaError when the partition cannot be read now."""
+        """Return the record, or why it is missing. `topic_id`: the id that the letter names, "" for none; `stored_ms`:
+        when the letter was stored. Raises KafkaError when the partition cannot be read now."""
         if topic_id and (now_id := self._topic_id(origin.topic)) not in ("", topic_id):
             return (
                 f"{origin.topic} was deleted and created again: the letter is about the topic with id {topic_id}, and "
@@ -56,7 +56,7 @@ class Origins:
         return found
 
     def _topic_id(self, name: str) -> str:
-        """The id of the topic that has the name now; "" for none."""
+        """Return the id of the topic that has the name now; "" for none."""
         if self._topic[0] != name:
             found = self._admin.list_topics([name])[name]
             self._topic = (name, "" if found.error is not None else topic_id_text(found.topic_id))
@@ -76,7 +76,7 @@ class Origins:
 
 
 def origin_of(admin: Admin, origin: Origin, topic_id: str, stored_ms: int) -> ReadRecord | str:
-    """As `find` for a single record; why it cannot be read is an answer too."""
+    """Find a single record, like `Origins.find`. When it cannot be read, return the error's message."""
     try:
         return Origins(admin).find(origin, topic_id, stored_ms)
     except KafkaError as error:

@@ -1,4 +1,4 @@
-"""`sharegroups dlq purge`: deletes letters, after it has said which (CT-128)."""
+"""`sharegroups dlq purge`: shows which letters it will delete, and deletes them (CT-128)."""
 
 from __future__ import annotations
 
@@ -95,12 +95,12 @@ def purge(
 
 
 def can_ask() -> bool:
-    """Whether a person can be asked. Tests replace it."""
+    """Return whether a person can be asked. Tests replace it."""
     return sys.stdin.isatty()
 
 
 def _narrowed(queue: Queue, where: Where, before_offset: int) -> Queue:
-    """The queue up to the offset; exits with 1 when the partition does not go so far."""
+    """Return the queue up to the offset. Exits with 1 when the partition ends before it."""
     number = where.partition
     assert number is not None
     if number not in queue.partitions:

@@ -1,4 +1,4 @@
-"""What `dlq purge` would delete: up to which offset of each partition, and which letters that are (CT-128)."""
+"""The plan of `dlq purge`: the offset before which each partition is deleted, and the letters affected (CT-128)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OTHERS = ("(others)", "-")
 
 
 class Plan:
-    """`ends`: up to which offset each partition is deleted; those from which nothing goes are left out."""
+    """The letters to delete. `ends`: the offset before which each partition is deleted, for those that lose records."""
 
     def __init__(self, whole: Mapping[int, Bounds]) -> None:
         self.ends: dict[int, int] = {}
@@ -28,7 +28,7 @@ class Plan:
         self._strangers = 0
 
     def take(self, page: Page, end: int) -> None:
-        """Count the records of a page before an offset, which go."""
+        """Count the records of a page before `end`, which are to be deleted."""
         for record, stored_ms, letter in page.found:
             if record.offset >= end:
                 break
@@ -40,7 +40,7 @@ class Plan:
             self.ends[page.partition] = end
 
     def show(self, topic: str) -> None:
-        """Print what goes, by group and cause, and of each partition up to where."""
+        """Print what is to be deleted, by group and cause, and the offsets of each partition."""
         if not self.ends:
             return
         rows = [
@@ -57,7 +57,7 @@ class Plan:
             click.echo(f"{printable(topic)}-{number}: offsets {begins} to {end - 1}; {left}.")
 
     def document(self, topic: str, dry_run: bool, found: Mapping[int, int | KafkaError]) -> dict[str, Any]:
-        """The plan and its outcome for JSON."""
+        """Return the plan and its outcome for JSON."""
         return {
             "topic": topic,
             "dry_run": dry_run,
@@ -92,8 +92,8 @@ class Plan:
 
 
 def plan_of(reading: Reading, whole: Mapping[int, Bounds], before_ms: int | None) -> Plan:
-    """Read everything and plan; `before_ms`: only what comes before the first record that was stored then or later, or
-    whose time cannot be read. `whole`: where the partitions begin and end."""
+    """Read the queue and plan the deletion. `whole`: the bounds of the partitions. With `before_ms`, each partition is
+    deleted up to its first record that was stored then or later, or that cannot be decoded."""
     plan = Plan(whole)
     for page in reading.pages():
         end = page.next_offset if before_ms is None else _end(page, before_ms)
@@ -104,6 +104,6 @@ def plan_of(reading: Reading, whole: Mapping[int, Bounds], before_ms: int | None
 
 
 def _end(page: Page, before_ms: int) -> int:
-    """The first offset of a page that is not old, or not known to be; where the next page begins when there is none."""
+    """Return the first offset of a page that is not known to be older than `before_ms`; else the page's end."""
     young = (found.record.offset for found in page.found if found.stored_ms >= before_ms)
     return min(next(young, page.next_offset), page.unreadable)

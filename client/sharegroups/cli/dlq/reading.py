@@ -1,4 +1,4 @@
-"""Reads a DLQ topic page by page: its letters, and what is none (CT-121, CT-122)."""
+"""Reads a DLQ topic page by page: its letters, and records that are no letters (CT-121, CT-122)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENABLE: Final = "errors.deadletterqueue.group.enable"
 
 
 class Bounds(NamedTuple):
-    """The offsets of a partition that are read: from start on, before end."""
+    """The offsets of a partition to read: from `start` on, before `end`."""
 
     start: int
     end: int
@@ -39,22 +39,22 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A DLQ topic, and how far each of its partitions is read. `is_enabled`: whether groups may use it."""
+    """A DLQ topic, and the offsets to read of each partition. `is_enabled`: whether groups may use it."""
 
     topic: str
     topic_id: str
     is_enabled: bool
     partitions: Mapping[int, Bounds]
-    #: Whether a partition could not be asked; that was told.
+    #: True if the offsets of a partition could not be read; an error was printed.
     is_partly: bool
 
     def place(self, partition: int, offset: int) -> Place:
-        """The place of a letter in it."""
+        """Return the place of a letter in the topic."""
         return Place(self.topic, self.topic_id, partition, offset)
 
 
 class Found(NamedTuple):
-    """A record, when it was stored (ms since 1970), and the letter that it is, None for none."""
+    """A record, when it was stored (ms since 1970), and its letter; None when it is no letter."""
 
     record: ReadRecord
     stored_ms: int
@@ -63,9 +63,9 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Page:
-    """Some records of a partition, in the order of their offsets. What comes next is from `next_offset` on.
+    """Some records of a partition, in offset order. The next page starts at `next_offset`.
 
-    `unreadable`: the first offset of those that cannot be decoded; beyond every offset without such.
+    `unreadable`: the first offset that cannot be decoded; OFFSET_MAX when all can.
     """
 
     partition: int
@@ -76,9 +76,9 @@ class Page:
 
 @dataclass(slots=True)
 class Reading:
-    """Reads a queue once; counts what is no letter.
+    """Reads a queue once, and counts the records that are no letters.
 
-    `is_quiet`: what cannot be decoded was told before. `is_whole`: False when something could not be read.
+    `is_quiet`: print no errors about undecodable records. `is_whole`: False when something could not be read.
     """
 
     admin: Admin
@@ -91,12 +91,12 @@ class Reading:
     _passed_over: set[int] = field(default_factory=set)
 
     def pass_over(self, number: int) -> None:
-        """Read no more of a partition."""
+        """Stop reading a partition."""
         self._passed_over.add(number)
 
     @property
     def is_readable(self) -> bool:
-        """Whether every partition could be read to its end."""
+        """True if every partition could be read to its end."""
         return not self._failed
 
     @property
@@ -106,7 +106,8 @@ class Reading:
         return replace(self.queue, partitions=left)
 
     def pages(self) -> Iterator[Page]:
-        """All pages, partition by partition. A partition that cannot be read is told, and ends there."""
+        """Yield all pages, partition by partition. When a partition cannot be read, print its error and go on with the
+        next one."""
         for number in sorted(self.queue.partitions):
             try:
                 yield from self._pages(number)
@@ -116,7 +117,7 @@ class Reading:
                 tell(f"Error: {self.queue.topic}-{number}: {error.name}: {error.message}")
 
     def tell_strangers(self) -> None:
-        """Say on standard error how many records were no letters."""
+        """Print on standard error how many records were no letters."""
         if self.strangers:
             many = "1 record is" if self.strangers == 1 else f"{self.strangers} records are"
             tell(f"Note: {many} no dead letter, without the headers of one at the end; first {self.first_stranger}.")
@@ -127,7 +128,7 @@ class Reading:
         while at < end and number not in self._passed_over:
             try:
                 read = self.admin.read_records(place, at)
-            except OffsetOutOfRangeError:  # deleted meanwhile, by retention or by somebody
+            except OffsetOutOfRangeError:  # deleted meanwhile, by retention or another client
                 start = self.admin.list_offsets({place: OFFSET_EARLIEST})[place]
                 if isinstance(start, KafkaError) or start <= at:
                     raise
@@ -137,7 +138,7 @@ class Reading:
             page = Page(number, min(read.next_offset, end), self._found(number, read.records, end))
             page.unreadable = min((lost.first_offset for lost in read.unreadable), default=OFFSET_MAX)
             yield page
-            if read.next_offset == at:  # nothing but a hole up to the end
+            if read.next_offset == at:  # no records up to the end
                 return
             at = read.next_offset
 
@@ -158,15 +159,15 @@ class Reading:
 
 
 def found_of(record: ReadRecord) -> Found:
-    """A record with the letter that it is."""
+    """Return a record with its time and its letter."""
     stored_ms = record.timestamp_ms if record.append_time_ms is None else record.append_time_ms
     return Found(record, stored_ms, letter_of(record.headers, record.key, record.value))
 
 
 def queue_of(admin: Admin, choice: Choice, *, changes: bool, force: bool = False) -> Queue:
-    """The DLQ topic that is chosen, as it is now; exits with 1 when it is none (CT-120). Raises KafkaError.
+    """Return the chosen DLQ topic with its current bounds. Raises KafkaError; exits with 1 if it is missing (CT-120).
 
-    `changes`: a topic that is no DLQ is refused, unless `force` is set; else that is only told.
+    A topic that is no DLQ is refused if `changes` is set and `force` is not; otherwise it only causes a note.
     """
     where = choice.where or Where(_topic_of(admin, choice.filters.group or ""), None)
     described = admin.list_topics([where.topic])[where.topic]
@@ -191,9 +192,10 @@ def queue_of(admin: Admin, choice: Choice, *, changes: bool, force: bool = False
 
 
 def delete_before(admin: Admin, queue: Queue, ends: Mapping[int, int]) -> dict[int, int | KafkaError]:
-    """Delete each partition before an offset: where it begins now, or why it was not deleted. Raises KafkaError.
+    """Delete the records of each partition before an offset. Returns its new start offset or its error by partition.
 
-    A topic that was made again since the queue was read has other letters at these offsets, and is left alone.
+    A topic that was re-created since the queue was read has other letters at these offsets. It is not touched, and
+    UnknownTopicIdError is raised. Raises KafkaError when the whole call fails.
     """
     described = admin.list_topics([queue.topic])[queue.topic]
     if described.error is not None:
@@ -205,7 +207,7 @@ def delete_before(admin: Admin, queue: Queue, ends: Mapping[int, int]) -> dict[i
 
 
 def _bounds(admin: Admin, places: Sequence[TopicPartition]) -> tuple[dict[int, Bounds], bool]:
-    """The partitions that can be asked, and whether one could not."""
+    """Return the bounds of the partitions, and whether some are missing, whose errors were printed."""
     starts = admin.list_offsets(dict.fromkeys(places, OFFSET_EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(places, OFFSET_LATEST))
     bounds: dict[int, Bounds] = {}
@@ -231,9 +233,9 @@ def _topic_of(admin: Admin, group: str) -> str:
 
 
 def _without_topic(admin: Admin, group: str) -> str:
-    """What to say of a group that has no DLQ topic."""
+    """Return the error text for a group that has no DLQ topic."""
     known: list[str] = []
-    with suppress(KafkaError):  # it would only have made the text better
+    with suppress(KafkaError):  # only a hint is lost
         known = [listing.group_id for listing in admin.list_groups(None, ["share"])]
     if known and group not in known:
         return f"Group {group} not found, and has no dead-letter topic.{did_you_mean(group, known)} {ALL_GROUPS}"

@@ -31,8 +31,8 @@ from sharegroups.producer import Producer
 #: How often --offset may be given.
 SPANS_MAX: Final = 1_000
 _OFFSETS: Final = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?", re.ASCII)
-#: How long the leaders of the origins may take, unless the settings say else: a person waits, and a letter that failed
-#: can be redriven again. The leader, not the client, decides how large a record may be.
+#: Limits on the time that the origins' leaders may take, unless the settings say otherwise: a person is waiting, and a
+#: letter that failed can be redriven again. The leader, not the client, decides how large a record may be.
 _PRODUCER: Final[dict[str, Any]] = {
     "max.block.ms": "15000",
     "delivery.timeout.ms": "30000",
@@ -109,7 +109,7 @@ def redrive(
 
 
 class _Chosen:
-    """Whether a letter is to be redriven. `spans`: offsets of the only partition, none for all."""
+    """Decides whether a letter is to be redriven. `spans`: offsets to redrive; empty for all (needs one partition)."""
 
     def __init__(self, filters: Filters, spans: Sequence[Span]) -> None:
         self.spans = spans
@@ -129,7 +129,7 @@ class _Chosen:
         return found.letter is not None and self._filters.passes(found.letter, found.stored_ms)
 
     def narrow(self, queue: Queue, is_purged: bool) -> Queue:
-        """The queue, to be read only where chosen letters may be; what is to be deleted is read from its start on."""
+        """Return the queue limited to the offsets that may be chosen; with `is_purged`, it keeps its start."""
         if not self.spans:
             return queue
         first, last = min(span.first for span in self.spans), max(span.last for span in self.spans)
@@ -140,8 +140,8 @@ class _Chosen:
         return replace(queue, partitions=narrowed)
 
     def require(self, queue: Queue) -> None:
-        """Exit with 1 when offsets were named and no letter was found at some, or a filter has a value that no letter
-        has, once the queue was read."""
+        """Exit with 1 if no letter was found at one of the named offsets, or no letter has the value of a filter. Call
+        it after the queue was read."""
         if lines := self._values.missing():
             refuse(f"{' '.join(lines)} Nothing was redriven.")
         if self._missed and queue.partitions:
@@ -165,7 +165,7 @@ def _spans(texts: Sequence[str]) -> list[Span]:
 
 
 def _check(choice: Choice, every: bool, chosen: _Chosen) -> None:
-    """Raises UsageFailure unless the line says in one way which letters are meant."""
+    """Raise UsageFailure unless the command line chooses letters in exactly one way."""
     by_offset, by_filter = bool(chosen.spans), choice.filters.is_narrow
     if by_offset and (every or by_filter):
         raise UsageFailure("--offset names the letters; --all and filters cannot be given with it")
@@ -183,6 +183,6 @@ def _for_producer(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _for_admin(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything but what only a producer knows; what nobody knows is refused then."""
+    """Return the settings without those that only a producer has; the admin client refuses unknown ones."""
     others = {setting.name for setting in PRODUCER} - {setting.name for setting in ADMIN}
     return {name: value for name, value in given.items() if name not in others}

@@ -1,4 +1,4 @@
-"""What `dlq redrive` says: page by page what was confirmed, each letter that cannot go, and the sums (CT-127)."""
+"""The output of `dlq redrive`: what was confirmed page by page, each letter that failed, and the totals (CT-127)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sharegroups.core.dead_letters import Letter
 from sharegroups.core.letter_tally import ROWS_MAX
 from sharegroups.core.redrive import Fate
 
-#: How many letters that cannot be redriven are told each by itself.
+#: How many letters that cannot be redriven get an error line each.
 FAILURES_TOLD: Final = 100
 _TOLD: Final = (Fate.SENT, Fate.BEFORE, Fate.DUPLICATE, Fate.FAILED)
 _OTHERS: Final = ("(others)", "-")
@@ -27,7 +27,7 @@ _WORDS: Final = {
 
 
 class Report:
-    """Counts fates of letters by group and origin topic. `dry_run`: nothing is sent, and the words say so."""
+    """Counts the fates of letters by group and origin topic. `dry_run`: nothing is sent, and the output says so."""
 
     def __init__(self, topic: str, output: str, *, dry_run: bool) -> None:
         self.counts: Counter[Fate] = Counter()
@@ -36,7 +36,7 @@ class Report:
         self._page: Counter[Fate] = Counter()
 
     def count(self, letter: Letter, fate: Fate) -> None:
-        """The fate of one letter, when it is certain."""
+        """Count the fate of one letter, once it is certain."""
         key = (letter.group_text, "-" if letter.origin is None else letter.origin.topic)
         if key not in self._rows and len(self._rows) >= ROWS_MAX:
             key = _OTHERS
@@ -45,13 +45,13 @@ class Report:
         self._page[fate] += 1
 
     def fail(self, place: str, letter: Letter, reason: str) -> None:
-        """A letter cannot be redriven, or was not."""
+        """Count a letter that was not redriven, and print the reason."""
         self.count(letter, Fate.FAILED)
         if self.counts[Fate.FAILED] <= FAILURES_TOLD:
             tell(f"Error: {place}: not redriven: {reason}")
 
     def end_page(self, partition: int, last_offset: int, log_start: int | None) -> None:
-        """Say what became of the letters up to an offset. `log_start`: where the partition begins after a deletion."""
+        """Print the fates of the letters up to an offset. `log_start`: the start offset after a deletion; else None."""
         page, self._page = self._page, Counter()
         if not page.total() or self._dry_run:
             return
@@ -64,7 +64,7 @@ class Report:
         click.echo(f"{printable(self._topic)}-{partition} to offset {last_offset}: {said}{deleted}.")
 
     def end(self, unconfirmed: int, deletable: dict[int, int]) -> None:
-        """Say the sums. `deletable`: in a dry run, up to which offset each partition would be deleted."""
+        """Print the totals. `deletable`: in a dry run, the offset before which each partition would be deleted."""
         if (more := self.counts[Fate.FAILED] - FAILURES_TOLD) > 0:
             tell(f"Error: {more} more letters were not redriven; list them with: sharegroups dlq list")
         if unconfirmed:

@@ -1,4 +1,4 @@
-"""Where letters are to be redriven to, and which of them were before: their fresh records say so (CT-126)."""
+"""Finds the partitions that letters go to, and the letters redriven before, by their fresh records there (CT-126)."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from sharegroups.cli.output import tell
 from sharegroups.core.dead_letters import Letter, content_of, redriven_of
 from sharegroups.core.met_origins import MetOrigins, Scope
 
-#: How many partitions letters may go to in one run; the headers of letters could name any number.
+#: How many partitions letters may be redriven to in one run; their headers could name any number.
 TARGETS_MAX: Final = 10_000
-#: How often the reading of a long log is told, s.
+#: How often the progress of reading a long log is printed, s.
 _TELL_S: Final = 5.0
 _NAMES: Final = 500
 
 
 @dataclass(slots=True)
 class Targets:
-    """The partitions that letters are to be redriven to. `before`: the origins that were. `faults`: why nothing can be
-    redriven to a partition."""
+    """The partitions that letters are to be redriven to. `before`: the origins that were redriven before. `faults`: why
+    nothing can be redriven to a partition."""
 
     before: MetOrigins = field(default_factory=MetOrigins)
     faults: dict[TopicPartition, str] = field(default_factory=dict)
 
 
 class First(NamedTuple):
-    """Of the letters that go to a partition: the smallest origin offset, and when the first was stored."""
+    """The smallest origin offset and the earliest time of storage of the letters that go to a partition."""
 
     offset: int
     stored_ms: int
 
 
 def target_of(letter: Letter) -> TopicPartition:
-    """Where a letter that is not garbled goes."""
+    """Return the partition that a letter is redriven to; the letter must not be garbled."""
     assert letter.origin is not None
     return TopicPartition(letter.origin.topic, letter.origin.partition)
 
 
 def first_origins(reading: Reading, is_chosen: Callable[[int, Found], bool]) -> dict[TopicPartition, First]:
-    """Where each partition is that letters go to. Exits with 1 when there are too many."""
+    """Return the partitions that the chosen letters go to. Exits with 1 when there are too many."""
     firsts: dict[TopicPartition, First] = {}
     for page in reading.pages():
         for found in page.found:
@@ -64,7 +64,7 @@ def first_origins(reading: Reading, is_chosen: Callable[[int, Found], bool]) -> 
 
 
 def targets_of(admin: Admin, topic_id: str, firsts: Mapping[TopicPartition, First], *, look: bool) -> Targets:
-    """What is known of the partitions; with `look` also which letters were redriven before. `topic_id`: of the DLQ."""
+    """Check the partitions, and with `look` also find the letters redriven before. `topic_id`: that of the DLQ."""
     targets = Targets(faults=_missing(admin, firsts))
     for target, first in sorted(firsts.items()):
         if look and target not in targets.faults:
@@ -92,7 +92,7 @@ def _missing(admin: Admin, firsts: Mapping[TopicPartition, First]) -> dict[Topic
 
 
 def _read(admin: Admin, topic_id: str, target: TopicPartition, first: First, before: MetOrigins) -> None:
-    """Note the origins whose fresh records are in the partition."""
+    """Add the origins whose fresh records are in the partition to `before`."""
     offsets: dict[int, int] = {}
     for spec in (OFFSET_EARLIEST, OFFSET_LATEST):
         found = admin.list_offsets({target: spec})[target]
@@ -119,9 +119,9 @@ def _read(admin: Admin, topic_id: str, target: TopicPartition, first: First, bef
 
 
 def _is_younger(admin: Admin, target: TopicPartition, start: int, first: First) -> bool:
-    """Whether all of the partition may be younger than the first letter, so that its topic may have been made again.
+    """Return whether the whole partition may be younger than the first letter: its topic may have been re-created.
 
-    Else a fresh record comes behind its origin; in a topic that was made again the offsets begin anew.
+    In a re-created topic the offsets start again. In any other, a fresh record has a higher offset than its origin.
     """
     read = admin.read_records(target, start, 1)
     if not read.records:

@@ -21,15 +21,15 @@ from sharegroups.core.redrive import Fate, Redrive, SettledPrefix
 from sharegroups.producer import Producer
 from sharegroups.reports import DeliveryReport
 
-#: How often the wait for confirmations looks whether a signal has come, s.
+#: How often the wait for confirmations checks for a signal, s.
 _LOOK_S: Final = 0.2
-#: Timestamps of one batch are told by their differences, which must be numbers of 64 bits.
+#: A batch stores differences between timestamps, which must fit into 64 bits.
 _TIMESTAMP_MAX: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to be done. `is_chosen`: whether a letter of a partition is one of those. `limit`: None for no end.
+    """The task of a run. `is_chosen`: whether a letter of a partition is to be redriven. `limit`: None for no limit.
 
     `producer`: None in a dry run.
     """
@@ -42,8 +42,8 @@ class Wish:
 
 @dataclass(slots=True)
 class _Item:
-    """A record of the present page. `content`: as `letter_content` has it; `fresh`: the content of its fresh record,
-    None when it is not known. `is_open`: it was given to the producer, and has no outcome yet."""
+    """A record of the current page. `content`: from `letter_content`; `fresh`: the content of its fresh record, None
+    when unknown. `is_open`: whether it was given to the producer and has no outcome yet."""
 
     found: Found
     fate: Fate
@@ -54,7 +54,7 @@ class _Item:
 
 
 class Redriving:
-    """One run over a queue. `open`: letters that were given to the producer and are neither confirmed nor failed.
+    """One run over a queue. `open`: how many letters the producer has that are neither confirmed nor failed.
 
     `is_purged`: False after a deletion that failed.
     """
@@ -71,7 +71,7 @@ class Redriving:
         self._stopping = self._closed = self._said = False
 
     def run(self) -> None:
-        """Redrive until all is done, the limit is reached, or a signal has come. Raises KafkaError."""
+        """Redrive until all letters are done, the limit is reached, or a signal has come. Raises KafkaError."""
         producer = self._wish.producer
         try:
             for page in self._reading.pages():
@@ -84,13 +84,13 @@ class Redriving:
                 producer.close(0)
 
     def leave(self, ended: Ended) -> None:
-        """Send no more, and wait a bounded time for what was sent (CT-80)."""
+        """Stop sending, and wait a bounded time for the confirmations of what was sent (CT-80)."""
         self._stopping = True
         if not ended(GRACE_S + LEAVE_S):
             self.tell_end()
 
     def tell_end(self) -> None:
-        """Say the sums, once."""
+        """Print the totals, once."""
         if not self._said:
             self._said = True
             starts = self._reading.queue.partitions
@@ -129,9 +129,9 @@ class Redriving:
         return item
 
     def _fresh_content(self, found: Found, letter: Letter) -> int | None:
-        """The content of the fresh record that the letter has or will have; None when it is not known.
+        """Return the content of the fresh record that the letter has or will have; None when it is unknown.
 
-        The origin of a letter without a copy is read only where a record claims to be its fresh one.
+        The origin of a letter without a copy is read only if a record claims to be its fresh one.
         """
         if letter.is_headers_only and not self._decisions.is_claimed(letter):
             return 0
@@ -175,7 +175,7 @@ class Redriving:
             self.open += 1
 
     def _content(self, found: Found) -> ReadRecord | str:
-        """The record to produce: the copy, or the origin; or why it is not to be had."""
+        """Return the record to produce, which is the copy or the origin; or why it is not available."""
         letter = found.letter
         assert letter is not None
         if not letter.is_headers_only:
@@ -188,7 +188,7 @@ class Redriving:
 
     def _delivered(self, item: _Item, error: KafkaError | None, _report: DeliveryReport) -> None:
         if self._closed:
-            return  # closing the producer ended it: its outcome is not known
+            return  # closing the producer ended it: its outcome is unknown
         item.is_open = False
         self.open -= 1
         if error is not None:
@@ -197,7 +197,7 @@ class Redriving:
     def _refused(self, item: _Item, error: KafkaError | ValueError) -> None:
         assert item.found.letter is not None
         target = target_of(item.found.letter)
-        if isinstance(error, RetriableError):  # the producer has repeated it for as long as it may
+        if isinstance(error, RetriableError):  # the producer has retried it until its time-out
             place = f"{target.topic}-{target.partition}"
             self._targets.faults.setdefault(target, f"{place} took nothing before, so this was not tried")
         self._fail(item, f"{error.name}: {error.message}" if isinstance(error, KafkaError) else str(error))
@@ -210,7 +210,7 @@ class Redriving:
     # One page.
 
     def _confirm(self) -> None:
-        """Wait until everything has its outcome; after a signal for a bounded time."""
+        """Wait until every letter has an outcome; after a signal, for a bounded time."""
         producer = self._wish.producer
         if producer is None:
             return
@@ -243,7 +243,7 @@ class Redriving:
         self._report.end_page(number, last, self._purge(number, prefix))
 
     def _purge(self, number: int, prefix: SettledPrefix) -> int | None:
-        """Delete what is settled; where the partition begins then. None when nothing was deleted."""
+        """Delete the settled letters, and return the partition's new start offset; None when nothing was deleted."""
         before = self._deleted.get(number, self._reading.queue.partitions[number].start)
         if not self._wish.purge or self._wish.producer is None or prefix.end <= before:
             return None

@@ -1,4 +1,4 @@
-"""Letters as lines of a table that is printed page by page, and as JSON objects (CT-123)."""
+"""Prints letters as a table, page by page, and makes JSON objects of them (CT-123)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _HEADER: Final = (
     "PARTITION", "OFFSET", "STORED", "GROUP", "ORIGIN", "DELIVERIES", "REDRIVES", "FLAGS", "CAUSE",
 )  # fmt: skip
 _WIDTHS: Final = (10, 10, 20, 15, 15, 10, 8, 10)
-#: Columns from this least width on grow with what stands in them.
+#: Columns of at least this width grow with their content.
 _GROWING: Final = 15
 _FLAGS: Final = 7
 
 
 class LetterTable:
-    """Prints letters; the first page decides how wide the columns are, since no later one is known then."""
+    """Prints letters. The first page determines the widths of the columns, since later pages are not known yet."""
 
     def __init__(self) -> None:
         self._widths: Sequence[int] = ()
@@ -45,7 +45,7 @@ class LetterTable:
 
 
 def row_of(partition: int, found: Found, letter: Letter, is_duplicate: bool) -> tuple[object, ...]:
-    """The cells of a letter."""
+    """Return the cells of a letter."""
     return (
         partition,
         found.record.offset,
@@ -60,7 +60,7 @@ def row_of(partition: int, found: Found, letter: Letter, is_duplicate: bool) -> 
 
 
 def document_of(topic: str, partition: int, found: Found, letter: Letter, is_duplicate: bool) -> dict[str, Any]:
-    """The JSON object of a letter; null for what is not known."""
+    """Return the JSON object of a letter, with null for unknown values."""
     origin = letter.origin
     return {
         "topic": topic,
@@ -83,18 +83,19 @@ def document_of(topic: str, partition: int, found: Found, letter: Letter, is_dup
 
 
 def text_of(text: str | None) -> str | None:
-    """A text for JSON, with what was no text escaped."""
+    """Return a text for JSON, with bytes that were no text escaped."""
     return None if text is None else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def flags_of(letter: Letter, is_duplicate: bool) -> list[str]:
-    """What is special about a letter."""
+    """Return the flags of a letter: what is special about it."""
     named = (("headers-only", letter.is_headers_only), ("duplicate", is_duplicate), ("garbled", letter.is_garbled))
     return [name for name, holds in named if holds]
 
 
 def is_duplicate(met: MetOrigins, found: Found, letter: Letter) -> bool:
-    """Whether a letter with this origin, group and content was met before; notes it. A garbled one never is."""
+    """Return whether a letter with this origin, group and content came before, and remember it. A garbled letter is
+    never a duplicate."""
     if letter.origin is None or letter.group is None:
         return False
     record = found.record

@@ -1,4 +1,4 @@
-"""`sharegroups dlq show`: all of one letter, and the record that it is about (CT-124)."""
+"""`sharegroups dlq show`: prints all of one letter, and the record that it is about (CT-124)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def show(topic: str, offset: int, bootstrap_server: str, command_config: Path | 
 
 
 def _record(admin: Admin, queue: Queue, where: Where, offset: int) -> ReadRecord:
-    """The record; exits with 1 when there is none. Raises KafkaError."""
+    """Return the record. Raises KafkaError; exits with 1 when there is none."""
     assert where.partition is not None
     start, end = queue.partitions[where.partition]
     name = f"{where.topic}-{where.partition}"
@@ -132,7 +132,7 @@ def _line(name: str, text: str) -> str:
 
 
 def _value(name: str, value: bytes | None) -> Iterator[str]:
-    """A value with its size: null, text line by line, or hexadecimal digits."""
+    """Yield a value with its size: null, text line by line, or hexadecimal digits."""
     if value is None:
         yield _line(name, "null")
         return
@@ -160,7 +160,7 @@ def _document(queue: Queue, partition: int, found: Found, origin: ReadRecord | s
         place = {"topic": queue.topic, "partition": partition, "offset": record.offset, "letter": False}
         return place | {"stored_ms": found.stored_ms} | _record_document(record, record.headers)
     document = document_of(queue.topic, partition, found, letter, is_duplicate=False)
-    del document["duplicate"]  # who looks at one letter does not know the others
+    del document["duplicate"]  # unknown here: only one letter is read
     document |= {"letter": True} | _record_document(record, letter.others)
     document["origin_record"] = _record_document(origin, origin.headers) if isinstance(origin, ReadRecord) else None
     document["origin_missing"] = origin if isinstance(origin, str) else None

@@ -1,4 +1,4 @@
-"""Times and durations as they are typed for `dlq`, and times as it prints them (CT-122)."""
+"""Parses times and durations typed for `dlq`, and prints times (CT-122)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TIME_FORM: Final = (
 
 
 def duration_ms(option: str, text: str) -> int:
-    """Milliseconds of `90s`, `15m`, `2h` or `7d`. Raises UsageFailure."""
+    """Parse `90s`, `15m`, `2h` or `7d` into ms. Raises UsageFailure."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise UsageFailure(f"{option} {text!r} is no duration; {_DURATION_FORM}")
@@ -28,7 +28,7 @@ def duration_ms(option: str, text: str) -> int:
 
 
 def time_ms(option: str, text: str, now_ms: int) -> int:
-    """Milliseconds since 1970 of a date and time, or of so long before `now_ms`. Raises UsageFailure."""
+    """Parse a date and time, or a duration before `now_ms`, into ms since 1970. Raises UsageFailure."""
     if _DURATION.fullmatch(text.strip()) is not None:
         return now_ms - duration_ms(option, text)
     if _DATETIME.fullmatch(text.strip()) is None:
@@ -41,7 +41,7 @@ def time_ms(option: str, text: str, now_ms: int) -> int:
 
 
 def time_text(moment_ms: int) -> str:
-    """A time as `--since` takes it: UTC, whole seconds. A number that is no time of the years 1970 to 9999 is shown as
+    """Return a time in the form that `--since` takes: UTC, whole seconds. A number outside the years 1970 to 9999 stays
     a number."""
     if not 0 <= moment_ms <= _MS_MAX:
         return f"{moment_ms}ms"

@@ -1,4 +1,4 @@
-"""What the letters of a queue are about, for a filter with a value that none of them has (CT-122)."""
+"""Collects the origins and causes of a queue's letters, for a filter with a value that none of them has (CT-122)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from sharegroups.cli.dlq.choosing import Filters
 from sharegroups.cli.nearest import did_you_mean
 from sharegroups.core.dead_letters import Letter
 
-#: So many values are remembered, since the headers of letters are others' data; and so many are named.
+#: How many values are remembered, since letters' headers come from other programs; and how many are printed.
 _KEPT_MAX: Final = 1_000
 _NAMED_MAX: Final = 10
 
 
 class Values:
-    """The origins and causes of the letters that were read, of the filters' group if they have one."""
+    """The origins and causes of the letters read, only of the filters' group if they name one."""
 
     def __init__(self, filters: Filters) -> None:
         self._filters = filters
@@ -27,7 +27,7 @@ class Values:
         self._causes: set[str] = set()
 
     def note(self, letter: Letter) -> None:
-        """A letter was read."""
+        """Add a letter that was read."""
         if self._filters.group not in (None, letter.group):
             return
         self._has_origin = self._has_origin or self._by_origin.passes(letter, 0)
@@ -40,9 +40,9 @@ class Values:
             self._causes.add(printable(letter.cause))
 
     def missing(self) -> list[str]:
-        """Of each filter with a value that no letter has: that, and the values that there are.
+        """Return a line for each filter with a value that no letter has, which lists the existing values.
 
-        Nothing when there is no letter at all: then the value may be right.
+        Empty when there are no letters at all, since the value may be right then.
         """
         group = "" if self._filters.group is None else f" of group {printable(self._filters.group)}"
         lines: list[str] = []

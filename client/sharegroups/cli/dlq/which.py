@@ -1,4 +1,4 @@
-"""Which dead letters `dlq list` can list: said when neither a topic nor a group is named (CT-120)."""
+"""The text that `dlq list` prints when neither a topic nor a group is named: what it can list (CT-120)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sharegroups.admin import Admin
 from sharegroups.admin_values import ConfigResource
 from sharegroups.cli.dlq.reading import TOPIC_NAME
 
-#: So many groups are looked at, and so many topics, and groups of one, are named.
+#: How many groups are checked, and how many topics, and groups of each topic, are printed.
 _GROUPS_MAX: Final = 200
 _NAMED_MAX: Final = 10
 
 
 def which_letters(admin: Admin) -> str:
-    """What to give, with the dead-letter topics that the groups have, as far as the cluster tells."""
+    """Return which options to give, and the dead-letter topics of the groups, as far as they can be read."""
     topics: dict[str, list[str]] = {}
-    with suppress(KafkaError):  # it would only have made the text better
+    with suppress(KafkaError):  # only a hint is lost
         topics = _topics(admin)
     named = [f"{printable(topic)} (of {_some(topics[topic])})" for topic in sorted(topics)]
     there = f"Dead-letter topics of groups: {_some(named)}" if named else "No group here has a dead-letter topic"
@@ -27,7 +27,7 @@ def which_letters(admin: Admin) -> str:
 
 
 def _topics(admin: Admin) -> dict[str, list[str]]:
-    """The dead-letter topics with their groups. Raises KafkaError."""
+    """Return the dead-letter topics with their groups. Raises KafkaError."""
     groups = [listing.group_id for listing in admin.list_groups(None, ["share"])][:_GROUPS_MAX]
     found = admin.describe_configs([ConfigResource.group(group) for group in groups]) if groups else {}
     topics: dict[str, list[str]] = {}

@@ -1,1 +1,1 @@
-"""The commands about share groups, one file per family of them."""
+"""The commands about share groups, one file per family."""

@@ -1,5 +1,5 @@
-"""What the commands about groups share: --timeout, an admin client of a cluster that answers, and what is said of a
-group that is not there or has members."""
+"""Shared by the commands about groups: --timeout, an admin client once the cluster answers, and the error texts for a
+group that does not exist or has members."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from sharegroups.core.shell_word import quote
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: What an error that belongs to no single group says has failed (CT-28).
+#: The action named in an error that concerns no single group (CT-28).
 COMMAND: Final = "Executing share group command"
 ALL_GROUPS: Final = "All groups: sharegroups groups list"
 
 
 def timeout_option(function: F) -> F:
-    """--timeout, ms."""
+    """Add --timeout, in ms."""
     return click.option(
         "--timeout", default=30_000, show_default=True, type=click.IntRange(min=1), help="Limit of a call, in ms."
     )(function)
 
 
 def reached(bootstrap_server: str, command_config: Path | None, timeout: int) -> AbstractContextManager[Admin]:
-    """An admin client whose calls take at most `timeout` ms (CT-10), after a node has answered (CT-90).
+    """Open an admin client whose calls take at most `timeout` ms (CT-10), once a node has answered (CT-90).
 
     Raises ConfigError, UsageFailure, and KafkaError when no node answers.
     """
@@ -41,23 +41,23 @@ def reached(bootstrap_server: str, command_config: Path | None, timeout: int) ->
 
 
 def not_found(admin: Admin, group_ids: Iterable[str], listed: Iterable[str] | None = None) -> dict[str, str]:
-    """What to say of each group that is not there: the nearest group that is, and how to see all of them. `listed`: the
-    groups that there are; None: not known yet."""
+    """Return the error text for each missing group, with the most similar existing one, and how to list all. `listed`:
+    the existing groups; None if they are not known yet."""
     asked, known = list(group_ids), list(listed or ())
     if asked and listed is None:
-        with suppress(KafkaError):  # it would only have made the text better
+        with suppress(KafkaError):  # only a hint is lost
             known = [group.group_id for group in admin.list_groups(None, ["share"]).valid()]
     return {name: f"Group {name} not found.{did_you_mean(name, known)} {ALL_GROUPS}" for name in asked}
 
 
 def absent(admin: Admin, group_id: str) -> tuple[str, str]:
-    """The text of `not_found` for one group, parted: what was found, and what to try."""
+    """Return the text of `not_found` for one group in two parts: the error, and what to try."""
     said = f"Group {group_id} not found."
     return said, not_found(admin, [group_id])[group_id].removeprefix(said).strip()
 
 
 def members_text(group_id: str, count: int) -> str:
-    """What to do about the members of a group that must be empty."""
+    """Return what to do about the members of a group that must be empty."""
     many = f"It has {count} member{'' if count == 1 else 's'}" if count else "It has members"
     return (
         f"{many}; stop them first, or wait until those that were killed are counted out. "
@@ -66,14 +66,15 @@ def members_text(group_id: str, count: int) -> str:
 
 
 def refuse(text: str) -> NoReturn:
-    """Print one error, and exit with 1."""
+    """Print one error and exit with 1."""
     tell(f"Error: {text}")
     sys.exit(1)
 
 
 @contextmanager
 def undecided(text: str) -> Iterator[None]:
-    """Inside, a change is under way: after a signal, `text` says that it may still be made. It goes on without us."""
+    """Run a block in which a change is under way. If a signal interrupts it, print `text`, which says that the change
+    may still be made: the cluster carries on with it."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""`sharegroups groups`: what kafka-share-groups.sh does (CT-3), each action as a command of its own or as an option."""
+"""`sharegroups groups`: the actions of kafka-share-groups.sh (CT-3), each as a sub-command or as an option."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from sharegroups.cli.output import (
     tell,
 )
 
-#: Why groups were not deleted, by name; None for those that were.
+#: The reasons why groups were not deleted, by name; None for those that were.
 Causes = Mapping[str, str | None]
 
 
@@ -73,8 +73,8 @@ def delete(
 def _refused(
     admin: Admin, wanted: Sequence[str], listed: Mapping[str, GroupListing], incomplete: bool
 ) -> dict[str, str | None]:
-    """The groups that need not be asked for, with the reason: not there, no share groups, in use, or gone already. Of
-    an incomplete list the other groups must be asked for."""
+    """Return the groups that cannot be deleted, with the reason: missing, not a share group, in use, or being deleted.
+    If the list is incomplete, groups that are not in it are left out, since they may exist."""
     absent = [] if incomplete else [name for name in wanted if name not in listed]
     causes: dict[str, str | None] = dict(not_found(admin, absent, listed))
     for name in wanted:
@@ -85,7 +85,7 @@ def _refused(
             causes[name] = f"Group '{name}' is not a share group."
         elif group.state == "Dead":
             causes[name] = f"Share group '{name}' is being deleted already."
-        elif group.state not in ("Empty", "Unknown"):  # of an unknown one its coordinator says why
+        elif group.state not in ("Empty", "Unknown"):  # for an unknown one, the coordinator gives the reason
             causes[name] = f"Share group '{name}' is not EMPTY. {members_text(name, 0)}"
     return causes
 
@@ -97,7 +97,7 @@ def _cause(name: str, error: KafkaError | None) -> str | None:
 
 
 def _tell(wanted: Sequence[str], causes: Causes, complete: bool) -> None:
-    """What went wrong. It comes before what goes to standard output, which may be a pipe that nobody reads."""
+    """Print what failed. Call it before `_print`, since standard output may be a closed pipe."""
     if not wanted:
         tell("There is no share group; nothing was deleted." if complete else "Nothing was deleted.")
     if any(causes.values()):

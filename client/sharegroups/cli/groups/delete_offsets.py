@@ -30,7 +30,7 @@ from sharegroups.cli.output import (
 )
 from sharegroups.core.shell_word import quote
 
-#: Refusals of the group as a whole; another failure of the whole call is told as unknown (CT-27).
+#: Errors that refuse the group as a whole; other failures of the whole call are printed as unknown errors (CT-27).
 _OF_THE_GROUP: Final = (
     errors.InvalidGroupIdError,
     errors.GroupIdNotFoundError,
@@ -75,7 +75,7 @@ def delete_offsets(
         except KafkaError as error:
             failed, hint = f"Encounter some unknown error: {error.name}: {error.message}", again
         told = dict.fromkeys(wanted, failed) if failed else _told(admin, wanted, found)
-    if failed:  # errors come first: the table may go into a pipe that nobody reads
+    if failed:  # errors come first, since the table may go into a closed pipe
         tell(f"Error: {failed.rstrip('.')}. {hint}" if hint else f"Error: {failed}")
     else:
         for topic, text in told.items():
@@ -86,7 +86,7 @@ def delete_offsets(
 
 
 def _checked(names: tuple[str, ...], topics: tuple[str, ...]) -> tuple[str, list[str]]:
-    """The group and its topics, each once. Raises UsageFailure."""
+    """Return the group and its topics, each once. Raises UsageFailure."""
     if not names or not topics:
         raise UsageFailure("Option [delete-offsets] takes the following options: [group], [topic]; give both")
     if len(set(names)) > 1:
@@ -98,7 +98,7 @@ def _checked(names: tuple[str, ...], topics: tuple[str, ...]) -> tuple[str, list
 
 
 def _refusal(admin: Admin, group: str, error: KafkaError) -> tuple[str, str]:
-    """What the group is refused for, and what to try."""
+    """Return why the group is refused, and what to try."""
     if isinstance(error, errors.GroupIdNotFoundError):
         return absent(admin, group)
     if isinstance(error, errors.NonEmptyGroupError):
@@ -107,11 +107,11 @@ def _refusal(admin: Admin, group: str, error: KafkaError) -> tuple[str, str]:
 
 
 def _told(admin: Admin, topics: list[str], found: Mapping[str, KafkaError | None]) -> dict[str, str | None]:
-    """What to say of each topic; None for success. A topic that the answer leaves out had nothing to forget (GC-97)."""
+    """Return the error text of each topic; None for success. A topic that the answer omits had no offsets (GC-97)."""
     nothing = "There is no offset information to delete."
     told = {topic: nothing if topic not in found else _said(found[topic]) for topic in topics}
     if failed := [topic for topic, text in told.items() if text is not None]:
-        with suppress(KafkaError):  # the outcome is known; this only makes its text better
+        with suppress(KafkaError):  # only a hint is lost: the outcome is known
             known = list(admin.list_topics())
             missing = [topic for topic in failed if topic not in known]
             told |= {topic: f"This is an unknown topic.{did_you_mean(topic, known)}" for topic in missing}

@@ -1,4 +1,4 @@
-"""`sharegroups groups describe`: the offsets, members or state of share groups (CT-15)."""
+"""`sharegroups groups describe`: prints the offsets, members or state of share groups (CT-15)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sharegroups.cli.output import (
     tell,
 )
 
-#: How many partitions of a group are told by name.
+#: How many partitions of a group get an error line each.
 _TOLD_MAX: Final = 5
 
 
@@ -98,7 +98,7 @@ def _kept(kept: list[Kept] | None) -> dict[str, object]:
 
 
 def _tell(group_id: str, listed: GroupOffsets) -> bool:
-    """Say which partitions are left out, and why. Returns whether none is."""
+    """Print which partitions are left out, and why. Returns True when none are."""
     errors = sorted(listed.errors.items())
     for (topic, number), error in errors[:_TOLD_MAX]:
         tell(f"Error: group {group_id!r}, {topic}-{number}: {error.name}: {error.message}")
@@ -109,7 +109,7 @@ def _tell(group_id: str, listed: GroupOffsets) -> bool:
 
 @contextmanager
 def _errors_told_here() -> Iterator[None]:
-    """Inside, the library's warnings of partitions that are left out go nowhere: the command tells them itself."""
+    """Suppress the library's warnings about partitions that are left out: the command prints them itself."""
     nowhere, log = logging.NullHandler(), logging.getLogger("sharegroups")
     log.addHandler(nowhere)
     try:

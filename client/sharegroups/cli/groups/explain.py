@@ -1,4 +1,4 @@
-"""`sharegroups groups explain`: why records are, or are not, delivered to a group now (CT-100 to CT-102)."""
+"""`sharegroups groups explain`: prints why records are, or are not, delivered to a group (CT-100 to CT-102)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from sharegroups.cli.output import (
     tell,
 )
 
-#: How often --offset may be given; each is one question to the leader.
+#: How often --offset may be given; each causes one request to the leader.
 RANGES_MAX: Final = 20
 _OFFSETS: Final = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?")
 _OFFSET_MAX: Final = 2**63 - 1
@@ -99,7 +99,7 @@ def explain(
 
 
 def _print(answers: Sequence[RecordsExplained], *, in_one: bool) -> None:
-    """`in_one`: all are of one partition, and of the offsets that were asked for."""
+    """Print the answers. `in_one`: print them together, since all are about requested offsets of one partition."""
     if in_one:
         _show(answers)
         return
@@ -113,7 +113,7 @@ def _print(answers: Sequence[RecordsExplained], *, in_one: bool) -> None:
 
 @contextmanager
 def _refusing(admin: Admin, group: str, partition: TopicPartition) -> Iterator[None]:
-    """Inside, a group, topic or partition that does not exist ends the command with what there is."""
+    """End the command when a group, topic or partition does not exist, with an error that names what exists."""
     try:
         yield
     except GroupIdNotFoundError:
@@ -123,7 +123,7 @@ def _refusing(admin: Admin, group: str, partition: TopicPartition) -> Iterator[N
 
 
 def _partitions(admin: Admin, topic: str) -> list[TopicPartition]:
-    """All partitions of a topic. Raises KafkaError."""
+    """Return all partitions of a topic. Raises KafkaError."""
     described = admin.list_topics([topic])[topic]
     if described.error is not None:
         raise described.error
@@ -131,7 +131,7 @@ def _partitions(admin: Admin, topic: str) -> list[TopicPartition]:
 
 
 def _not_there(admin: Admin, partition: TopicPartition) -> str:
-    """What to say of a topic or partition that does not exist."""
+    """Return the error text for a topic or partition that does not exist."""
     topic, number = partition
     known = admin.list_topics()
     if topic in known:
@@ -140,7 +140,7 @@ def _not_there(admin: Admin, partition: TopicPartition) -> str:
 
 
 def _partition(text: str) -> TopicPartition:
-    """TOPIC:PARTITION. Raises UsageFailure."""
+    """Parse TOPIC:PARTITION. Raises UsageFailure."""
     topic, colon, number = text.rpartition(":")
     if not topic or not colon or not number.isascii() or not number.isdigit() or int(number) >= 2**31:
         raise UsageFailure(f"--topic {text!r}: expected one partition of a topic, TOPIC:PARTITION, as in orders:0")
@@ -148,7 +148,7 @@ def _partition(text: str) -> TopicPartition:
 
 
 def _spans(texts: Sequence[str]) -> list[Span]:
-    """The offsets that are asked for, in the order given. Raises UsageFailure."""
+    """Return the requested offsets in the order given. Raises UsageFailure."""
     found = [_span(text) for text in texts]
     count = sum(span.last - span.first + 1 for span in found)
     if len(found) > RANGES_MAX or count > EXPLAINED_OFFSETS_MAX:
@@ -197,7 +197,8 @@ def _members(told: RecordsExplained) -> str:
 
 
 def _window(told: RecordsExplained) -> str:
-    """What members hold, as IN-FLIGHT of `groups describe` has it, and what the limit of locks bounds."""
+    """Return the number of records that members hold, as in IN-FLIGHT of `groups describe`, and the number of offsets
+    that the limit of locks bounds."""
     held = "" if told.in_flight is None else f"In flight: {told.in_flight}. "
     many = f"{told.in_flight_offsets} of at most {told.max_record_locks} offsets"
     return f"{held}Window from the start offset to the last one fetched, finished ones included: {many}."

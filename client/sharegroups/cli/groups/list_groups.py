@@ -1,4 +1,4 @@
-"""`sharegroups groups list`: the share groups, with or without their states (CT-20 to CT-22)."""
+"""`sharegroups groups list`: prints the share groups, with or without their states (CT-20 to CT-22)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def list_(state: str | None, timeout: int, bootstrap_server: str, command_config
 
 
 def _states(text: str) -> list[str]:
-    """CT-20: known states, case-insensitive. Raises UsageFailure."""
+    """Parse the states, ignoring case (CT-20). Raises UsageFailure for an unknown one."""
     names = [part.strip() for part in text.split(",")]
     if any(name.lower() not in _STATES for name in names):
         raise UsageFailure(f"Invalid state list '{text}'. Valid states are: {', '.join(_STATES.values())}")

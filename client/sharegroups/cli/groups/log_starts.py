@@ -1,6 +1,6 @@
-"""Says where logs of topics begin that keep only what some group still needs (CM-162): no group can be set before it.
+"""Prints where the logs of topics begin that keep only records some group still needs (CM-162).
 
-Only a hint: what cannot be asked for is left out.
+No group can be set to an offset before that. It is only a hint: errors of the cluster are ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _SHOWN: Final = 5
 
 
 def tell_what_is_gone(admin: Admin, starts: Mapping[TopicPartition, int]) -> None:
-    """Say of which topics the beginning is gone since every group had finished it; `starts`: where their logs begin."""
+    """Name the topics whose first records were deleted because every group had finished them.
+
+    `starts`: the start offsets of their logs.
+    """
     moved = {part: start for part, start in starts.items() if start > 0}
     for topic in sorted(keep_only_needed(admin, {part.topic for part in moved})):
         tell(
@@ -28,7 +31,7 @@ def tell_what_is_gone(admin: Admin, starts: Mapping[TopicPartition, int]) -> Non
 
 
 def tell_what_went(admin: Admin, plan: Mapping[TopicPartition, int]) -> None:
-    """After a group was set: say of partitions of such topics whose log by now begins behind the group's offset."""
+    """After a group was set, name the partitions of such topics whose log now begins after the group's offset."""
     topics = keep_only_needed(admin, {part.topic for part in plan})
     asked = [part for part in plan if part.topic in topics]
     try:

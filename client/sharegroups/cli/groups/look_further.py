@@ -1,5 +1,5 @@
-"""What can be looked at next, said below an explanation: of records that are over, and of a topic that the group never
-used (CT-110)."""
+"""Hints below an explanation on what to check next: for finished records, and for a topic that the group never used
+(CT-110)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMED_MAX: Final = 10
 
 
 def look_further(admin: Admin, group: str, answers: Sequence[RecordsExplained]) -> list[str]:
-    """Lines for standard error. What cannot be asked is left out: it would only have made the text better."""
+    """Return lines for standard error. Hints that need an answer which the cluster does not give are left out."""
     lines: list[str] = []
     for told in answers:
         topic, number = told.partition
@@ -34,7 +34,7 @@ def look_further(admin: Admin, group: str, answers: Sequence[RecordsExplained]) 
 
 
 def _of_ended(admin: Admin, group: str, topic: str, number: int) -> str:
-    """Where it stands whether a record was given up, and why."""
+    """Return where to find out whether a record was given up, and why."""
     entry = None
     with suppress(KafkaError):
         configs = admin.describe_configs([ConfigResource.group(group)])[ConfigResource.group(group)]

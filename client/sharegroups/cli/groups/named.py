@@ -1,4 +1,4 @@
-"""A command that takes names by options only, and says which option a bare name lacks: `groups describe workers`."""
+"""A command that takes names only as options, and suggests the option for a bare name: `groups describe workers`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sharegroups.core.shell_word import quote
 
 
 class NamedByOptions(click.Command):
-    """A command about groups. Words without an option are refused before missing options are, with what was meant."""
+    """A command about groups. It refuses words without an option, before missing options, and suggests the option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click's. Raises UsageFailure for words without an option."""
+        """Parse as click does. Raises UsageFailure for words without an option."""
         if not ctx.resilient_parsing and not set(args) & set(ctx.help_option_names):
             given, words, _ = self.make_parser(ctx).parse_args(args=list(args))
             if words:
@@ -24,7 +24,8 @@ class NamedByOptions(click.Command):
         return super().parse_args(ctx, args)
 
     def _meant(self, given: set[str], words: Sequence[str]) -> str:
-        """The option that was forgotten: the group's, the topic's when there is a group already. Empty: none fits."""
+        """Return a hint with the option that was forgotten: the group's, or the topic's if the group is given. Empty if
+        neither fits."""
         known = {option: param for param in self.params for option in param.opts if isinstance(param, click.Option)}
         for option in ("--group", "--topic"):
             param = known.get(option)

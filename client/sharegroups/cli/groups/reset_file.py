@@ -1,6 +1,6 @@
-"""Reads the file of `groups reset-offsets --from-file`: lines `topic,partition,offset`, or `group,…` before (CT-25).
+"""Reads the file of `groups reset-offsets --from-file`: `topic,partition,offset` lines, or with `group,` first (CT-25).
 
-What is wrong is told with its line.
+Errors name the line.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Line(NamedTuple):
 
 
 def plan_for(file: Path, group: str) -> dict[TopicPartition, int]:
-    """The offsets that the file has for the group. Raises click.ClickException that names file and line."""
+    """Return the file's offsets for the group. Raises click.ClickException, which names file and line."""
     try:
-        with file.open(encoding="utf-8-sig", newline="") as text:  # a spreadsheet's byte order mark is no topic
+        with file.open(encoding="utf-8-sig", newline="") as text:  # skip a spreadsheet's byte order mark
             plan = plan_of(text, group)
     except UnicodeDecodeError as error:
         raise click.ClickException(f"{file} is no UTF-8 text: {error.reason} at byte {error.start}") from error
@@ -45,7 +45,7 @@ def plan_for(file: Path, group: str) -> dict[TopicPartition, int]:
 
 
 def plan_of(lines: Iterable[str], group: str) -> dict[TopicPartition, int]:
-    """The offsets for the group; empty when there are none. Raises ValueError: what is wrong, and in which line."""
+    """Return the offsets for the group, empty when there are none. Raises ValueError, which names the line."""
     plan: dict[TopicPartition, int] = {}
     at: dict[TopicPartition, int] = {}
     for line in _lines(lines):
@@ -59,7 +59,7 @@ def plan_of(lines: Iterable[str], group: str) -> dict[TopicPartition, int]:
 
 
 def _lines(lines: Iterable[str]) -> Iterator[Line]:
-    """Blank lines are skipped. All others have the same number of columns."""
+    """Parse the lines, skipping blank ones. All others must have the same number of columns."""
     reader = csv.reader(lines, strict=True)
     columns = 0
     try:

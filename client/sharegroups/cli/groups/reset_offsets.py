@@ -1,4 +1,4 @@
-"""`sharegroups groups reset-offsets`: sets where an empty group goes on (CT-11 to CT-13, CT-18, CT-23g, CT-24)."""
+"""`sharegroups groups reset-offsets`: sets an empty group's start offsets (CT-11 to CT-13, CT-18, CT-23g, CT-24)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _set(admin: Admin, request: Request, plan: Plan) -> Errors:
 
 
 def _print(request: Request, plan: Plan, errors: Errors, form: str) -> None:
-    for part, error in sorted(errors.items()):  # first: the table may go into a pipe that nobody reads
+    for part, error in sorted(errors.items()):  # first, since the table may go into a closed pipe
         if error is not None:
             tell(f"Error: {part.topic}-{part.partition} to offset {plan[part]}: {error.name}: {error.message}")
     if not plan:

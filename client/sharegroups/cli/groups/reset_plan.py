@@ -1,4 +1,4 @@
-"""Which offsets `groups reset-offsets` sets: asks the cluster what a request means, and changes nothing (CT-24)."""
+"""Finds the offsets that `groups reset-offsets` sets: it only reads from the cluster, and changes nothing (CT-24)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOTHING = "Nothing was set."
 
 
 def require_resettable(admin: Admin, request: Request) -> None:
-    """Return when the group is empty, or need not be there. Otherwise say why not, and exit with 1."""
+    """Return if the group is empty, or missing with `create` set. Otherwise print the reason and exit with 1."""
     name = request.group
     found = admin.describe_share_groups([name])[name]
     if isinstance(found, GroupIdNotFoundError):
@@ -32,7 +32,7 @@ def require_resettable(admin: Admin, request: Request) -> None:
 
 
 def plan_of(admin: Admin, request: Request) -> Plan:
-    """The new offset of each partition. Raises KafkaError; exits with 1 for partitions that cannot be set."""
+    """Return the new offset of each partition. Raises KafkaError; exits with 1 for partitions that cannot be set."""
     parts = _partitions(admin, request)
     if not parts:
         return {}
@@ -53,7 +53,7 @@ def plan_of(admin: Admin, request: Request) -> Plan:
 
 
 def _partitions(admin: Admin, request: Request) -> list[TopicPartition]:
-    """The partitions that are meant, sorted; each exists and has a leader."""
+    """Return the requested partitions, sorted. Exits with 1 unless each exists and has a leader."""
     if request.plan is not None:
         wanted: Mapping[str, Sequence[int] | None] = _by_topic(request.plan)
     elif request.topics:
@@ -93,7 +93,7 @@ def _quoted(parts: Iterable[TopicPartition]) -> str:
 
 
 def _log_offsets(admin: Admin, specs: Mapping[TopicPartition, int]) -> Plan:
-    """Offsets of the logs; −1 where there is none for a timestamp. Exits with 1 when a leader does not tell."""
+    """Return offsets of the logs; −1 where a timestamp has none. Exits with 1 when a leader does not return one."""
     found: Plan = {}
     faults: list[str] = []
     for part, told in admin.list_offsets(specs).items():
@@ -122,7 +122,10 @@ def _current(admin: Admin, group: str, parts: Sequence[TopicPartition], latest: 
 
 
 def _at_or_latest(part: TopicPartition, found: int, earliest: int, latest: int) -> int:
-    """What to-datetime means for a partition. Kafka's text says that it is empty when it only has no such record."""
+    """Return the offset that to-datetime sets for a partition: the one found, else the latest, with a warning.
+
+    Kafka's warning calls a partition empty even if it only has no such record.
+    """
     if found >= 0:
         return found
     why = "is empty" if earliest == latest else "has no record at or after that time"
@@ -131,7 +134,7 @@ def _at_or_latest(part: TopicPartition, found: int, earliest: int, latest: int) 
 
 
 def _pulled(part: TopicPartition, wanted: int, earliest: int, latest: int) -> int:
-    """The offset, pulled into what the log has."""
+    """Return the offset, moved to the nearest end of the log when it is outside, with a warning."""
     if earliest <= wanted <= latest:
         return wanted
     new, end = (earliest, "begins at") if wanted < earliest else (latest, "ends at")

@@ -1,4 +1,4 @@
-"""What a line of `groups reset-offsets` asks for: which partitions, to where, and whether it is done (CT-18, CT-25)."""
+"""Parses the options of `groups reset-offsets`: which partitions, to which offsets, dry or not (CT-18, CT-25)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _DATETIME_FORM: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`topics`: partitions by topic name, None for all of the topic; empty for every topic that the group has.
+    """A request to reset offsets. `topics`: partitions by topic name, None for all of the topic; empty for every topic
+    of the group.
 
     `target`: one of TARGETS. `offset`: that of to-offset. `timestamp_ms`: that of to-datetime. `plan`: that of
-    from-file. `create`: whether the group need not be there yet.
+    from-file. `create`: whether a missing group is created.
     """
 
     group: str
@@ -40,7 +41,7 @@ class Request:
 
 
 def request_of(names: Sequence[str], given: Mapping[str, Any]) -> Request:
-    """The request of these options; `given` has them by name. Raises UsageFailure, click.ClickException for a file."""
+    """Return the request. `given`: options by name. Raises UsageFailure; click.ClickException for a wrong file."""
     used = {name.replace("_", "-") for name, value in given.items() if _is_given(value)}
     _check_mode(used)
     if len(set(names)) != 1:
@@ -67,7 +68,7 @@ def request_of(names: Sequence[str], given: Mapping[str, Any]) -> Request:
 
 
 def _is_given(value: object) -> bool:
-    """Whether an option stands in the line: an offset of 0 does."""
+    """Return whether an option was given; an offset of 0 was."""
     return value is not None and value is not False and value != ()
 
 
@@ -92,9 +93,9 @@ def _excluding(one: str, other: str) -> str:
 
 
 def topics_of(texts: Sequence[str]) -> dict[str, tuple[int, ...] | None]:
-    """Partitions by topic of `name` and `name:0,1` texts (CT-6). A topic that is named alone means all its partitions.
+    """Parse `name` and `name:0,1` texts into partitions by topic (CT-6). A name alone means all its partitions.
 
-    Raises UsageFailure for what is no partition number.
+    Raises UsageFailure for a wrong partition number.
     """
     found: dict[str, tuple[int, ...] | None] = {}
     for text in texts:
@@ -117,7 +118,7 @@ def _partition(text: str, whole: str) -> int:
 
 
 def timestamp_of(text: str) -> int:
-    """Milliseconds since 1970 of a date and time (CT-25). Raises UsageFailure."""
+    """Parse a date and time into ms since 1970 (CT-25). Raises UsageFailure."""
     if _DATETIME.fullmatch(text) is None:
         raise UsageFailure(f"--to-datetime {text!r}: {_DATETIME_FORM}")
     try:

@@ -1,4 +1,4 @@
-"""What `groups describe --verbose` says of groups that wait for the end of a transaction (CT-134)."""
+"""The notes of `groups describe --verbose` about groups that wait for the end of a transaction (CT-134)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sharegroups.admin_values import ConfigResource, GroupOffsets, ShareGroupOff
 from sharegroups.cli.groups.tables import age
 from sharegroups.core.shell_word import quote
 
-#: How many partitions of all groups together are looked at, those with the oldest records first.
+#: How many partitions of all groups together are checked, those with the oldest records first.
 LOOKED_AT_MAX: Final = 50
 _LEVEL: Final = "share.isolation.level"
 
 
 class Kept(NamedTuple):
-    """A partition whose last stable offset an open transaction keeps."""
+    """A partition whose last stable offset is held back by an open transaction."""
 
     partition: TopicPartition
     last_stable_offset: int
@@ -27,7 +27,7 @@ class Kept(NamedTuple):
     open_ms: int
 
     def text(self, group_id: str) -> str:
-        """The hint: what waits for what, and what to try next."""
+        """Return the hint: which records wait for which transaction, and what to try next."""
         return (
             f"Note: group {group_id!r}, {self.partition.topic}-{self.partition.partition}: records from offset "
             f"{self.last_stable_offset} on wait for a transaction, that of transactional id {self.transactional_id!r}, "
@@ -36,7 +36,7 @@ class Kept(NamedTuple):
         )
 
     def document(self) -> dict[str, object]:
-        """The same for `--output json`."""
+        """Return the same for `--output json`."""
         return {
             "topic": self.partition.topic,
             "partition": self.partition.partition,
@@ -47,8 +47,8 @@ class Kept(NamedTuple):
 
 
 def kept_back(admin: Admin, found: Mapping[str, GroupOffsets | KafkaError]) -> dict[str, list[Kept]]:
-    """By group, the partitions with a lag that wait for a transaction. What cannot be told now is left out: it is a
-    hint, and the table stands without it."""
+    """Return by group the partitions with a lag that wait for a transaction. Since this is only a hint, partitions that
+    cannot be checked now are left out."""
     kept: dict[str, list[Kept]] = {name: [] for name in found}
     offsets = {name: listed for name, listed in found.items() if isinstance(listed, GroupOffsets)}
     committed = _read_committed(admin, offsets)

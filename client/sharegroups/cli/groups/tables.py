@@ -14,7 +14,7 @@ from sharegroups.cli.output import print_table, tell
 
 
 def show(group: ShareGroupDescription, offsets: GroupOffsets, *, members: bool, state: bool, verbose: bool) -> None:
-    """Print the table of a group: of its members, its state, or its offsets; without any of them a sentence."""
+    """Print a table of a group's members, state or offsets; when there are none, a sentence."""
     if members:
         _show_members(group, verbose)
     elif state:
@@ -44,7 +44,7 @@ def _shown(value: object) -> object:
 
 
 def age(duration_ms: int | None) -> str | None:
-    """How old something is, in its two largest units."""
+    """Return a duration as text, in its two largest units; None for None."""
     if duration_ms is None:
         return None
     seconds = duration_ms // 1_000
@@ -123,7 +123,7 @@ def _assignment(assignment: Mapping[str, tuple[int, ...]]) -> str:
 
 
 def document(group: ShareGroupDescription, offsets: GroupOffsets) -> dict[str, object]:
-    """The group for `--output json`, with all that is known of it."""
+    """Return the group for `--output json`, with all that is known about it."""
     return {
         "group": group.group_id,
         "state": group.state,

@@ -1,5 +1,5 @@
-"""What is said of dead letters that wait to be written: in `groups describe --verbose` (CT-135), and before a change
-discards them (PL-919, CT-24a)."""
+"""Notes and warnings about dead letters that wait to be written: in `groups describe --verbose` (CT-135), and before a
+change discards them (PL-919, CT-24a)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sharegroups.cli.groups.tables import age
 from sharegroups.cli.output import tell
 from sharegroups.core.shell_word import quote
 
-#: What becomes of the records whose letters go, by what is done.
+#: What becomes of the records whose letters are discarded, by the kind of change.
 BEGINS_ANEW: Final = "the group begins again by share.auto.offset.reset"
 BY_OFFSET: Final = "their records from the new offset on are delivered again, the others never"
 _PLACES_SHOWN: Final = 5
@@ -23,8 +23,8 @@ _PLACES_SHOWN: Final = 5
 def warn_of_waiting_letters(
     admin: Admin, groups: list[str], becomes: str, chosen: Callable[[TopicPartition], bool] = lambda _: True
 ) -> None:
-    """Tell of each group how many letters wait in the `chosen` partitions and go with what is stored of them; nothing
-    where none waits. What cannot be told is told as that: it never stops the change."""
+    """Warn, for each group, how many letters wait in the `chosen` partitions, which the change discards. Print nothing
+    if none wait. If the number is unavailable, warn about that; it never stops the change."""
     found = admin.list_share_group_offsets(dict.fromkeys(groups), backlog=True) if groups else {}
     for group in groups:
         offsets = found[group]
@@ -50,7 +50,7 @@ def _warn(group: str, waiting: Mapping[TopicPartition, int], becomes: str) -> No
 
 
 def tell_of_waiting_letters(group: str, offsets: GroupOffsets) -> None:
-    """Tell in which partitions letters wait, and the command that says why; nothing where none waits."""
+    """Print in which partitions letters wait, and the command that explains why; nothing if none wait."""
     waiting = [(part, entry) for part, entry in sorted(offsets.items()) if entry and entry.dead_letters]
     for (topic, number), entry in waiting[:_PLACES_SHOWN]:
         since = "" if entry.dead_letter_age_ms is None else f", the oldest for {age(entry.dead_letter_age_ms)}"

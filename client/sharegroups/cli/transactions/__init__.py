@@ -1,1 +1,1 @@
-"""`sharegroups transactions`: what kafka-transactions.sh does (CT-130 to CT-134)."""
+"""`sharegroups transactions`: the actions of kafka-transactions.sh (CT-130 to CT-134)."""

@@ -1,4 +1,4 @@
-"""`sharegroups transactions abort`: ends what a producer has left open (CT-133)."""
+"""`sharegroups transactions abort`: aborts a transaction that a producer has left open (CT-133)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sharegroups.cli.reaching import reached_admin
 from sharegroups.cli.transactions.naming import COMMAND, TRANSACTIONAL_ID, document, error_text, partitions_text
 from sharegroups.core.shell_word import quote
 
-#: What is said of the id by its name; any other error is one of the whole command.
+#: Errors that concern the id; any other error fails the whole command.
 _OF_THE_ID = (InvalidTxnStateError, KafkaStorageError, TransactionalIdNotFoundError)
 
 
@@ -48,7 +48,7 @@ def abort(name: str, bootstrap_server: str, command_config: Path | None, output:
 
 
 def _left(admin: Admin, name: str) -> bool:
-    """Whether the decision stands and has not reached every partition."""
+    """Return whether the abort is decided but has not reached every partition."""
     found = admin.describe_transactions([name])[name]
     return not isinstance(found, KafkaError) and found.state == "PrepareAbort"
 

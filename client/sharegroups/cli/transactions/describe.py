@@ -1,4 +1,4 @@
-"""`sharegroups transactions describe`: all that the records of transactional ids say (CT-132)."""
+"""`sharegroups transactions describe`: prints the records of transactional ids (CT-132)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sharegroups transactions list`: the transactional ids, or those whose transaction hangs (CT-131)."""
+"""`sharegroups transactions list`: prints the transactional ids, or those whose transaction hangs (CT-131)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def list_(
 
 
 def _states(text: str) -> list[str]:
-    """Known states, upper and lower case alike. Raises UsageFailure."""
+    """Parse the states, ignoring case. Raises UsageFailure for an unknown one."""
     names = [part.strip().lower() for part in text.split(",")]
     if any(name not in _STATES for name in names):
         raise UsageFailure(f"Invalid state list '{text}'. Valid states are: {STATES}")

@@ -1,4 +1,4 @@
-"""What the commands about transactions share: how an id is given, and what is said of one that is not there."""
+"""Shared by the commands about transactions: the argument for an id, the error texts, and the output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sharegroups.cli.output import Name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: What an error that belongs to no single id says has failed.
+#: The action named in an error that concerns no single id.
 COMMAND: Final = "Executing transactions command"
 _ALL: Final = "All of them: sharegroups transactions list"
 
@@ -26,7 +26,7 @@ class TransactionalId(Name):
     """A transactional id: any text of 1 to 255 bytes that is not blank."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The id, unchanged. Raises click.BadParameter."""
+        """Return the id unchanged. Raises click.BadParameter."""
         size = len(value.encode(errors="surrogateescape"))
         if size > TRANSACTIONAL_ID_MAX:
             self.fail(f"it has {size} bytes; a transactional id has at most {TRANSACTIONAL_ID_MAX}", param, ctx)
@@ -41,23 +41,23 @@ TRANSACTIONAL_ID: Final = TransactionalId()
 
 
 def error_text(admin: Admin, transactional_id: str, error: KafkaError) -> str:
-    """The line about an id that failed; of an unknown one with the nearest that there is."""
+    """Return the line about an id that failed; for an unknown one, with the most similar existing id."""
     if not isinstance(error, TransactionalIdNotFoundError):
         return f"Error: {transactional_id}: {error.name}: {error.message}"
     known: list[str] = []
-    with suppress(KafkaError):  # it would only have made the text better
+    with suppress(KafkaError):  # only a hint is lost
         known = [each.transactional_id for each in admin.list_transactions()]
     return f"Error: {error.message}.{did_you_mean(transactional_id, known)} {_ALL}"
 
 
 def partitions_text(known: TransactionDescription) -> str:
-    """`topic:0,1;topic2:3`, topics sorted, as ASSIGNMENT of a group (CT-23i)."""
+    """Return `topic:0,1;topic2:3`, topics sorted, like ASSIGNMENT of a group (CT-23i)."""
     parts = [f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in _by_topic(known).items()]
     return ";".join(parts) or "-"
 
 
 def _by_topic(known: TransactionDescription) -> Mapping[str, list[int]]:
-    """The partitions of a transaction, by topic."""
+    """Return the partitions of a transaction, by topic."""
     found: dict[str, list[int]] = {}
     for topic, number in sorted(known.partitions):
         found.setdefault(topic, []).append(number)
@@ -65,7 +65,7 @@ def _by_topic(known: TransactionDescription) -> Mapping[str, list[int]]:
 
 
 def document(known: TransactionDescription) -> dict[str, object]:
-    """A transaction for `--output json`."""
+    """Return a transaction for `--output json`."""
     return {
         "transactional_id": known.transactional_id,
         "coordinator": known.coordinator,

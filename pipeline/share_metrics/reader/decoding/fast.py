@@ -1,7 +1,7 @@
 """Decodes share-state entries straight into Arrow with the package ptars, if it is installed (PM-5, PM-68, PM-82).
 
 Its batches equal those of `rows`. If a run of entries holds anything but plain records of this build, the Python
-decoder decodes that run, and tells what is wrong.
+decoder decodes that run and adds the errors to its rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STATS: Final = (
 
 
 def is_there() -> bool:
-    """Whether the package can be imported."""
+    """Return whether the package ptars can be imported."""
     try:
         import ptars  # noqa: F401, PLC0415 - an extra, and young
     except ImportError:
@@ -63,17 +63,17 @@ def _handler() -> Any:
 
 
 def _plain(entries: Sequence[RawEntry], light: bool) -> Any:
-    """The batch of entries that all have a letter of the kind; None if one of them is no plain record."""
+    """The batch of entries whose letters are all of this kind; None if one of them is not a plain record."""
     try:
         message = _handler().list_to_record_batch([entry.record for entry in entries])
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException:  # bytes that are no message; a panic of the extension is no Exception
+    except BaseException:  # the bytes are not a message; a panic of the extension is not an Exception
         return None
     try:
         epochs = pa.array([entry.id.epoch for entry in entries], pa.int64())
         seqs = pa.array([entry.id.seq for entry in entries], pa.int64())
-    except OverflowError:  # an id that no owner gives
+    except OverflowError:  # no owner assigns such an id
         return None
     letters = pa.array([entry.letter for entry in entries])
     key, snapshot, update = (message.column(name) for name in ("key", "snapshot", "update"))
@@ -104,7 +104,7 @@ def _plain(entries: Sequence[RawEntry], light: bool) -> Any:
 
 
 def _is_plain(message: Any, letters: Any, key: Any, snapshot: Any, update: Any) -> bool:
-    """Whether all are of version 0, with a complete key, the value that fits their letter, and valid times."""
+    """Return whether all records have version 0, a complete key, the value for their letter, and valid times."""
     times = (
         message.column("append_time_ms"),
         pc.struct_field(snapshot, "create_timestamp"),
@@ -125,7 +125,7 @@ def _are_times(times_ms: Any) -> bool:
 
 
 def _state_batches(lists: Any) -> Any:
-    """The column as the schema has it, from lists of messages."""
+    """The column `state_batches` in the type of the schema, from lists of messages."""
     values = lists.values
     *plain, _ = _STATE_BATCH
     fields = [pc.struct_field(values, field.name).cast(field.type) for field in plain]
@@ -135,7 +135,7 @@ def _state_batches(lists: Any) -> Any:
 
 
 def _archived(lists: Any) -> Any:
-    """The column as the schema has it; null where nothing is archived."""
+    """The column `archived` in the type of the schema; null where nothing is archived."""
     values = lists.values
     fields = [pc.struct_field(values, field.name).cast(field.type) for field in _ARCHIVED.value_type]
     items = pa.StructArray.from_arrays(fields, fields=list(_ARCHIVED.value_type))
@@ -144,7 +144,7 @@ def _archived(lists: Any) -> Any:
 
 
 def _values(snapshot: Any, update: Any, light: bool) -> dict[str, Any] | None:
-    """The columns that snapshots and updates have in common; null in tombstones. None if a time is none."""
+    """The columns that snapshots and updates have in common; null in tombstones. None if a time is invalid."""
 
     def either(name: str) -> Any:
         return pc.coalesce(pc.struct_field(snapshot, name), pc.struct_field(update, name))
@@ -171,12 +171,12 @@ def _values(snapshot: Any, update: Any, light: bool) -> dict[str, Any] | None:
 
 
 def _known(values: Any) -> Any:
-    """Null for −1, which means absent in Kafka."""
+    """The values, with null for −1, which means absent in Kafka."""
     return pc.if_else(pc.less(values, 0), pa.scalar(None, values.type), values)
 
 
 def _time(times_ms: Any) -> Any:
-    """Microseconds; null for 0, which means absent."""
+    """Times from ms since 1970; null for 0, which means absent."""
     known = pc.if_else(pc.equal(times_ms, 0), pa.scalar(None, pa.int64()), times_ms)
     return pc.multiply(known, 1000).cast(pa.timestamp("us", tz="UTC"))
 

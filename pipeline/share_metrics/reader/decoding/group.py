@@ -11,7 +11,7 @@ from .values import time_us, topic_text
 
 
 def decode_group(letter: str, data: bytes) -> dict[str, Any] | None:
-    """A row's own columns; None for a type or version of a later build. Raises ValueError, DecodeError."""
+    """The columns specific to this kind; None for a later build's type or version. Raises ValueError, DecodeError."""
     if letter not in _TYPES:
         return None
     message = pb.GroupRecord.FromString(data)

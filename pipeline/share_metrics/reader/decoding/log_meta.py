@@ -12,7 +12,7 @@ _OFFSET_MAX: Final = 2**62  # far beyond any log; a batch that begins here still
 
 
 def topic_partition(stream: str) -> tuple[str, int]:
-    """The topic id text and partition in a topic log's key (CM-40). Raises ValueError."""
+    """The topic id, as text, and the partition in a topic log's key (CM-40). Raises ValueError."""
     topic_id, _, partition = stream[stream.find("{tp:") + 4 : stream.find("}")].rpartition(":")
     if not topic_id:
         raise ValueError(f"{stream!r} is no topic log; expected {{tp:<topic id>:<partition>}}:log")
@@ -20,7 +20,7 @@ def topic_partition(stream: str) -> tuple[str, int]:
 
 
 def decode_log_meta(letter: str, data: bytes) -> dict[str, Any] | None:
-    """A row's own columns; None for a type or version of a later build. Raises ValueError, DecodeError."""
+    """The columns specific to this kind; None for a later build's type or version. Raises ValueError, DecodeError."""
     field = {"B": "batch", "M": "marker"}.get(letter)
     if field is None:
         return None

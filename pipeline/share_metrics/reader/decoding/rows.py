@@ -1,4 +1,4 @@
-"""Makes one row of every entry, whatever it is, so that rows can be compared with the store's count (PM-11, PM-13)."""
+"""Makes one row of every entry, even a malformed one, so that rows match the store's count (PM-11, PM-13)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .values import time_us
 class RawEntry(NamedTuple):
     """An entry as stored: its stream, its id, its fields `t` (`letter`) and `r` (`record`) (CM-16).
 
-    `damage` tells what its checksum shows to be wrong; "" when it is intact (CM-101).
+    `damage`: the error that its checksum shows; "" when it is intact (CM-101).
     """
 
     stream: str
@@ -45,8 +45,8 @@ _DECODERS: Final[dict[Kind, Callable[[str, bytes], dict[str, Any] | None]]] = {
 def decode(kind: Kind, entry: RawEntry, *, light: bool = False) -> dict[str, Any]:
     """The row of an entry. Bytes that are no record make a row of type `malformed` with `error` and `raw`.
 
-    So does an id that is too large for any owner to give: `epoch` and `seq` are cut to the largest number that fits,
-    and `entry_id` has the whole id. `light`: state batches are not decoded, so errors in them are not found (PM-78).
+    So does an id too large for any owner to assign: `epoch` and `seq` are cut to the largest number that fits, and
+    `entry_id` has the whole id. `light`: state batches are not decoded, so errors in them are not found (PM-78).
     """
     row: dict[str, Any] = {
         "stream": entry.stream,
@@ -74,7 +74,7 @@ def decode_page(kind: Kind, entries: Iterable[RawEntry], *, light: bool = False)
 
 
 def gap_row(gap: Gap) -> dict[str, Any]:
-    """The row for lost entries; it is no entry of the store."""
+    """The row for lost entries; the store has no entry for it."""
     return {
         "stream": gap.stream,
         "entry_id": str(gap.to_id),

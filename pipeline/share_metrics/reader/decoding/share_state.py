@@ -13,7 +13,7 @@ TYPES: Final = {"S": ("snapshot", "snapshot"), "U": ("update", "update"), "T": (
 
 
 def decode_share_state(letter: str, data: bytes, *, light: bool = False) -> dict[str, Any] | None:
-    """A row's own columns; None for a type or version of a later build. Raises ValueError, DecodeError.
+    """The columns specific to this kind; None for a type or version of a later build. Raises ValueError, DecodeError.
 
     `light`: without the state batches, which are most of a record (PM-78).
     """
@@ -59,6 +59,8 @@ def _value(value: pb.ShareSnapshot | pb.ShareUpdate, light: bool) -> dict[str, A
 
 
 def _batches(value: pb.ShareSnapshot | pb.ShareUpdate) -> tuple[tuple[int | None, ...], ...]:
-    """State batches; the instant until which one waits (PL-934) as other times. Raises ValueError for one that is
-    none."""
+    """State batches, with the end of a batch's delay (PL-934) converted as other times are.
+
+    Raises ValueError for an invalid time.
+    """
     return tuple((*batch[:-1], time_us(batch.not_before_ms)) for batch in batches_from_messages(value.state_batches))

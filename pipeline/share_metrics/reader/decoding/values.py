@@ -27,5 +27,5 @@ def time_us(time_ms: int) -> int | None:
 
 
 def known(value: int) -> int | None:
-    """None for −1, which means absent in Kafka."""
+    """The value; None for −1, which means absent in Kafka."""
     return None if value < 0 else value

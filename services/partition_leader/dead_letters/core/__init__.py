@@ -1,1 +1,1 @@
-"""What decides about dead letters: where they go, and when they are tried again. Pure."""
+"""Decides where dead letters go, and when they are tried again. Pure."""

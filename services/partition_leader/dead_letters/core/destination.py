@@ -1,4 +1,4 @@
-"""Where the letters of a group may go at this moment, or why they cannot (PL-906, PL-917, PL-918)."""
+"""Decides where the letters of a group go at this moment, or why they cannot be written (PL-906, PL-917, PL-918)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENABLE_CONFIG: Final = "errors.deadletterqueue.group.enable"
 AUTO_CREATE_CONFIG: Final = "errors.deadletterqueue.auto.create.topics.enable"
 
 
-#: How many letters in a row there may be: of a record, of its letter that fails too, and so on (PL-923).
+#: The most letters in a row: of a record, of its letter when that fails too, and so on (PL-923).
 HOPS_MAX: Final = 4
 
 
@@ -30,21 +30,21 @@ class Reason(StrEnum):
     NOT_CREATED = "not_created"
     TOO_LARGE = "too_large"
     REFUSED = "refused"
-    UNREACHABLE = "unreachable"  # the leader of the DLQ partition, or its store, does not take it at present
-    BUSY = "busy"  # enough letters are on their way to that leader
+    UNREACHABLE = "unreachable"  # the leader of the DLQ partition, or its store, does not accept letters at present
+    BUSY = "busy"  # too many rounds are on their way to that leader already
     SOURCE_UNREADABLE = "source_unreadable"
 
 
-#: With these a letter cannot be, whatever the policy: its record is archived (PL-917, PL-918).
+#: A letter cannot be written for these reasons, whatever the policy: its record is archived (PL-917, PL-918).
 GIVEN_UP: Final = frozenset({Reason.SWITCHED_OFF, Reason.LOOP})
-#: These may pass without anybody's doing: `drop` waits for them as well, up to its last attempt (PL-907).
+#: These may clear up by themselves: `drop` waits for them as well, up to its last attempt (PL-907).
 TRANSIENT: Final = frozenset(
     {Reason.METADATA, Reason.NOT_CREATED, Reason.UNREACHABLE, Reason.BUSY, Reason.SOURCE_UNREADABLE}
 )
 
 
 class Failure(NamedTuple):
-    """Why letters were not written, and what a person can do about it."""
+    """Why letters were not written, and what an operator can do about it."""
 
     reason: Reason
     text: str
@@ -52,12 +52,13 @@ class Failure(NamedTuple):
 
     @property
     def told(self) -> str:
-        """Both in one, for a person who asks why letters wait."""
+        """The reason and the advice in one text, for an operator who asks why letters wait."""
         return f"{self.text} (what to do: {self.advice})"
 
 
 class Queue(NamedTuple):
-    """A group's dead-letter configs. `topic` "": it has none. `drops`: policy `drop` (PL-907)."""
+    """A group's dead-letter configs. `topic`: empty when it has no queue. `drops`: whether the policy is `drop`
+    (PL-907)."""
 
     topic: str = ""
     copies: bool = False
@@ -74,8 +75,8 @@ class QueueTopic(NamedTuple):
 
 
 class View(NamedTuple):
-    """What is known at this moment. `complete_since_ms`: everything that was in the metadata by then is known here.
-    `served`: share.version ≥ 2."""
+    """The facts that this node knows at this moment. `complete_since_ms`: everything that was in the metadata by then
+    is known here. `served`: whether share.version is 2 or higher."""
 
     complete_since_ms: int
     served: bool
@@ -86,7 +87,7 @@ class View(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """Where letters go. `topic` None: it is to be created first (PL-908)."""
+    """Where letters go. `topic`: None when it must be created first (PL-908)."""
 
     name: str
     topic: QueueTopic | None
@@ -94,8 +95,8 @@ class Destination(NamedTuple):
 
 
 def destination(view: View, source: str, since_ms: int) -> Destination | Failure:
-    """Where letters of topic `source` go, or why they cannot: the first check of PL-906 that fails. `since_ms`: when
-    the oldest of them was ordered; a failure counts only if all that was in the metadata then is known here."""
+    """Return where letters of topic `source` go, or the first check of PL-906 that fails. `since_ms`: when the oldest
+    of them was ordered; a failure counts only if everything that was in the metadata then is known here."""
     failure = _without_a_queue(view, source) or _of_the_name(view)
     if failure is not None and view.complete_since_ms < since_ms:
         text = f"this node's view of the metadata is too old to tell; by it, {failure.text}"
@@ -115,7 +116,7 @@ def _without_a_queue(view: View, source: str) -> Failure | None:
 
 
 def circling(source: str, queue: str) -> Failure:
-    """Records of topic `source` are letters that too many letters in a row led to."""
+    """Return the failure of records of topic `source` that already are the HOPS_MAXth dead letter in a row."""
     text = (
         f"the record is a dead letter itself, the {HOPS_MAX}th in a row; groups whose dead-letter topics lead to each "
         f"other would write letters for ever. It remains in topic {source!r}"

@@ -1,4 +1,4 @@
-"""The letters of one share-partition that are not written yet: which are next, and when (PL-907, PL-912).
+"""Keeps the letters of one share-partition that are not written yet: which are next, and when (PL-907, PL-912).
 
 Letters are kept as stretches of offsets, so that a rejected range costs one entry, however long it is.
 """
@@ -21,9 +21,9 @@ DROP_ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Neighbouring letters that are alike. `attempts`: how often they failed by themselves, while others of the
-    share-partition were written. `alone`: one letter that is written in a round of its own; `bare`: without its copy.
-    """
+    """Neighbouring letters that are alike. `attempts`: how often they failed on their own, while others of the
+    share-partition were written. `alone`: whether it is one letter that gets a round of its own; `bare`: whether its
+    copy is left out."""
 
     first: int
     last: int
@@ -38,29 +38,29 @@ class Stretch:
 
     @property
     def letters(self) -> int:
-        """How many letters these are."""
+        """The number of letters."""
         return self.last - self.first + 1
 
     def cut(self, first: int, last: int) -> Stretch:
-        """A part of it."""
+        """Return the part from `first` to `last`."""
         return replace(self, first=first, last=last)
 
     def singles(self, bare: bool = False) -> list[Stretch]:
-        """Each letter in a round of its own; `bare`: without its copy."""
+        """Return each letter as a stretch with a round of its own; `bare`: without its copy."""
         return [
             replace(self, first=offset, last=offset, alone=True, bare=self.bare or bare)
             for offset in range(self.first, self.last + 1)
         ]
 
     def failed(self, due_ms: int) -> Stretch:
-        """It failed by itself, and is due again then."""
+        """Return the stretch with one more failed attempt of its own, due again at `due_ms`."""
         return replace(self, due_ms=due_ms, attempts=self.attempts + 1)
 
 
 class WaitingLetters:
-    """What waits, and what is being written, of one share-partition. `failure`: why the last attempt failed;
-    `attempts`: how many failed in a row; `pace`: how many of them since topics or configs changed last, for the pause
-    before the next (PL-912)."""
+    """The letters of one share-partition that wait or are being written. `failure`: why the last attempt failed;
+    `attempts`: how many failed in a row; `pace`: how many of them failed since topics or configs last changed, which
+    sets the pause before the next one (PL-912)."""
 
     __slots__ = ("_out", "_waiting", "attempts", "failure", "pace")
 
@@ -78,20 +78,20 @@ class WaitingLetters:
 
     @property
     def oldest_ms(self) -> int | None:
-        """When the oldest of them was ordered; None without any."""
+        """When the oldest of them was ordered; None when there are none."""
         return min((stretch.since_ms for stretch in (*self._waiting, *self._out)), default=None)
 
     @property
     def due_ms(self) -> int | None:
-        """When the next round may begin; None while one is under way, or nothing waits."""
+        """When the next round may begin; None while one is under way, or when nothing waits."""
         return None if self._out else min((stretch.due_ms for stretch in self._waiting), default=None)
 
     def spans(self) -> list[tuple[int, int]]:
-        """The offsets, ascending."""
+        """Return the offsets of all unwritten letters, ascending."""
         return sorted((stretch.first, stretch.last) for stretch in (*self._waiting, *self._out))
 
     def all(self) -> list[Stretch]:
-        """What is not written yet; it stays here."""
+        """Return all unwritten letters; they stay here."""
         return [*self._waiting, *self._out]
 
     def add(
@@ -102,8 +102,8 @@ class WaitingLetters:
         now_ms: int,
         since_ms: int | None = None,
     ) -> None:
-        """Take the letters of one `DeadLetter`: ascending (first, last, delivery count). While earlier ones wait to be
-        tried again, these wait with them. `since_ms`: since when they are known to wait, if not since now."""
+        """Add the letters of one `DeadLetter`: ascending (first, last, delivery count). While earlier ones wait to be
+        tried again, these wait with them. `since_ms`: since when they are known to wait; None for now."""
         due_ms = now_ms
         if self.attempts and self._waiting:
             due_ms = max(now_ms, min(stretch.due_ms for stretch in self._waiting))
@@ -112,7 +112,7 @@ class WaitingLetters:
         self._waiting = list(merge(self._waiting, fresh, key=_first))
 
     def take(self, now_ms: int, letters_max: int = ROUND_LETTERS_MAX) -> list[Stretch]:
-        """The next round: letters that are due, in order of offsets. Nothing while a round is under way."""
+        """Take the next round: letters that are due, in order of offsets; none while a round is under way."""
         if self._out:
             return []
         left: list[Stretch] = []
@@ -132,39 +132,39 @@ class WaitingLetters:
         return list(self._out)
 
     def end(self, put_back: Iterable[Stretch]) -> None:
-        """The round is over; `put_back` are those of its letters that are still to be written."""
+        """End the round; `put_back` are those of its letters that are still to be written."""
         self._out = []
         self._waiting = sorted([*self._waiting, *put_back], key=_first)
 
     def failed(self, failure: Failure) -> None:
-        """An attempt failed, for all of them. That the metadata is incomplete counts as none."""
+        """Note an attempt that failed for all letters. Incomplete metadata does not count as an attempt."""
         counts = failure.reason is not Reason.METADATA
         self.attempts += counts
         self.pace += counts
         self.failure = failure
 
     def succeeded(self) -> None:
-        """Letters were written."""
+        """Note that letters were written."""
         self.attempts = self.pace = 0
         self.failure = None
 
     def put_off(self, due_ms: int) -> None:
-        """No letter is due before this: what failed would fail for all of them."""
+        """Make no letter due before `due_ms`: the last failure would hit every one of them."""
         self._waiting = [replace(stretch, due_ms=max(due_ms, stretch.due_ms)) for stretch in self._waiting]
 
     def hurry(self, now_ms: int) -> None:
-        """Every letter is due now: something changed that may let them be written. If not yet, as when a new topic has
-        no leader for a moment, they are tried again soon."""
+        """Make every letter due now: something changed that may let them be written. If that fails, as when a new topic
+        has no leader for a moment, the next pause is short."""
         self.pace = 0
         self._waiting = [replace(stretch, due_ms=min(now_ms, stretch.due_ms)) for stretch in self._waiting]
 
     def take_all(self) -> list[Stretch]:
-        """Take what waits, not what is being written: it is given up, or left to a successor."""
+        """Take the letters that wait, not those being written, to give them up or leave them to a successor."""
         waiting, self._waiting = self._waiting, []
         return waiting
 
     def take_failed(self) -> list[Stretch]:
-        """Take what waits because it failed, not what was not tried yet."""
+        """Take the letters that wait because they failed, not those that were never tried."""
         if self.attempts:
             return self.take_all()
         failed = [stretch for stretch in self._waiting if stretch.attempts]
@@ -173,7 +173,7 @@ class WaitingLetters:
 
 
 def by_letter(stretches: Iterable[Stretch]) -> dict[int, list[tuple[int, int]]]:
-    """The offsets of each `DeadLetter`, ascending."""
+    """Return the offsets of each `DeadLetter`, ascending."""
     found: dict[int, list[tuple[int, int]]] = {}
     for stretch in sorted(stretches, key=_first):
         found.setdefault(stretch.dead_letter_id, []).append((stretch.first, stretch.last))
@@ -181,7 +181,7 @@ def by_letter(stretches: Iterable[Stretch]) -> dict[int, list[tuple[int, int]]]:
 
 
 def pause_ms(attempts: int, jitter: float) -> int:
-    """The pause after so many failures in a row; `jitter` from 0 to 1 makes it up to a fifth shorter or longer."""
+    """Return the pause after so many failures in a row; `jitter` (0 to 1) makes it up to a fifth shorter or longer."""
     base = min(BACKOFF_MAX_MS, BACKOFF_MS << min(max(attempts - 1, 0), 10))
     return int(base * (0.8 + 0.4 * jitter))
 

@@ -1,7 +1,7 @@
-"""Many short acknowledgements of one cached batch as one array of types, so that each costs no more than its entry.
+"""Combines many short acknowledgements of one cached batch into one array of types, so that each costs one entry.
 
-Owns the gathering, and the question whether the caller holds everything that is acknowledged. Never changes a record,
-and never says what is wrong: what does not fit is applied one by one, which finds the reason (PL-406, PL-407).
+Gathers them, and checks that the caller holds every acknowledged record. Never changes a record or reports an error:
+ack batches that do not fit are applied one by one, which finds the reason (PL-406, PL-407).
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from partition_leader.share.core.events import AckBatch
 from partition_leader.share.core.in_flight import Window
 from partition_leader.share.core.transitions import IS_TOUCHED, UNTOUCHED
 
-_WIDTH_PER_ACK: Final = 16  # wider, and walking the offsets between costs more than it saves
+_WIDTH_PER_ACK: Final = 16  # with wider gaps, walking the offsets between costs more than it saves
 
 
 class AckStretch(NamedTuple):
-    """`acks` ack batches of one cached batch: a type for each of their `records`, marked codes between them."""
+    """`acks` ack batches of one cached batch. `types`: one byte for each offset from `first` on, an acknowledge type
+    for each of the `records` acknowledged offsets and a marked code for those between them."""
 
     batch: InFlightBatch
     first: int
@@ -30,7 +31,8 @@ class AckStretch(NamedTuple):
 
 
 def gather(window: Window, acks: Sequence[AckBatch], at: int) -> AckStretch | None:
-    """As many ack batches from `at` on as are ascending and lie on one cached batch; None for fewer than two."""
+    """Return the ack batches from `at` on that ascend on one cached batch, up to the first with delays or
+    `undelivered`; None when there are fewer than two, or when they are too sparse."""
     if at + 1 >= len(acks):
         return None
     first = acks[at].first_offset
@@ -62,7 +64,7 @@ def gather(window: Window, acks: Sequence[AckBatch], at: int) -> AckStretch | No
 
 
 def is_held(stretch: AckStretch, member: str) -> bool:
-    """Whether the member holds every acknowledged record: Acquired, not pending, its own (PL-406, PL-407)."""
+    """Return whether the member holds every acknowledged record: Acquired, not pending, its own (PL-406, PL-407)."""
     batch, types = stretch.batch, stretch.types
     if batch.codes is None:
         return batch.code == STATE_ACQUIRED and batch.member == member

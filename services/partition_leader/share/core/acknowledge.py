@@ -1,4 +1,4 @@
-"""Applying acknowledgements: all-or-nothing for one share-partition (PL-404 … PL-410, RENEW PL-323 … PL-326).
+"""Applies acknowledgements, all or nothing for one share-partition (PL-404 … PL-410, RENEW PL-323 … PL-326).
 
 Owns the checks and the pending transitions of one request. Never writes, answers or commits: it returns an operation,
 which waits for its write. It changes whole batches and whole arrays at once, and single records only where types or
@@ -105,7 +105,7 @@ class Acknowledgement:
                 one_by_one = at + stretch.acks
 
     def _apply_stretch(self, stretch: AckStretch) -> bool:
-        """Many ack batches of one cached batch; False, with nothing changed, when one of them must be refused."""
+        """Apply many ack batches of one cached batch. Returns False, with nothing changed, when one must be refused."""
         if ACK_RENEW in stretch.types and not self._event.settings.renew_enabled:
             return False
         if not is_held(stretch, self._event.member_id):
@@ -127,7 +127,7 @@ class Acknowledgement:
                 return  # PL-404
         else:
             batch = window.floor(ack.first_offset)
-            if batch is not None and ack.last_offset <= batch.last:  # as most do
+            if batch is not None and ack.last_offset <= batch.last:  # the usual case
                 self._apply_to(ack, batch, ack.first_offset, ack.last_offset)
                 return
         self._check_located(ack)
@@ -136,7 +136,8 @@ class Acknowledgement:
             self._apply_to(ack, batch, max(lowest, batch.first), min(ack.last_offset, batch.last))
 
     def _check_located(self, ack: AckBatch) -> None:
-        """PL-405: the ack batch must lie on cached batches. Below the start offset batches may be forgotten already."""
+        """Check that the ack batch is on cached batches (PL-405); those below the start offset may already be removed.
+        Raises InvalidRecordStateError or InvalidRequestError."""
         window = self._window
         last = window.floor(ack.last_offset)
         begins_below = ack.first_offset < window.start_offset
@@ -152,7 +153,7 @@ class Acknowledgement:
             )
 
     def _apply_to(self, ack: AckBatch, batch: InFlightBatch, first: int, last: int) -> None:
-        """One ack batch on one cached batch (PL-406 … PL-409)."""
+        """Apply one ack batch to one cached batch (PL-406 … PL-409)."""
         self._check_held(batch, first, last)
         types, delays = ack.types, ack.delays
         if delays and len(delays) > 1:
@@ -168,8 +169,8 @@ class Acknowledgement:
     def _take_back(
         self, ack: AckBatch, batch: InFlightBatch, first: int, last: int, delays: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """PL-941: those of `first`…`last` that were not delivered get the delivery count of before. Returns the delays,
-        for without one of their own these do not wait."""
+        """Restore the previous delivery count of the undelivered records of `first`…`last`, within the bounds of
+        PL-941. Returns the delays: an undelivered record without a delay of its own does not wait."""
         size, low = last - first + 1, first - ack.first_offset
         said = ack.undelivered
         back = bytes(said[low : low + size] if len(said) > 1 else [said[0]] * size)
@@ -231,7 +232,8 @@ class Acknowledgement:
         return bool(self._event.settings.backoff.initial_ms)
 
     def _delay(self, first: int, last: int, count: int, given: int) -> int:
-        """The code of released records below the limit: DELAYED, with the end of their delay noted, or Available."""
+        """Return the code of released records below the limit: DELAYED, with the end of the delay noted, or
+        Available."""
         delay_ms = delay_of(given, count, Retries(self._event.settings.backoff, self._chance))
         if not delay_ms:
             return STATE_AVAILABLE
@@ -243,8 +245,9 @@ class Acknowledgement:
     def _many_types(
         self, types: bytes | bytearray, batch: InFlightBatch, first: int, delays: Sequence[int] = ()
     ) -> None:
-        """A type, or a marked code that stays, for each offset from `first` on. The caller has checked that those with
-        a type are Acquired. Raises InvalidRequestError for an unknown type, with nothing changed."""
+        """Apply `types`: an acknowledge type, or a marked code that stays, for each offset from `first` on. The caller
+        has checked that offsets with a type are Acquired. Raises InvalidRequestError for an unknown type, with nothing
+        changed."""
         operation = self.operation
         codes = bytearray(types.translate(TYPE_CODES[operation.dlq_enabled]))
         if ILLEGAL in codes:
@@ -273,7 +276,7 @@ class Acknowledgement:
     def _delay_releases(
         self, types: bytes | bytearray, codes: bytearray, batch: InFlightBatch, first: int, delays: Sequence[int]
     ) -> None:
-        """Those below the limit, for the limit comes first (PL-932)."""
+        """Delay the releases below the delivery limit; the limit takes precedence (PL-932)."""
         counts = batch.counts[first - batch.first :]
         for low, high, count, given in released_runs(types, counts, first, delays):
             if codes[low - first] == PENDING_AVAILABLE and self._delay(low, high, count, given) == DELAYED:
@@ -306,7 +309,7 @@ class Acknowledgement:
             operation.archived += [(AcquiredRange(low, high, count), REJECTED) for low, high, _, count in runs]
 
     def _renew(self, batch: InFlightBatch, first: int, last: int) -> None:
-        """T11: a full new lock from now; never persisted, never undone (PL-324 … PL-326)."""
+        """Give the records a full new lock from now (T11); it is never persisted and never undone (PL-324 … PL-326)."""
         deadline = self._now_ms + self._event.settings.lock_ms
         batch.hold(first, last, self._event.member_id, deadline)
         self._window.renew(first, last, deadline)
@@ -320,7 +323,7 @@ class Acknowledgement:
 
 
 def _is_in(*types: int) -> bytes:
-    """A table that sends these acknowledge types to 1, all other bytes to 0."""
+    """Return a table that maps these acknowledge types to 1 and all other bytes to 0."""
     return bytes(byte in types for byte in range(256))
 
 

@@ -27,7 +27,7 @@ _DELIVERED_ONCE: Final = 1
 
 class AcquirePass:
     """The state of one pass. `run` returns the ranges; after it, `archived` holds the spans that T17 and T18 archived,
-    which no write has carried yet (PL-621)."""
+    which no write has stored yet (PL-621)."""
 
     __slots__ = (
         "_batch_size",
@@ -43,7 +43,7 @@ class AcquirePass:
     )
 
     def __init__(self, window: Window, event: Acquire, now_ms: int, room: int | None = None) -> None:
-        """`room`: how many new offsets may be acquired (PL-915); None: what the record locks leave."""
+        """`room`: how many new offsets may be acquired (PL-915); None uses what the record-lock limit leaves."""
         self._window = window
         self._event = event
         self._room = event.settings.max_record_locks - window.in_flight if room is None else room
@@ -64,12 +64,12 @@ class AcquirePass:
         )
 
     def run(self) -> tuple[AcquiredRange, ...]:
-        """Acquire; the ranges are ascending and belong to the member until their lock ends."""
+        """Acquire; return ascending ranges that belong to the member until their lock ends."""
         event, window = self._event, self._window
         if event.max_records <= 0 or not event.batches or event.last_read_offset < window.start_offset:
             return ()
         cap = min(event.max_records, self._room)
-        if cap <= 0:  # PL-222: no room for new offsets, but what was given back may be had again
+        if cap <= 0:  # PL-222: no room for new offsets, but released records may be acquired again
             if window.is_empty or event.fetch_offset > window.end_offset:
                 return ()
             cap = min(event.max_records, window.end_offset - event.fetch_offset + 1)
@@ -86,13 +86,13 @@ class AcquirePass:
         return self._visible()
 
     def _archive_compacted(self) -> None:
-        """T17: Available records that the log skipped over are gone from it (PL-226)."""
+        """Archive the Available records that the log read skipped: the log no longer has them (T17, PL-226)."""
         low, high = self._event.fetch_offset, self.pass_.first_read - 1
         if low <= high:
             self.archived += take_available(self._window, low, high)
 
     def _base(self) -> int:
-        """PL-223: where the pass begins."""
+        """Return the offset where the pass begins (PL-223)."""
         window, base = self._window, self.pass_.first_read
         found = window.floor(base)
         if found is not None and found.last >= base:
@@ -119,8 +119,8 @@ class AcquirePass:
         window.forget_spent_hints(low, now.last_acquirable)
 
     def _redeliver(self, batches: Sequence[InFlightBatch], cursor: int | None) -> tuple[int, bool]:
-        """PL-225 over the overlapping batches; `cursor` walks the holes of an active gap window. Gives how many were
-        acquired and whether isolation stopped the pass."""
+        """Acquire from the overlapping batches (PL-225); `cursor` walks the holes of an active gap window. Returns how
+        many offsets were acquired, and whether isolation stopped the pass."""
         acquired = 0
         for batch in batches:
             if acquired >= self._cap:
@@ -141,7 +141,7 @@ class AcquirePass:
         return acquired, False
 
     def _acquire_cached(self, batch: InFlightBatch, room: int, throttled: bool) -> int:
-        """PL-225.3 … 5: one cached batch, whole or in part."""
+        """Acquire one cached batch, in whole or in part (PL-225.3 … 5); return how many offsets were acquired."""
         now, window = self.pass_, self._window
         full = now.first_read <= batch.first and batch.last <= now.last_acquirable
         size = len(batch)
@@ -162,7 +162,7 @@ class AcquirePass:
         return size
 
     def _acquire_new(self, first: int, range_last: int, cap: int) -> int:
-        """PL-230 … PL-236: cache offsets never seen before; how many were acquired."""
+        """Cache offsets never fetched before (PL-230 … PL-236); return how many were acquired."""
         window, log = self._window, self._event.batches
         if window.is_empty and window.end_offset > first:
             first = window.end_offset
@@ -193,7 +193,7 @@ class AcquirePass:
         self.ranges.append(AcquiredRange(first, last, _DELIVERED_ONCE))
 
     def _cache_limited(self, first: int, last: int, cap: int) -> int:
-        """PL-236: one cached batch of whole log batches, of which the fetch gets `cap` offsets at most."""
+        """Cache whole log batches as one batch, of which the fetch gets at most `cap` offsets (PL-236)."""
         if last - first + 1 <= cap:
             self._cache(first, last)
             return last - first + 1
@@ -208,7 +208,7 @@ class AcquirePass:
         return cap
 
     def _resolve_gaps(self) -> None:
-        """PL-607, PL-608: a hole that this pass has walked over is resolved: acquired now, or not in the log."""
+        """Resolve the holes that this pass walked over: they are acquired now, or not in the log (PL-607, PL-608)."""
         window = self._window
         gap = window.gap
         if gap is None:
@@ -225,7 +225,7 @@ class AcquirePass:
             window.note_gap(gap[0], gap[1])
 
     def _visible(self) -> tuple[AcquiredRange, ...]:
-        """PL-803: archive what aborted transactions wrote, and cut it out of the answer."""
+        """Archive records of aborted transactions, and leave them out of the answer (PL-803)."""
         event = self._event
         if not event.read_committed:
             return tuple(self.ranges)
@@ -253,7 +253,7 @@ def _intersections(ranges: Sequence[AcquiredRange], spans: Sequence[Span]) -> li
 
 
 def _end_of_log_batch(log: Sequence[BatchHeader], offset: int) -> int:
-    """The last offset of the log batch that contains `offset`; `offset` itself in a hole (PL-230)."""
+    """Return the last offset of the log batch that contains `offset`, or `offset` itself in a hole (PL-230)."""
     at = bisect_right(log, offset, key=lambda batch: batch.base_offset) - 1
     return max(offset, log[at].last_offset) if at >= 0 else offset
 

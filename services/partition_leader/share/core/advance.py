@@ -1,7 +1,7 @@
-"""Moving the start offset, and what it would be if the outstanding changes commit (PL-120 … PL-125, PL-704).
+"""Moves the start offset, and computes where it would be if the outstanding changes commit (PL-120 … PL-125, PL-704).
 
-Owns the walk from the front of the window. It stops at the first record that is not finished, so its work is paid for
-by the batches it passes (P-3).
+Owns the walk from the front of the window. It stops at the first record that is not finished, so its cost is
+proportional to the batches it passes (P-3).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from partition_leader.share.core.transitions import CLOSING_CODES, TERMINAL_CODE
 _NOT_TERMINAL: Final = re.compile(b"[^" + re.escape(TERMINAL_CODES) + b"]")
 _NOT_CLOSING: Final = re.compile(b"[^" + re.escape(CLOSING_CODES) + b"]")
 
-# By code; the last one stands for "no record there", of which only the walk itself can tell.
+# By code. The last entry, index −1, means "no record there": only the walk can decide that case.
 _IS_TERMINAL: Final = [code in TERMINAL_CODES for code in range(255)] + [True]
 _IS_CLOSING: Final = [code in CLOSING_CODES for code in range(255)] + [True]
 
@@ -28,7 +28,7 @@ class Progress(NamedTuple):
 
 
 def advance(window: Window) -> bool:
-    """Move the start offset over finished records (PL-121 … PL-124); whether it moved. Idempotent."""
+    """Move the start offset over finished records (PL-121 … PL-124); return whether it moved. Idempotent."""
     if not _IS_TERMINAL[window.front_code]:  # nearly always: nothing is finished at the front
         return False
     start = _frontier(window, pending_commits=False)
@@ -39,18 +39,19 @@ def advance(window: Window) -> bool:
 
 
 def committed(window: Window) -> Progress:
-    """Where memory stands: the start offset, and the finished records behind it (PL-125)."""
+    """Return the start offset in memory, and how many records from there on are finished or will be once their write
+    commits (PL-125)."""
     return Progress(window.start_offset, _closed_from(window, window.start_offset))
 
 
 def prospective(window: Window) -> Progress:
-    """Start offset and count that will hold if every pending transition commits (PL-704)."""
+    """Return the start offset and count that will hold if every pending transition commits (PL-704)."""
     start = _frontier(window, pending_commits=True) if _IS_CLOSING[window.front_code] else window.start_offset
     return Progress(start, _closed_from(window, start))
 
 
 def _frontier(window: Window, pending_commits: bool) -> int:
-    """The start offset that PL-121 … PL-123 give, with pending records taken as finished or as not."""
+    """Return the start offset by PL-121 … PL-123. With `pending_commits`, pending transitions count as committed."""
     start = window.start_offset
     if window.is_empty:
         return start
@@ -76,7 +77,7 @@ def _frontier(window: Window, pending_commits: bool) -> int:
 
 
 def _closed_from(window: Window, start: int) -> int:
-    """Offsets ≥ `start` that are terminal or will be when the pending write commits."""
+    """Count the offsets ≥ `start` that are terminal, or will be when the pending write commits."""
     closed = window.closing
     if start <= window.front_offset:
         return closed

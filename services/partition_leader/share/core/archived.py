@@ -1,7 +1,7 @@
-"""Which records were archived without having been accepted, and why: for the log and the count of an operator.
+"""Records that were archived without having been accepted, and why; for an operator's log and counters.
 
-Noted where it is decided, with the delivery counts of that moment, and told when the write that makes it true is
-durable (PL-810). Records that the log no longer has, and gaps, are not among them.
+They are noted where the decision is made, with the delivery counts of that moment, and reported when the write that
+archives them is durable (PL-810). Records that the log no longer has, and gaps, are not included.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Mark = tuple[AcquiredRange, str]
 
 
 def told(marks: Iterable[Mark]) -> list[Archived]:
-    """One effect for each cause; its ranges ascend, and neighbours with the same delivery count are joined."""
+    """Return one effect per cause; its ranges ascend, and neighbours with the same delivery count are joined."""
     by_cause: dict[str, list[AcquiredRange]] = {}
     for found, cause in sorted(marks):
         ranges = by_cause.setdefault(cause, [])
@@ -34,8 +34,8 @@ def told(marks: Iterable[Mark]) -> list[Archived]:
 
 
 def stored_ranges(window: Window, marks: Sequence[Mark], letters: Sequence[tuple[Span, str]]) -> list[ArchivedRange]:
-    """What a write stores of the records that it gives up: `marks` without a dead letter, `letters` with one, each with
-    its cause (PM-20 X9). Ascending, neighbours joined."""
+    """Return what a write stores about the records that it gives up: `marks` get no dead letter, `letters` get one,
+    each with its cause (PM-20 X9). The ranges ascend, and equal neighbours are joined."""
     found = [ArchivedRange(*mark, _REASONS[cause]) for mark, cause in marks]
     for span, cause in letters:
         for batch, first, last in window.pieces([span]):

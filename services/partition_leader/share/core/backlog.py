@@ -1,6 +1,6 @@
-"""What a group has still to do in a share-partition, counted from its window: held records, and waiting ones (PL-827).
+"""Counts a group's backlog in a share-partition from its window: held records and waiting ones (PL-827).
 
-It only looks. Its cost grows with the cached batches, and a little with their records.
+It changes nothing. Its cost grows with the cached batches, and a little with their records.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from partition_leader.share.core.transitions import PENDING_CODES
 
 
 class Backlog(NamedTuple):
-    """`held`: acquired, or with an acknowledgement or release that is being written. `waiting`: Available, or not
-    fetched yet. `start_offset`: everything before it is finished. `delayed`: wait for the end of a delay (PL-938)."""
+    """`held`: records that are acquired, or whose acknowledgement or release is being written. `waiting`: records that
+    are Available or not fetched yet. `start_offset`: everything before it is finished. `delayed`: records that wait for
+    the end of a delay (PL-938)."""
 
     held: int
     waiting: int
@@ -27,8 +28,8 @@ class Backlog(NamedTuple):
 def backlog(
     window: Window, high_watermark: int, holes_from: Callable[[int], int], empty_from: Callable[[int], int]
 ) -> Backlog:
-    """Count. `holes_from`: how many offsets from one to the high watermark are known to have no record (CM-105);
-    `empty_from`: how many have nothing for the group at present, these included."""
+    """Count the backlog. `holes_from`: how many offsets from a given one to the high watermark are known to have no
+    record (CM-105). `empty_from`: how many of them have nothing for the group at present, those holes included."""
     waiting = _counted(window, _AVAILABLE) + _unsaid(window, holes_from)
     beyond = window.next_offset
     if beyond < high_watermark:
@@ -37,7 +38,7 @@ def backlog(
 
 
 def held_records(window: Window) -> int:
-    """The records in flight: those that members hold."""
+    """Count the records that members hold, those with a pending write included."""
     return _counted(window, _HELD)
 
 
@@ -53,7 +54,7 @@ def _count(batch: InFlightBatch, first: int, wanted: bytes) -> int:
 
 
 def _unsaid(window: Window, holes_from: Callable[[int], int]) -> int:
-    """Offsets that the store said nothing about (PL-606): they are delivered if the log has them."""
+    """Count the offsets that the stored state does not cover (PL-606): they are delivered if the log has them."""
     gap = window.open_gap
     if gap is None:
         return 0

@@ -1,6 +1,6 @@
-"""Handing out Available records of one batch, fewer at a time the more often they have failed (PL-240 … PL-242).
+"""Hands out Available records of one batch, fewer at a time the more often they have failed (PL-240 … PL-242).
 
-Owns the subset path of an acquire pass and the throttling of batches that look poisoned. Work is per run of equal
+Owns the subset path of an acquire pass and the throttling of batches that may be poisoned. Work is per run of equal
 records as long as nothing in the batch has failed often.
 """
 
@@ -19,7 +19,7 @@ from partition_leader.share.core.transitions import ACQUIRE
 
 
 class AcquisitionPass(NamedTuple):
-    """What holds for the whole acquire pass: the member, its lock end (ms), the read range, the delivery limit."""
+    """The values of one acquire pass: the member, its lock end (ms), the read range, the delivery limit."""
 
     member: str
     deadline: int
@@ -39,13 +39,13 @@ def throttle_at(limit: int) -> int:
 
 
 def holds_throttled(ranges: Iterable[AcquiredRange], limit: int) -> bool:
-    """Whether some of these records had failed often before they were acquired (PL-241)."""
+    """Return whether some of these records had failed often before they were acquired (PL-241)."""
     most = throttle_at(limit)
     return any(count > most for _, _, count in ranges)
 
 
 def is_throttled(batch: InFlightBatch, now: AcquisitionPass) -> bool:
-    """Whether some Available record of the batch inside the read has failed often (PL-241)."""
+    """Return whether some Available record of the batch inside the read has failed often (PL-241)."""
     least = now.throttle_at
     if batch.max_count < least or not batch.available:
         return False
@@ -54,12 +54,12 @@ def is_throttled(batch: InFlightBatch, now: AcquisitionPass) -> bool:
 
 
 def acquire_subset(window: Window, batch: InFlightBatch, now: AcquisitionPass, cap: int | None) -> list[AcquiredRange]:
-    """PL-240: acquire Available records of the batch that lie in the read, at most `cap` of them (None: as many as
-    isolation allows; record-limit mode gives its remaining cap)."""
+    """Acquire Available records of the batch inside the read (PL-240), at most `cap`: record-limit mode gives its
+    remaining cap, None means as many as isolation allows."""
     low, high = max(batch.first, now.first_read), min(batch.last, now.last_acquirable)
     if low > high or not batch.available:
         return []
-    if batch.max_count >= now.throttle_at:  # no limit above 2 has its last delivery below that
+    if batch.max_count >= now.throttle_at:  # above a limit of 2, no last delivery is below that
         return _acquire_isolated(window, batch, now, cap, (low, high))
     if cap is None:
         result = [
@@ -73,7 +73,7 @@ def acquire_subset(window: Window, batch: InFlightBatch, now: AcquisitionPass, c
 
 
 def _first_available(batch: InFlightBatch, cap: int, bounds: Span) -> list[AcquiredRange]:
-    """The first `cap` Available records within `bounds`; looks no further."""
+    """Return the first `cap` Available records within `bounds`; search no further."""
     low, high = bounds
     codes, counts = batch.track(), batch.counts
     result: list[AcquiredRange] = []
@@ -97,7 +97,7 @@ def _first_available(batch: InFlightBatch, cap: int, bounds: Span) -> list[Acqui
 def _acquire_isolated(
     window: Window, batch: InFlightBatch, now: AcquisitionPass, cap: int | None, bounds: tuple[int, int]
 ) -> list[AcquiredRange]:
-    """Record by record: the last delivery alone, the ones before in halving parts (PL-240 a…d)."""
+    """Acquire record by record: the last delivery alone, the ones before in halving parts (PL-240 a…d)."""
     result: list[AcquiredRange] = []
     taken = 0
     quota: int | None = None
@@ -122,13 +122,13 @@ def _acquire_isolated(
 
 
 def _take(window: Window, batch: InFlightBatch, now: AcquisitionPass, ranges: list[AcquiredRange]) -> None:
-    """T3 for each range, whose records the caller has found Available: Acquired, counted, owned; one lock entry for all
-    of them (PL-302)."""
+    """Acquire each range, whose records the caller has found Available (T3): set code, count, owner and lock end, and
+    push one lock entry for all of them (PL-302)."""
     codes, counts, members, deadlines = batch.track(), batch.counts, batch.members, batch.deadlines
     member, deadline = now.member, now.deadline
     singles = 0
     for first, last, count in ranges:
-        if first == last:  # single records are many: skip the slices
+        if first == last:  # single records are common: skip the slices
             at = first - batch.first
             codes[at] = STATE_ACQUIRED
             counts[at] = count
@@ -153,4 +153,4 @@ def _append(ranges: list[AcquiredRange], first: int, last: int, count: int) -> N
 
 
 _COUNT: Final = itemgetter(2)  # of an acquired range
-_new_range = tuple.__new__  # AcquiredRange(…) of a tuple of its fields; this many deserve the short way
+_new_range = tuple.__new__  # builds an AcquiredRange from a tuple of its fields, the fast way

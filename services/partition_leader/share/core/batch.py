@@ -30,12 +30,12 @@ from partition_leader.share.core.transitions import (
 
 NOBODY: Final = ""
 Run = tuple[int, int, int, int]  # first and last offset, code, delivery count
-StateFields = tuple[int, int, int, int, int]  # those of a state batch
+StateFields = tuple[int, int, int, int, int]  # the fields of a state batch
 
 
 class Written(NamedTuple):
-    """What a write contains of one batch: its states, and of the records that it finishes the greatest delivery
-    count and the sum of the delivery counts."""
+    """One batch's part of a write: its states, and the greatest delivery count and the sum of the delivery counts of
+    the records that the write finishes."""
 
     states: list[StateBatch]
     max_count: int
@@ -45,8 +45,8 @@ class Written(NamedTuple):
 class InFlightBatch:
     """Offsets `first`…`last`. While `codes` is None, one code, count, member and deadline hold for all of them.
 
-    A deadline is the instant (ms) at which the lock ends, or the delay (PL-932). A pending record keeps that of its
-    lock, so that a roll-back can restore the running lock, or see that it has expired meanwhile (PL-307).
+    A deadline is the instant (ms) at which the lock or the delay (PL-932) ends. A pending record keeps its lock's
+    deadline, so that a roll-back can restore the running lock, or see that it has expired meanwhile (PL-307).
     """
 
     __slots__ = (
@@ -96,7 +96,7 @@ class InFlightBatch:
         self.closing = size if self.code in CLOSING_CODES else 0
         self.pending = size if self.code in PENDING_CODES else 0
 
-    # Counted when it is asked for: nobody asks while no record of the share-partition waits.
+    # Counted on demand: not needed while no record of the share-partition waits.
 
     @property
     def counting(self) -> int:
@@ -123,10 +123,10 @@ class InFlightBatch:
         return self.codes
 
     def recode(self, first: int, last: int, table: TransitionTable) -> bool:
-        """Send the codes of `first`…`last` (inside the batch) through a transition table; whether any changed. Raises
-        IllegalTransitionError, with nothing changed, for a code that the table does not name."""
+        """Map the codes of `first`…`last` (inside the batch) through a transition table; return whether any changed.
+        Raises IllegalTransitionError, with nothing changed, for a code that the table does not name."""
         if self.codes is not None:
-            if first == last:  # single records are many: no slices
+            if first == last:  # single records are common: no slices
                 return self._recode_one(first - self.first, table)
         else:
             code = table[self.code]
@@ -180,7 +180,7 @@ class InFlightBatch:
         self.pending += len(old.translate(None, PENDING_CODES)) - len(new.translate(None, PENDING_CODES))
 
     def marked_codes(self, first: int, last: int) -> bytearray:
-        """The codes of `first`…`last`, each marked UNTOUCHED: the acknowledgements do not name it."""
+        """Return the codes of `first`…`last`, each marked UNTOUCHED: no acknowledgement names it."""
         if self.codes is None:
             return bytearray([UNTOUCHED | self.code]) * (last - first + 1)
         return self.codes[first - self.first : last - self.first + 1].translate(MARK_UNTOUCHED)
@@ -224,8 +224,8 @@ class InFlightBatch:
         return self.codes[at], self.counts[at], self.members[at], self.deadlines[at]
 
     def runs(self, first: int, last: int) -> Iterable[Run]:
-        """(first, last, code, count) of each stretch in `first`…`last` with equal code and delivery count: those of
-        this moment, even if the caller changes records while it walks them."""
+        """(first, last, code, count) of each stretch in `first`…`last` with equal code and delivery count: a snapshot,
+        even if the caller changes records while iterating."""
         if self.codes is None:
             return ((first, last, self.code, self.count),)
         low, high = first - self.first, last - self.first + 1
@@ -234,13 +234,13 @@ class InFlightBatch:
         return runs_of(first, self.codes[low:high], self.counts[low:high])
 
     def available_runs(self, first: int, last: int) -> Iterable[Run]:
-        """The same of Available records alone. Makes the batch offset-tracked."""
+        """Like `runs`, for Available records only. Makes the batch offset-tracked."""
         low, high = first - self.first, last - self.first + 1
         return runs_of(first, self.track()[low:high], self.counts[low:high], _AVAILABLE)
 
     def states_to_write(self, spans: Sequence[Span]) -> Written:
-        """What a write contains of ascending spans that do not touch each other: states without pending marks, Acquired
-        left out, neighbours with equal state and count joined."""
+        """Return what a write contains for ascending spans that do not touch each other: states without pending marks,
+        Acquired left out, neighbours with equal state and count joined."""
         if self.codes is None:
             return self._state_to_write(spans)
         codes, start = self.codes, self.first
@@ -267,7 +267,7 @@ class InFlightBatch:
         return Written(found, max(finished, default=0), sum(finished))
 
     def _state_to_write(self, spans: Sequence[Span]) -> Written:
-        """The same while all offsets have one state."""
+        """Like `states_to_write`, while all offsets have one state."""
         state, count = STATE_OF[self.code], self.count
         if state == STATE_ACQUIRED:
             return Written([], 0, 0)
@@ -277,7 +277,8 @@ class InFlightBatch:
         return Written(found, count, count * sum([last - first + 1 for first, last in spans]))
 
     def _states_in(self, spans: Sequence[Span]) -> bytearray:
-        """The states from the first of the spans to the last; Acquired, which is never written, between them."""
+        """Return the states from the first span to the last, with Acquired, which is never written, between the
+        spans."""
         low, codes = spans[0][0] - self.first, self.track()
         states = bytearray([STATE_ACQUIRED]) * (spans[-1][1] - spans[0][0] + 1)
         for first, last in spans:
@@ -291,7 +292,7 @@ class InFlightBatch:
         if self.codes is None:
             return self.first + low if self.deadline == deadline else None
         deadlines, high = self.deadlines, last - self.first + 1
-        if low < len(deadlines) and deadlines[low] == deadline:  # asked again and again while it stays so
+        if low < len(deadlines) and deadlines[low] == deadline:  # the usual case when the query repeats
             return self.first + low
         try:
             return self.first + deadlines.index(deadline, low, high)
@@ -299,14 +300,14 @@ class InFlightBatch:
             return None
 
     def settle(self, spans: Sequence[Span], table: TransitionTable) -> None:
-        """Send many short ascending spans of an offset-tracked batch through a transition table, and forget owner and
-        lock of what changed. Raises IllegalTransitionError as `recode` does."""
+        """Map many short ascending spans of an offset-tracked batch through a transition table, and clear owner and
+        lock of the changed records. Raises IllegalTransitionError as `recode` does."""
         codes, members, deadlines = self.track(), self.members, self.deadlines
         first, last = spans[0][0], spans[-1][1]
         low, high = first - self.first, last - self.first + 1
         old = codes[low:high]
         changes = masked(differing(old, old.translate(table)), mask_of(spans, first, last))
-        new = differing(old, changes)  # the table counts only inside the spans
+        new = differing(old, changes)  # the table applies only inside the spans
         if ILLEGAL in new:
             at = new.index(ILLEGAL)
             raise table.refusal(first + at, old[at : at + 1])
@@ -332,7 +333,7 @@ class InFlightBatch:
         yield start, last, *current
 
     def closed_below(self, offset: int) -> int:
-        """How many offsets before `offset` are terminal, or will be once the pending write commits."""
+        """Count the offsets before `offset` that are terminal, or will be once the pending write commits."""
         size = min(offset, self.last + 1) - self.first
         if size <= 0:
             return 0
@@ -343,14 +344,15 @@ class InFlightBatch:
 
 def runs_of(first: int, codes: bytes | bytearray, counts: array[int], only: bytes | None = None) -> Iterable[Run]:
     """(first, last, code, count) of each stretch of offset-tracked records from `first` on with equal code and delivery
-    count; with `only`, a table that sends the wanted codes to ALL and others to 0, no others."""
+    count. `only`: a table that maps the wanted codes to ALL and others to 0; None wants all."""
     return zip(*_run_columns(first, codes, counts, only), strict=True)
 
 
 def _run_columns(
     first: int, codes: bytes | bytearray, counts: array[int], only: bytes | None
 ) -> tuple[Iterable[int], Iterable[int], Iterable[int], Iterable[int]]:
-    """Firsts, lasts, codes and counts of `runs_of`. Without a step of Python per record while all counts are equal."""
+    """Return the firsts, lasts, codes and counts of `runs_of`, without a Python step per record while all counts are
+    equal."""
     size, cuts = len(codes), borders(codes)
     if counts != counts[:1] * size:
         cuts = bytes(map(or_, cuts, map(ne, counts, counts[1:])))
@@ -360,11 +362,11 @@ def _run_columns(
         begins, ends = masked(begins, wanted), masked(ends, wanted)
     offsets = range(first, first + size)
     firsts = list(compress(offsets, begins))
-    lasts = firsts if begins == ends else compress(offsets, ends)  # single records: one number for both
+    lasts = firsts if begins == ends else compress(offsets, ends)  # single records: one list for both
     return firsts, lasts, compress(codes, begins), compress(counts, begins)
 
 
-_new_state_batch = tuple.__new__  # StateBatch(…) of a tuple of its fields; this many deserve the short way
+_new_state_batch = tuple.__new__  # builds a StateBatch from a tuple of its fields, the fast way
 _AVAILABLE: Final = bytes(ALL if code == STATE_AVAILABLE else 0 for code in range(256))
 _NOT_ACQUIRED: Final = bytes(0 if code == STATE_ACQUIRED else ALL for code in range(256))
 _IS_TERMINAL: Final = bytes(code in TERMINAL_CODES for code in range(256))

@@ -1,7 +1,8 @@
-"""Phase 2 of the dead-letter flow: which Archiving records are out as letters, and what they leave free (PL-904, T15).
+"""Phase 2 of the dead-letter flow: the Archiving records sent as letters, and the room they leave (PL-904, T15).
 
 Owns the letters of one share-partition that are being written or wait to be tried again (PL-907), and how many new
-offsets may be acquired beside them (PL-915, PL-916). It never decides whether a letter is tried again: the post does.
+offsets may be acquired beside them (PL-915, PL-916). It never decides whether a letter is tried again: `DeadLetterPost`
+does.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ from partition_leader.share.core.pieces import records_of
 from partition_leader.share.core.spans import Span
 from partition_leader.share.core.transitions import DLQ_DONE, LEAVING_CODES
 
-#: Pieces of finished records in front of the first that is not: what a share-partition may have state batches.
+#: Limit of pieces of finished records before the first unfinished one: the limit of stored state batches.
 PIECES_MAX: Final = SHARE_PARTITION_BATCHES_MAX
 
 
 class DeadLetters:
-    """Numbers what goes out, and archives what came back. `waiting`: how many records are out.
+    """Numbers the letters that are sent, and archives their records when they are done. `waiting`: records whose
+    letters are outstanding.
 
-    `_front`: the first offset seen that is neither finished nor Archiving. It only rises, so looking for it costs each
-    batch once. `_passed`: the letters below it; `_nearest`: no letter from `_front` on lies below this.
+    `_front`: the first offset found that is neither finished nor Archiving. It only rises, so the search costs each
+    batch once. `_passed`: how many outstanding letters are below it. `_nearest`: no letter from `_front` on is below
+    this offset.
     """
 
     __slots__ = ("_front", "_nearest", "_next_id", "_out", "_passed", "_squeeze_at", "_squeezed", "waiting")
@@ -50,8 +53,8 @@ class DeadLetters:
         return bool(self._out)
 
     def send(self, window: Window, causes: Iterable[tuple[Span, str]]) -> list[DeadLetter]:
-        """One effect for each cause, with the records of the spans that are Archiving for certain. What the log's start
-        has passed is not stored as such, and gets no letter (PL-905)."""
+        """Return one effect per cause, with those records of the spans that are Archiving and not pending. Records
+        below the start offset are not stored as Archiving, and get no letter (PL-905)."""
         by_cause: dict[str, list[AcquiredRange]] = {}
         for span, cause in causes:
             first, last = max(span[0], window.start_offset), span[1]
@@ -71,8 +74,8 @@ class DeadLetters:
         return result
 
     def finish(self, window: Window, dead_letter_id: int, spans: Sequence[Span] | None = None) -> list[Span]:
-        """T15 for these ascending spans of what was sent under this number, None for all of it; the spans, none for
-        an unknown number."""
+        """Archive these ascending spans of the letters sent under this id (T15); None means all of them. Returns the
+        archived spans, empty for an unknown id."""
         done = self._take(dead_letter_id, spans)
         for first, last in done:
             for batch in window.overlapping(first, last):
@@ -80,16 +83,16 @@ class DeadLetters:
         return done
 
     def postpone(self, dead_letter_id: int, spans: Sequence[Span] | None = None) -> None:
-        """Wait no more for these: they stay Archiving, and a successor sends them again (PL-921)."""
+        """Stop waiting for these letters: their records stay Archiving, and a successor sends them again (PL-921)."""
         self._take(dead_letter_id, spans)
 
     def forget(self) -> None:
-        """The share-partition stopped: answers still out are no longer waited for."""
+        """Stop waiting for all letters, because the share-partition stopped."""
         self._out.clear()
         self.waiting = self._passed = 0
 
     def room(self, window: Window, settings: GroupSettings) -> int:
-        """How many new offsets may be acquired; 0 or less for none (PL-131, PL-915, PL-916)."""
+        """Return how many new offsets may be acquired; 0 or less for none (PL-131, PL-915, PL-916)."""
         if not self.waiting:
             return settings.max_record_locks - window.in_flight
         self._move_front(window)
@@ -98,12 +101,12 @@ class DeadLetters:
         return settings.max_record_locks - (window.next_offset - self._front - (self.waiting - self._passed))
 
     def is_full(self, window: Window, settings: GroupSettings) -> bool:
-        """Whether letters keep new offsets from being acquired (PL-916)."""
+        """Return whether letters keep new offsets from being acquired (PL-916)."""
         if not self.waiting:
             return False
         return self.waiting >= settings.dead_letters_max or window.batches_before(self._front) >= PIECES_MAX
 
-    # Small things.
+    # Helpers.
 
     def _take(self, dead_letter_id: int, spans: Sequence[Span] | None) -> list[Span]:
         ranges = self._out.pop(dead_letter_id, ())
@@ -142,7 +145,7 @@ class DeadLetters:
             self._squeezed = front
 
     def _count(self, found: AcquiredRange) -> None:
-        """Take a letter into `_passed` and `_nearest`."""
+        """Count a letter in `_passed` and `_nearest`."""
         first, last, front = found.first_offset, found.last_offset, self._front
         self._passed += max(0, min(last + 1, front) - first)
         if last >= front:
@@ -162,8 +165,8 @@ def stored_letters(window: Window, settings: GroupSettings) -> list[tuple[Span, 
 
 
 def _first_unfinished(window: Window, offset: int) -> int:
-    """The first offset from `offset` on that is neither finished nor Archiving, or of which the store said nothing
-    (PL-606); when there is none, the first offset never fetched."""
+    """Return the first offset from `offset` on that is neither finished nor Archiving, or that the stored state does
+    not cover (PL-606); without one, the first offset never fetched."""
     gap = window.open_gap
     for batch in window.overlapping(offset, window.end_offset):
         if gap is not None and gap[0] < batch.first:

@@ -1,7 +1,7 @@
-"""Delays of releases: which records of a request wait and how long, and what a write says of them (PL-930 … PL-936).
+"""Delays of releases: which records of a request wait and how long, and how a write stores them (PL-930 … PL-936).
 
 Owns the ends of delays that one operation begins, and their place among the state batches of a write. Times are those
-of the leader's clock; the host makes wall-clock instants of them (PL-934).
+of the leader's clock; the host converts them to wall-clock instants (PL-934).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ Delay = tuple[Span, int]
 
 
 def delay_of(given: int, count: int, retries: Retries) -> int:
-    """For how long released records wait, ms, 0 for not at all: what the request says, else the group's back-off."""
+    """Return how long released records wait, in ms (0: not at all): the request's delay, or else the group's
+    back-off."""
     return retries.delay_ms(count) if given == POLICY_DELAY else given
 
 
@@ -54,8 +55,8 @@ def released_runs(
 
 
 def with_delays(batches: Sequence[StateBatch], delays: Iterable[Delay]) -> list[StateBatch]:
-    """State batches of a write, with the end of the delay on those parts of Available ones that wait; neighbours that
-    are alike are one (PL-703)."""
+    """Return the state batches of a write, with the end of the delay on the parts of Available ones that wait; equal
+    neighbours are joined (PL-703)."""
     result: list[StateBatch] = []
     waiting = sorted(delays)
     at = 0

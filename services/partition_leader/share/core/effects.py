@@ -1,4 +1,4 @@
-"""What a share-partition orders: frozen values that `SharePartition.handle` returns, in the order they must happen.
+"""The orders of a share-partition: frozen values that `SharePartition.handle` returns, in the order they must happen.
 
 The host carries each out and feeds the result back as an event.
 """
@@ -20,7 +20,7 @@ CAUSE_LOCK_EXPIRY: Final = 4
 CAUSE_DLQ: Final = 8
 CAUSE_ADMIN: Final = 16
 CAUSE_INIT: Final = 32
-CAUSE_CATCH_UP: Final = 64  # PL-621: no operation; the stored state is older than the memory's
+CAUSE_CATCH_UP: Final = 64  # PL-621: not for an operation, but because the stored state is older than memory
 CAUSE_NAMES: Final = {
     CAUSE_ACK: "ack",
     CAUSE_SESSION_RELEASE: "session_release",
@@ -45,7 +45,7 @@ class AcquiredRange(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """What only the leader knows about a write (PM-20 X3, X4).
+    """The facts that only the leader knows about a write (PM-20 X3, X4).
 
     All are numbers of records, except max_dc and sum_dc: the highest and the summed delivery count of the records that
     the write finishes.
@@ -82,12 +82,12 @@ _MAX_DC: Final = Counters._fields.index("max_dc")
 
 
 class Persist(NamedTuple):
-    """Write the share-partition's state (PL-702), then send `Persisted` or `PersistFailed` with the same `write_id`.
-    At most one write is outstanding (PL-705).
+    """Write the share-partition's state (PL-702), then send `Persisted` or `PersistFailed` with the same `write_id`. At
+    most one write is outstanding (PL-705).
 
-    Not yet a `StateWrite`: the host adds what the core does not know, the leader epoch and the high watermark, and
-    makes wall-clock instants of the delays' ends, if there are any (`has_delays`, PL-934). `archived`: what the write
-    gives up for good, also below the start offset (PM-20 X9).
+    This is not yet a `StateWrite`: the host adds the leader epoch and the high watermark, which the core does not know,
+    and converts the ends of delays, if there are any (`has_delays`), to wall-clock instants (PL-934). `archived`:
+    records that the write gives up for good, also below the start offset (PM-20 X9).
     """
 
     write_id: int
@@ -118,7 +118,7 @@ class Reply(NamedTuple):
 
 class ReadLog(NamedTuple):
     """The fetch has the fetch lock (PL-206): read the log from `first_offset` on, at most `offsets_max` offsets. Then
-    send `Acquire`; or `ReleaseFetchLock`, when the read brought no batches or the fetch takes none."""
+    send `Acquire`; or `ReleaseFetchLock`, when the read returned no batches or the fetch takes none."""
 
     fetch_id: int
     first_offset: int
@@ -139,7 +139,7 @@ class Acquired(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """A fetch may have become possible here: let the waiters look again, in order of arrival (PL-214)."""
+    """A fetch may have become possible here: let the waiters try again, in order of arrival (PL-214)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +151,8 @@ class ReadBackWanted:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Write these records to the dead-letter queue; send `DlqDone` for what is written or given up, at once or piece by
-    piece, however long that takes (PL-904, PL-907)."""
+    """Write these records to the dead-letter queue; send `DlqDone` for those written or given up, all at once or piece
+    by piece, however long that takes (PL-904, PL-907)."""
 
     dead_letter_id: int
     ranges: tuple[AcquiredRange, ...]
@@ -161,20 +161,21 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """Report that these records, which were never accepted, will not be delivered again: that is stored (PL-810)."""
+    """Report that these records, which were never accepted, will not be delivered again, now that this is stored
+    (PL-810)."""
 
     cause: str
     ranges: tuple[AcquiredRange, ...]
 
     @property
     def records(self) -> int:
-        """How many records these are."""
+        """The number of these records."""
         return sum(last - first + 1 for first, last, _ in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
 class Activated:
-    """The share-partition is ACTIVE: let parked fetches look (PL-214)."""
+    """The share-partition is ACTIVE: let parked fetches try again (PL-214)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What may happen to a share-partition: frozen values that go into `SharePartition.handle`.
+"""The events of a share-partition: frozen values that go into `SharePartition.handle`.
 
 Every event that leads to a decision carries the group's settings of that moment, because they are dynamic (PL-104,
 PL-301, PL-1003). The events of every fetch are tuples: a tuple costs a third of a frozen dataclass.
@@ -25,14 +25,14 @@ class GroupSettings:
     renew_enabled: bool = True
     dlq_enabled: bool = False
     dead_letters_max: int = 5_000  # letters that may wait before no new offsets are acquired (PL-916)
-    backoff: Backoff = NO_BACKOFF  # for releases that say nothing, and for locks that run out (PL-936)
+    backoff: Backoff = NO_BACKOFF  # for releases without a delay of their own, and for expired locks (PL-936)
     delay_max_ms: int = 86_400_000  # the longest delay (PL-930, PL-934)
     delayed_max: int = 5_000  # records that may be delayed before no new offsets are acquired (PL-935)
     dead_letter_topic: str = ""  # where letters go while the queue is enabled; answers to members name it (PL-258)
 
 
 class BatchHeader(Protocol):
-    """What an acquire pass needs of a batch of the log. A batch of the topic log has it, so nothing is copied."""
+    """The fields of a log batch that an acquire pass needs. The topic log's batches have them, so nothing is copied."""
 
     @property
     def base_offset(self) -> int:
@@ -46,7 +46,7 @@ class BatchHeader(Protocol):
 
     @property
     def producer_id(self) -> int:
-        """The id of its producer; −1: none."""
+        """The id of its producer; −1 when there is none."""
         ...
 
     @property
@@ -77,8 +77,8 @@ class AbortedTransaction(NamedTuple):
 class AckBatch(NamedTuple):
     """Acknowledge types for `first_offset`…`last_offset`: one for all, or one per offset; validated (PL-401).
 
-    `delays`: of releases, ms, likewise; empty: as the group's back-off says (PL-930). `undelivered`: whether a release
-    takes its delivery back, likewise; empty: no (PL-941).
+    `delays`: delays of the releases in ms, one for all or one per offset; empty to use the group's back-off (PL-930).
+    `undelivered`: whether a release takes its delivery back, one for all or one per offset; empty for no (PL-941).
     """
 
     first_offset: int
@@ -132,8 +132,8 @@ class Acquire(NamedTuple):
     """A log read for one fetch has finished: acquire from it (PL-220), and give its fetch lock back (PL-206).
 
     `last_read_offset` is ignored without batches. With `read_committed`, records of `aborted` are left out (PL-803).
-    `beside`: the fetch has acquired from another share-partition already, so a throttled batch is left for another one
-    (PL-243). Always answered by `Acquired`, perhaps without ranges.
+    `beside`: the fetch has acquired from another share-partition already, so it leaves a throttled batch to another
+    fetch (PL-243). Always answered by `Acquired`, perhaps without ranges.
     """
 
     fetch_id: int
@@ -232,14 +232,14 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class SettingsChanged:
-    """A group config changed: waiters look again (PL-214)."""
+    """A group config changed: waiters try again (PL-214)."""
 
     settings: GroupSettings
 
 
 @dataclass(frozen=True, slots=True)
 class DlqDone:
-    """These ascending spans of a `DeadLetter` are written, or given up for good; None: all of it (T15, PL-904)."""
+    """These ascending spans of a `DeadLetter` are written, or given up for good; None means all of it (T15, PL-904)."""
 
     dead_letter_id: int
     spans: tuple[tuple[int, int], ...] | None = None
@@ -247,8 +247,8 @@ class DlqDone:
 
 @dataclass(frozen=True, slots=True)
 class DlqPostponed:
-    """These spans of a `DeadLetter` are not written by this object any more, None: all of it. They stay Archiving, and
-    a successor sends them again (PL-921). Only for one that retires."""
+    """This object no longer writes these spans of a `DeadLetter`; None means all of it. The records stay Archiving, and
+    a successor sends them again (PL-921). Only for a share-partition that retires."""
 
     dead_letter_id: int
     spans: tuple[tuple[int, int], ...] | None = None

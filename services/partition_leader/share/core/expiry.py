@@ -1,4 +1,4 @@
-"""Giving acquired records back: expired locks (T12, PL-303 … PL-307) and closed share sessions (T13, T14, PL-520).
+"""Gives acquired records back: expired locks (T12, PL-303 … PL-307) and closed share sessions (T13, T14, PL-520).
 
 Owns which records are due and which state they get, delayed ones too (PL-932). Expiry takes effect at once; a session's
 release waits for its write.
@@ -35,7 +35,7 @@ from partition_leader.share.core.transitions import (
 
 @dataclass(slots=True)
 class Expired:
-    """What changed because locks ended; all locks of one moment go into one write (PL-306)."""
+    """The changes that ended locks made; all locks of one moment go into one write (PL-306)."""
 
     spans: list[Span] = field(default_factory=list)
     archiving: list[Span] = field(default_factory=list)
@@ -51,7 +51,7 @@ def expire(window: Window, now_ms: int, settings: GroupSettings, chance: Callabl
     with the time (PL-307). `chance`: for the group's back-off (PL-936)."""
     result = Expired()
     retries = Retries(settings.backoff, chance)
-    window.renewals.due(now_ms)  # nobody asks about them any more
+    window.renewals.due(now_ms)  # expired renewals are not needed any more
     for _, first, last in window.locks.due(now_ms):
         for batch in window.overlapping(first, last):
             span = max(first, batch.first), min(last, batch.last)
@@ -105,8 +105,8 @@ def _expire_run(  # noqa: PLR0917 - one run of the loop above; `until_ms`: the e
 
 
 def release(window: Window, event: Release) -> Operation:
-    """Begin to give back what the member holds: T13, below the start offset T14. The operation has no spans when the
-    member holds nothing."""
+    """Begin to release the records that the member holds (T13; T14 below the start offset). The operation has no spans
+    when the member holds nothing."""
     settings = event.settings
     operation = Operation(event.op_id, CAUSE_SESSION_RELEASE, settings.delivery_count_limit, settings.dlq_enabled)
     limited = released = 0
@@ -135,7 +135,7 @@ def release(window: Window, event: Release) -> Operation:
 
 
 def _candidates(window: Window, event: Release) -> Iterable[tuple[InFlightBatch, Span, int | None]]:
-    """The batches and spans to search, and the only delivery count to release there (None: any)."""
+    """Yield the batches and spans to search, and the only delivery count to release there; None for any."""
     if event.ranges is None:
         for batch in window.walk():
             if batch.codes is not None or batch.member == event.member_id:

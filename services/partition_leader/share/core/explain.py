@@ -1,6 +1,6 @@
-"""The whole answer to an ExplainRecord: the fates of the records with their words, and where the group stands (PL-820).
+"""The answer to an ExplainRecord: the fates of the records, with sentences, and the group's position (PL-820).
 
-A share-partition that is not ACTIVE holds no record, so it is answered as one that is not loaded (PL-825).
+A share-partition that is not ACTIVE holds no record, so it is explained as one that is not loaded (PL-825).
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from partition_leader.share.core.transitions import DELAYED, PENDING
 
 
 class Explanation(NamedTuple):
-    """The answer. `start_offset` −1: none is set; `end_offset`: the first offset never fetched. `window_offsets`: from
-    the start offset to the last one fetched (PL-130); `held`: records that members hold (PL-827)."""
+    """The answer. `start_offset`: −1 when none is set. `end_offset`: the first offset never fetched. `window_offsets`:
+    how many offsets there are from the start offset to the last one fetched (PL-130). `held`: records that members hold
+    (PL-827)."""
 
     loaded: bool
     state_epoch: int
@@ -33,7 +34,7 @@ class Explanation(NamedTuple):
 
 
 def check_offsets(first: int, last: int) -> None:
-    """Check which offsets are asked for (PL-826). Raises InvalidRequestError."""
+    """Check the requested offsets (PL-826). Raises InvalidRequestError."""
     if first < 0:
         raise InvalidRequestError(f"offset {first} is negative; expected an offset of the log, from 0 on")
     if last < first:
@@ -64,7 +65,8 @@ def explain_loaded(state: PartitionState, asked: Question, next_fetch: int) -> E
 
 
 def explain_stored(stored: StateSummary, asked: Question) -> Explanation:
-    """Explain from what is stored of a share-partition that is not in memory; nobody holds any of it (PL-825)."""
+    """Explain from the stored state of a share-partition that is not in memory; no member holds its records
+    (PL-825)."""
     start = stored.start_offset
     only_rejects = stored.archived_by_limit == 0 and stored.archived_by_reject > 0
     place = Place(False, start, start, 0, start, only_rejects=only_rejects)
@@ -77,7 +79,7 @@ def _answer(fates: list[Fate], asked: Question, place: Place, state_epoch: int, 
 
 
 def _front(state: PartitionState, asked: Question) -> str:
-    """What holds the start offset back."""
+    """Describe what holds the start offset back; empty when nothing is cached."""
     found = front(state)
     if found is None:
         return ""

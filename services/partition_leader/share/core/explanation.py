@@ -1,8 +1,8 @@
-"""Why a record is, or is not, delivered now: answers of ExplainRecord (PL-820 … PL-826).
+"""Finds out why a record is, or is not, delivered now, for ExplainRecord (PL-820 … PL-826).
 
-Owns which state and which obstacle each offset has, from the window of a loaded share-partition, or from what the share
-coordinator stores of one that is not loaded. It only looks: no state, lock or counter changes. The sentences are
-in `explanation_words`.
+Owns which state and which obstacle each offset has, from the window of a loaded share-partition, or from the share
+coordinator's stored state of one that is not loaded. It changes no state, lock or counter. The sentences are in
+`explanation_words`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LAST: Final = itemgetter(1)
 
 
 class RecordState(StrEnum):
-    """What has become of a record for the group; explain_record.proto says what each means."""
+    """The state of a record for the group; explain_record.proto defines each value."""
 
     NONE = "none"
     AVAILABLE = "available"
@@ -46,7 +46,7 @@ class RecordState(StrEnum):
 
 
 class Obstacle(StrEnum):
-    """What keeps a record from being delivered now; explain_record.proto says what each means."""
+    """The reason why a record is not delivered now; explain_record.proto defines each value."""
 
     NONE = "none"
     HELD = "held"
@@ -65,16 +65,16 @@ class Obstacle(StrEnum):
 
 
 class WriteStage(StrEnum):
-    """What a pending record waits for."""
+    """The stage of the write that a pending record waits for."""
 
     RUNNING = "running"
-    QUEUED = "queued"  # behind the write that runs
-    UNKNOWN = "unknown"  # its write was not answered, so what is stored is read (PL-707)
+    QUEUED = "queued"  # after the running write
+    UNKNOWN = "unknown"  # its write was not answered, so the stored state is read (PL-707)
 
 
 class PendingWrite(NamedTuple):
-    """The write that a record waits for. `running_ms`: since it was ordered; None when it does not run yet, or no
-    more."""
+    """The write that a record waits for. `running_ms`: the time since it was ordered; None when it is not running,
+    because it is queued or was not answered."""
 
     stage: WriteStage
     running_ms: int | None
@@ -90,10 +90,10 @@ class KnownBatch(NamedTuple):
 
 
 class LogView(NamedTuple):
-    """The log at this moment, and its batches that have an offset of the question, in order.
+    """The log at this moment, and its batches that contain offsets of the question, in order.
 
-    `kept_by`: the transactional id whose open transaction keeps the last stable offset, "" when none does; `kept_ms`:
-    for how long it is open here. `parts`: what transactions have to do with some of the batches, in order.
+    `kept_by`: the transactional id of the open transaction that holds the last stable offset back, "" for none;
+    `kept_ms`: how long that has been open here. `parts`: the transaction roles of some of the batches, in order.
     """
 
     log_start: int
@@ -106,10 +106,10 @@ class LogView(NamedTuple):
 
 
 class Question(NamedTuple):
-    """Which offsets, and what the leader knows besides the share-partition.
+    """The offsets to explain, and what the leader knows besides the share-partition.
 
-    `fetching`: how many members have the partition in a session here. `write_attempts`: how often the write that runs
-    has been sent. `reset_policy`: the group's share.auto.offset.reset. `loading`: the share-partition is being loaded.
+    `fetching`: how many members have the partition in a session here. `write_attempts`: how often the running write has
+    been sent. `reset_policy`: the group's share.auto.offset.reset. `loading`: the share-partition is being loaded.
     `letters`: in words, how many dead letters wait and why; "" for none.
     """
 
@@ -128,9 +128,9 @@ class Question(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """Neighbouring offsets with the same fate. `delivery_count` None: not kept. `lock_ms`, `delay_ms`: what is left of
-    the lock and of the delay, None: there is none. `beyond`: never fetched, so only a free record lock brings it.
-    `taken_back`: how often in a row its delivery was (PL-941)."""
+    """Neighbouring offsets with the same fate. `delivery_count`: None when not kept. `lock_ms`, `delay_ms`: remaining
+    lock and delay; None when not locked or delayed. `beyond`: never fetched, so it needs a free record lock to be
+    delivered. `taken_back`: how often in a row its delivery was taken back (PL-941)."""
 
     first: int
     last: int
@@ -150,12 +150,12 @@ class Fate(NamedTuple):
 
     @property
     def sameness(self) -> tuple[object, ...]:
-        """Equal for neighbours that may be told as one."""
+        """The fields by which neighbours can be joined when they are equal."""
         return self._replace(first=0, last=0, append_time_ms=None)
 
 
 def fates_loaded(state: PartitionState, asked: Question) -> list[Fate]:
-    """The fate of each offset, of a share-partition in memory."""
+    """Return the fate of each offset of a share-partition in memory."""
     window = state.window
     in_log, found = _outside(asked, window.start_offset)
     if in_log is not None:
@@ -167,7 +167,7 @@ def fates_loaded(state: PartitionState, asked: Question) -> list[Fate]:
 
 
 def fates_stored(stored: StateSummary, asked: Question) -> list[Fate]:
-    """The same of one that is not in memory, from what is stored of it: nobody holds anything."""
+    """Return the fates of a share-partition that is not in memory, from its stored state: no member holds anything."""
     if stored.start_offset < 0:
         obstacle = Obstacle.START_NOT_SET if stored.state_epoch else Obstacle.NO_STATE
         in_log, found = _outside(asked, -1)
@@ -183,7 +183,8 @@ def fates_stored(stored: StateSummary, asked: Question) -> list[Fate]:
 
 
 def _outside(asked: Question, start_offset: int) -> tuple[Span | None, list[Fate]]:
-    """What lies between the start offset and the log's end; and the fates of what lies outside of it."""
+    """Return the asked span between the start offset and the log's end, None when empty; and the fates of the asked
+    offsets outside it."""
     first, last, log = asked.first, asked.last, asked.log
     found: list[Fate] = []
     no_record = Obstacle.NO_RECORD
@@ -219,7 +220,7 @@ def _window_fates(state: PartitionState, asked: Question, low: int, high: int) -
 
 
 def _renewed(window: Window, low: int, high: int) -> dict[int, list[Span]]:
-    """The renewed stretches by the end of their lock."""
+    """Return the renewed stretches by the end of their lock."""
     by_end: dict[int, list[Span]] = {}
     for end, first, last in window.renewals.entries():
         if first <= high and low <= last:
@@ -228,8 +229,8 @@ def _renewed(window: Window, low: int, high: int) -> dict[int, list[Span]]:
 
 
 def _uncached(window: Window, first: int, last: int) -> Iterator[Fate]:
-    """Offsets that no batch covers: a hole of the log, one that the store said nothing about (PL-606), or beyond the
-    window."""
+    """Yield the fates of offsets that no batch covers: a hole of the log, one that the stored state does not cover
+    (PL-606), or beyond the window."""
     gap = window.open_gap
     inside = min(last, window.next_offset - 1)
     unsaid = inside + 1 if gap is None else max(first, min(gap[0], inside + 1))
@@ -285,7 +286,7 @@ def _delayed(first: int, last: int, count: int, left_ms: int) -> Fate:
 def _writes(
     state: PartitionState, asked: Question, unknown: Sequence[Span], first: int, last: int
 ) -> Iterator[tuple[int, int, PendingWrite]]:
-    """Pending offsets, cut where another write is waited for. `unknown`: whose write was not answered."""
+    """Cut pending offsets where they wait for another write. `unknown`: the spans whose write was not answered."""
     outstanding = state.write_back.outstanding
     for low, high, runs in cut(first, last, outstanding.spans if outstanding else ()):
         if runs and outstanding is not None:
@@ -297,7 +298,7 @@ def _writes(
 
 
 def cut(first: int, last: int, spans: Sequence[Span]) -> Iterator[tuple[int, int, bool]]:
-    """`first`…`last` in parts, each with whether it lies in one of the ascending, disjoint spans."""
+    """Cut `first`…`last` at the ascending, disjoint spans; yield each part, and whether it is inside one of them."""
     at = first
     for low, high in spans[bisect_left(spans, first, key=_LAST) :]:
         if low > last:
@@ -310,7 +311,7 @@ def cut(first: int, last: int, spans: Sequence[Span]) -> Iterator[tuple[int, int
         yield at, last, False
 
 
-# What is stored of one that is not in memory.
+# The stored state of a share-partition that is not in memory.
 
 
 def _stored_fates(stored: StateSummary, low: int, high: int, now_ms: int) -> Iterator[Fate]:
@@ -330,7 +331,7 @@ def _stored_fates(stored: StateSummary, low: int, high: int, now_ms: int) -> Ite
         yield Fate(at, high, RecordState.AVAILABLE, delivery_count=0)
 
 
-# Both.
+# For both.
 
 
 def _spans(asked: Question) -> list[Span]:
@@ -338,8 +339,8 @@ def _spans(asked: Question) -> list[Span]:
 
 
 def _on_the_log(fate: Fate, asked: Question, spans: Sequence[Span]) -> Iterator[Fate]:
-    """The fate, cut where the log has no record: there is nothing to deliver, unless somebody holds it. `spans`: of
-    the log's batches, made once for all fates of a question."""
+    """Cut the fate where the log has no record: nothing can be delivered there, unless a member holds it. `spans`:
+    those of the log's batches, made once for all fates of a question."""
     batches = asked.log.batches
     at = bisect_left(spans, fate.first, key=_LAST)
     for first, last, exists in cut(fate.first, fate.last, spans):
@@ -374,7 +375,7 @@ def _obstacle(fate: Fate, asked: Question, full: bool) -> Obstacle:
 
 
 def joined(fates: Iterable[Fate]) -> list[Fate]:
-    """In order of offsets, equal neighbours joined."""
+    """Sort the fates by offset, and join equal neighbours."""
     found: list[Fate] = []
     for fate in sorted(fates, key=lambda fate: fate.first):
         if found and found[-1].last + 1 == fate.first and found[-1].sameness == fate.sameness:
@@ -385,8 +386,8 @@ def joined(fates: Iterable[Fate]) -> list[Fate]:
 
 
 def front(state: PartitionState) -> tuple[int, InFlightBatch] | None:
-    """The first cached offset that is not below the start offset, which holds the start offset back; None when nothing
-    is cached."""
+    """Return the first cached offset that is not below the start offset, which holds the start offset back, and its
+    batch; None when nothing is cached."""
     window = state.window
     if window.is_empty:
         return None
@@ -402,5 +403,5 @@ _STATES: Final = {
     STATE_ARCHIVING: RecordState.ARCHIVING,
     STATE_ARCHIVED: RecordState.ARCHIVED,
 }
-#: Acquired is never stored; if it is read, nobody holds the record any more (PL-101).
+#: Acquired is never stored; if it is read, no member holds the record any more (PL-101).
 _STORED_STATES: Final = _STATES | {STATE_ACQUIRED: RecordState.AVAILABLE}

@@ -1,7 +1,8 @@
-"""What transactions have to do with the records that are explained (PL-821): markers are no records, and a group that
-reads committed ones passes over those of aborted transactions, and waits for those of open ones.
+"""Adds the effect of transactions to explained records (PL-821). Markers are not records; a group that reads committed
+records skips those of aborted transactions, and waits for those of open ones.
 
-It only looks, and comes after `explanation`: its fates are cut where the role of their batches changes.
+It changes nothing in the share-partition, and runs after `explanation`: it cuts fates where the role of their batches
+changes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _HELD: Final = frozenset({Obstacle.HELD, Obstacle.WRITE_PENDING})
 
 
 def with_roles(fates: list[Fate], asked: Question) -> list[Fate]:
-    """The fates with the roles that matter to the group."""
+    """Return the fates with the transaction roles that matter to the group."""
     parts = [part for part in asked.log.parts if asked.read_committed or part.role.kind is TransactionKind.MARKER]
     return joined(each for fate in fates for each in _parts(fate, asked, parts)) if parts else fates
 
@@ -38,7 +39,7 @@ def _parts(fate: Fate, asked: Question, parts: Sequence[TransactionPart]) -> Ite
 
 
 def _with_role(fate: Fate) -> Fate | None:
-    """The fate of a record with this role; None where the role makes no difference."""
+    """Return the fate of a record with this role; None where the role makes no difference."""
     if fate.state is RecordState.FINISHED:
         return fate if fate.role.kind is not TransactionKind.OPEN else None
     if fate.role.kind is TransactionKind.MARKER and fate.obstacle not in _HELD:
@@ -64,7 +65,7 @@ def _passed_over(fate: Fate) -> bool:
 
 
 def _appended(fate: Fate, asked: Question, first: int) -> int | None:
-    """When the first record of a piece was appended, as far as the fate tells it of its own first one."""
+    """Return when the first record of a piece was appended; None when the append time is not known."""
     if fate.append_time_ms is None or first == fate.first:
         return fate.append_time_ms
     batches = asked.log.batches

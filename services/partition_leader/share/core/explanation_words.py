@@ -1,6 +1,7 @@
-"""A record's fate in words, for a person who waits for it: what holds it up, until when, and what then (PL-823).
+"""Describes a record's fate in words, for a person who waits for it: what holds it up, until when, and what then
+(PL-823).
 
-Every sentence is made of the numbers of one moment. None of it is parsed by anybody: programs take the fields.
+All numbers of a sentence are of one moment. Programs do not parse the sentences: they read the fields.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class Place(NamedTuple):
     """The share-partition that the records are in. `front`: what holds the start offset back, "" for nothing.
 
     `next_fetch`: where the next fetch begins. `end`: the first offset never fetched. `letters_full`: dead letters keep
-    new records back (PL-916); `delayed_full`: delayed records do, of which there are `delayed` (PL-935).
-    `only_rejects`: nothing was archived at its delivery limit, and something rejected; False when that is not known.
+    new records back (PL-916). `delayed_full`: the delayed records, `delayed` of them, keep new records back (PL-935).
+    `only_rejects`: records were archived by rejection and none at the delivery limit; False when that is not known.
     """
 
     loaded: bool
@@ -41,13 +42,13 @@ class Place(NamedTuple):
 
 
 def words(fate: Fate, asked: Question, place: Place) -> str:
-    """One sentence about the fate."""
+    """Describe the fate in one sentence."""
     text = _BY_OBSTACLE[fate.obstacle](fate, asked, place)
     return text[0].upper() + text[1:] + "."
 
 
 def span_of_time(duration_ms: int) -> str:
-    """A duration as people say it."""
+    """Format a duration for a person."""
     if duration_ms < 1_000:
         return f"{duration_ms} ms"
     if duration_ms < 120_000:
@@ -56,7 +57,7 @@ def span_of_time(duration_ms: int) -> str:
 
 
 def held(member: str, count: int, lock_ms: int, asked: Question, renewed: bool = False) -> str:
-    """Who holds a record, and what happens when the lock ends."""
+    """Describe who holds a record, and what happens when the lock ends."""
     limit = asked.settings.delivery_count_limit
     after = "it is archived then" if count >= limit else "it is delivered again then"
     left = f"the lock ends in {span_of_time(lock_ms)}" if lock_ms else "the lock has just run out"

@@ -1,4 +1,5 @@
-"""What a persister error means to a client and to the share-partition (PL-630, PL-631, PL-731)."""
+"""Maps a persister error to the client's error and to the consequence for the share-partition (PL-630, PL-631,
+PL-731)."""
 
 from __future__ import annotations
 
@@ -24,15 +25,15 @@ from kip932.errors import (
 
 
 class Consequence(Enum):
-    """What becomes of the share-partition."""
+    """The consequence for the share-partition."""
 
     KEEP = "keep"
-    RETIRE = "retire"  # finish what is queued, then go
+    RETIRE = "retire"  # finish queued work, then drop
     STOP = "stop"  # leadership is lost: nothing more is written
 
 
 class Meaning(NamedTuple):
-    """The error a client sees, and what becomes of the share-partition."""
+    """The error that a client gets, and the consequence for the share-partition."""
 
     error: KafkaError
     consequence: Consequence
@@ -46,12 +47,13 @@ _CONSEQUENCES: Final[dict[type[KafkaError], tuple[type[KafkaError], Consequence]
     NotLeaderOrFollowerError: (NotLeaderOrFollowerError, Consequence.STOP),
     InvalidRequestError: (UnknownServerError, Consequence.RETIRE),  # PL-634: its state was deleted
 }
-# Between services only: a client can do nothing about it and learns nothing of it.
+# Errors between services: a client cannot act on them, so they are not passed on.
 _INTERNAL: Final = (ClusterAuthorizationFailedError, GroupAuthorizationFailedError, UnsupportedVersionError)
 
 
 def meaning(error: KafkaError) -> Meaning:
-    """PL-731. The text is kept, so that the client can tell what the coordinator said."""
+    """Return what the error means (PL-731). The coordinator's text is kept for the client, except that of internal
+    errors."""
     if isinstance(error, _INTERNAL):
         return Meaning(UnknownServerError(), Consequence.KEEP)
     if isinstance(error, InQuarantineError):

@@ -1,7 +1,7 @@
-"""What one ShareFetch may take, and when it has enough (PL-201, PL-204, PL-205, PL-207, PL-211 … PL-213).
+"""Decides how much one ShareFetch may take, and when it has enough (PL-201, PL-204, PL-205, PL-207, PL-211 … PL-213).
 
 Owns the budgets of one fetch: records, bytes, and share-partitions to read. Never reads a log, waits, or touches a
-share-partition. The host of the fetch says what it sees, does what it is told, and reports what it acquired.
+share-partition. The host of the fetch passes in its observations, carries out the steps, and reports what it acquired.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ RECORDS_MAX: Final = 2**31 - 1
 
 
 class FetchSizes(NamedTuple):
-    """The effective sizes of one ShareFetch (PL-201). `room_bytes`: what its whole answer may have (CM-62)."""
+    """The effective sizes of one ShareFetch (PL-201). `room_bytes`: the bytes that its whole answer may have
+    (CM-62)."""
 
     min_bytes: int
     max_bytes: int
@@ -28,25 +29,26 @@ class FetchSizes(NamedTuple):
 
 
 def effective_sizes(limits: FetchLimits, room_bytes: int, service_max_bytes: int) -> FetchSizes:
-    """What a request asks for, bounded by the room of its answer and by the service's `fetch.max.bytes` (PL-201)."""
+    """Return the requested sizes, bounded by the room of the answer and by the service's `fetch.max.bytes` (PL-201)."""
     room_bytes = min(room_bytes, service_max_bytes)
     max_bytes = min(limits.max_bytes, room_bytes)
     return FetchSizes(min(limits.min_bytes, max_bytes), max_bytes, limits.max_records, room_bytes)
 
 
 class Step(Enum):
-    """What an attempt does next."""
+    """The next step of an attempt."""
 
     WAIT = "wait"
     """Stay parked: a wake-up or the deadline brings the next attempt (PL-210)."""
     READ = "read"
     """Lock share-partitions, in the order of the session, and read and acquire from them (PL-206)."""
     ANSWER = "answer"
-    """Answer with what there is, and acquire nothing more."""
+    """Answer with the records acquired so far, and acquire no more."""
 
 
 class FetchBudget:
-    """What is left to one ShareFetch over `partitions` share-partitions. It is spent by the one attempt that reads."""
+    """The remaining budget of one ShareFetch over `partitions` share-partitions, spent by the one attempt that
+    reads."""
 
     __slots__ = ("_bytes_held", "_partitions", "_sizes", "partitions_left", "records_left")
 
@@ -57,30 +59,31 @@ class FetchBudget:
         self.records_left = sizes.max_records
         """Records that may still be acquired; below 0 when whole batches went past the limit (PL-204)."""
         self.partitions_left = sizes.max_bytes
-        """Share-partitions that may still be read: no more than there are bytes (PL-207). The order of the session
-        brings each of them to its front, so none is left out for ever (PL-204)."""
+        """Share-partitions that may still be read: no more than there are bytes (PL-207). The session's order brings
+        each of them to its front in turn, so none is left out for ever (PL-204)."""
 
     @property
     def asks_for_nothing(self) -> bool:
-        """Whether the request is answered at once, without records (PL-201)."""
+        """True when the request is answered at once, without records (PL-201)."""
         return not self._partitions or self._sizes.max_records == 0 or self._sizes.max_bytes == 0
 
     @property
     def needs_bytes(self) -> bool:
-        """Whether it waits for records, rather than for a share-partition that it can lock (PL-212)."""
+        """True when it waits for records, rather than for a share-partition that it can lock (PL-212)."""
         return self._sizes.min_bytes > 0
 
     @property
     def is_spent(self) -> bool:
-        """Whether no further share-partition may be read."""
+        """True when no further share-partition may be read."""
         return self.records_left <= 0 or self.partitions_left <= 0
 
     def all_erroneous(self, erroneous: int) -> bool:
-        """Whether so many share-partitions in error are all of them: then the request is answered (PL-205, PL-212)."""
+        """Return whether `erroneous` share-partitions are all of them: then the request is answered (PL-205,
+        PL-212)."""
         return erroneous == self._partitions
 
     def is_filled_by(self, acquirable: Iterable[int]) -> bool:
-        """Whether so many records of each share-partition are as many as the fetch may have (PL-216)."""
+        """Return whether so many records of each share-partition fill the fetch (PL-216)."""
         wanted = self.records_left
         for count in acquirable:
             wanted -= count
@@ -91,9 +94,10 @@ class FetchBudget:
     def next_step(
         self, erroneous: int, lockable: int, available: Iterable[int], connection_room: int, expired: bool
     ) -> Step:
-        """What an attempt does that found `lockable` share-partitions it could lock, and `erroneous` ones.
+        """Return the next step of an attempt that found `lockable` share-partitions it could lock, and `erroneous`
+        ones.
 
-        `available`: the bytes to read in each lockable one; looked at only as far as the answer needs them.
+        `available`: the bytes to read in each lockable one; read only as far as the answer needs them.
         `connection_room`: the bytes that may be answered over its connection at present (CM-92). `expired`: the
         deadline has passed, so this is the last attempt (PL-213).
         """
@@ -106,7 +110,7 @@ class FetchBudget:
         return Step.WAIT
 
     def _enough(self, available: Iterable[int], bytes_each: int) -> bool:
-        """PL-211: whether what can be read, each share-partition's bytes up to its part, reaches min_bytes."""
+        """Return whether the readable bytes, at most `bytes_each` of each share-partition, reach min_bytes (PL-211)."""
         needed = self._sizes.min_bytes
         if needed <= 0:
             return True
@@ -117,43 +121,46 @@ class FetchBudget:
         return False
 
     def bytes_each(self, lockable: int, connection_room: int) -> int:
-        """The bytes to ask of each: equal parts, and at least one byte, so that every read yields a batch (PL-207)."""
+        """Return the bytes to ask of each: equal parts, at least one byte, so that every read yields a batch
+        (PL-207)."""
         return max(1, min(self._sizes.max_bytes, connection_room) // lockable)
 
     def will_read(self, partitions: int) -> None:
-        """So many share-partitions are locked and read now."""
+        """Count `partitions` share-partitions that are locked and read now."""
         self.partitions_left -= partitions
 
     def records_from(self, read_bytes: int, connection_room: int) -> int:
-        """The records to acquire from a read of `read_bytes`: what is left, or 0 when its batches would pass the room
-        of the answer. The first share-partition that gives any records is not held to the room (PL-207, CM-62)."""
+        """Return how many records to acquire from a read of `read_bytes`: those left, or 0 when its batches would
+        exceed the room of the answer. The room does not bind the first share-partition that gives any records (PL-207,
+        CM-62)."""
         room = min(self._sizes.room_bytes, connection_room)
         if self._bytes_held and self._bytes_held + read_bytes > room:
             return 0
         return max(0, self.records_left)
 
     def acquired(self, records: int, read_bytes: int) -> None:
-        """`records` were acquired from a read of `read_bytes`."""
+        """Count `records` acquired from a read of `read_bytes`."""
         if records:
             self.records_left -= records
             self._bytes_held += read_bytes
 
 
 def even_part(room: int, waiting: int) -> int:
-    """How many records one of `waiting` fetches may have where there is `room` for new ones, so that each gets as many
-    (PL-217). Where there is none it is not bounded: records that were given back need no room (PL-222)."""
+    """Return how many records one of `waiting` fetches may take, so that each gets an even part of the `room` for new
+    ones (PL-217). Without room there is no bound, because released records need none (PL-222)."""
     return -(-room // waiting) if room > 0 else RECORDS_MAX
 
 
 class ReadFailure(NamedTuple):
-    """What follows from a failed read: what its share-partition is told, and what the request is (None: nothing)."""
+    """The consequence of a failed read: the event for its share-partition and the error for the request; None for
+    nothing."""
 
     event: LogStartMoved | Drop | None
     error: KafkaError | None
 
 
 def read_failed(error: KafkaError, log_start_offset: int, lease_valid: bool) -> ReadFailure:
-    """The meaning of an error of the log for the share-partition whose read met it (PL-252, PL-630)."""
+    """Return the consequence of a log error for the share-partition that was read (PL-252, PL-630)."""
     if isinstance(error, OffsetOutOfRangeError):
         # The log start passed the share-partition: move it, and let the client poll again (PL-252).
         return ReadFailure(LogStartMoved(log_start_offset), None)

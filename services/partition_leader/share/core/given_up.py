@@ -1,7 +1,7 @@
-"""Which records below the start offset nobody accepted: a late acknowledgement of one must not be confirmed (PL-418).
+"""Remembers records that were archived without being accepted: a late acknowledgement must not be confirmed (PL-418).
 
-The window forgets what lies below the start offset. This remembers, of the newest ranges that were archived at the
-delivery limit or rejected, who archived them. It is memory only, like every lock: a successor knows nothing of it.
+The window forgets records below the start offset. This module remembers who archived the newest ranges that were
+rejected or had reached the delivery limit. It is in memory only, like every lock: a successor does not have it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Range(NamedTuple):
 
 
 class GivenUp:
-    """The newest ranges of one share-partition object. Neighbours that came one after the other are one range."""
+    """The newest ranges of one share-partition object. Adjacent ranges that were noted in succession are joined."""
 
     __slots__ = ("_ranges",)
 
@@ -30,7 +30,8 @@ class GivenUp:
         self._ranges: list[_Range] = []
 
     def note(self, first: int, last: int, by: str = NOBODY) -> None:
-        """These records were archived for good, by an acknowledgement of `by`, or because a lock or session ended."""
+        """Note that these records were archived for good, by an acknowledgement of `by`, or because a lock or session
+        ended."""
         ranges = self._ranges
         if ranges and ranges[-1].last + 1 == first and ranges[-1].by == by:
             ranges[-1] = ranges[-1]._replace(last=last)

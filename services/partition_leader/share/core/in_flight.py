@@ -3,8 +3,8 @@
 Owns the places of batches and every change of a record's code, so that it can keep the counts of PL-125 and the index
 of Available batches up to date. Never decides which change is due: acquire, acknowledge, expiry and advance do.
 
-Cached batches never overlap (PL-004). One that lies wholly below the start offset is forgotten at once: nothing can
-be delivered from it, its acknowledgements are no-ops (PL-404) and whatever T14 wrote about it would be clipped
+Cached batches never overlap (PL-004). One that is wholly below the start offset is removed at once: nothing can be
+delivered from it, its acknowledgements are no-ops (PL-404), and anything that T14 wrote about it would be clipped
 (PL-622, PL-704, 12.19).
 """
 
@@ -58,15 +58,15 @@ class Window:
         self.end_offset = start_offset
         self.gap: tuple[int, int] | None = None  # lowest unresolved hole offset, window end (PL-606)
         self.closing = 0  # offsets of all cached batches that are terminal or about to be
-        self.counts_records = False  # until the start offset has passed the last record that ever waited (PL-935)
+        self.counts_records = False  # True until the start offset has passed the last record that ever waited (PL-935)
         self.counting = 0
         self.delayed = 0
         self._delayed_through = -1
         self.joined_at = (0, 0)  # batches and closing records when settled batches were last joined
         self.locks = LockHeap(limits.lock_entries)
-        self.renewals = LockHeap(limits.lock_entries)  # the renewed among them, to tell people (PL-822)
+        self.renewals = LockHeap(limits.lock_entries)  # the renewed among them, for explanations (PL-822)
         self.undelivered = Undelivered()
-        self._firsts: list[int] = []  # parallel to _batches; entries before _head are gone
+        self._firsts: list[int] = []  # parallel to _batches; entries before _head are removed
         self._batches: list[InFlightBatch] = []
         self._head = 0
         self._hints: list[int] = []  # firsts of batches that may hold Available records
@@ -75,27 +75,27 @@ class Window:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is cached."""
+        """True when nothing is cached."""
         return self._head == len(self._batches)
 
     @property
     def batch_count(self) -> int:
-        """How many batches are cached."""
+        """The number of cached batches."""
         return len(self._batches) - self._head
 
     @property
     def first_offset(self) -> int:
-        """The first cached offset; only when something is cached."""
+        """The first cached offset; valid only when something is cached."""
         return self._firsts[self._head]
 
     @property
     def last_offset(self) -> int:
-        """The last cached offset; only when something is cached."""
+        """The last cached offset; valid only when something is cached."""
         return self._batches[-1].last
 
     @property
     def in_flight(self) -> int:
-        """PL-130: terminal records and holes between start and end count too."""
+        """The number of offsets in flight; terminal records and holes between start and end count too (PL-130)."""
         return 0 if self.is_empty else self.end_offset - self.start_offset + 1
 
     @property
@@ -105,13 +105,14 @@ class Window:
 
     @property
     def open_gap(self) -> tuple[int, int] | None:
-        """The gap window while it is active: only as long as end_offset is its end (PL-607)."""
+        """The gap window while it is active, which is only as long as end_offset is its end (PL-607); None
+        otherwise."""
         gap = self.gap
         return gap if gap is not None and gap[1] == self.end_offset and not self.is_empty else None
 
     @property
     def front_offset(self) -> int:
-        """The first cached offset, the start offset when nothing is cached."""
+        """The first cached offset; the start offset when nothing is cached."""
         return self._firsts[self._head] if self._head < len(self._firsts) else self.start_offset
 
     @property
@@ -131,9 +132,9 @@ class Window:
         return self._batches[at] if at >= self._head else None
 
     def overlapping(self, first: int, last: int) -> Iterator[InFlightBatch]:
-        """Cached batches with an offset in `first`…`last`, in order. Batches must not be added or removed meanwhile."""
+        """Cached batches with an offset in `first`…`last`, in order. Add or remove no batches during the iteration."""
         batches, size = self._batches, len(self._batches)
-        at = self._reaching(first) if first <= last else size  # the start offset has passed such a span: nothing
+        at = self._reaching(first) if first <= last else size  # an empty span, which the start offset has passed
         while at < size and batches[at].first <= last:
             yield batches[at]
             at += 1
@@ -176,7 +177,7 @@ class Window:
             yield batch, parts
 
     def batches_before(self, offset: int) -> int:
-        """How many cached batches begin below `offset`."""
+        """Count the cached batches that begin below `offset`."""
         return bisect_left(self._firsts, offset, self._head) - self._head
 
     def starting_in(self, first: int, last: int) -> list[InFlightBatch]:
@@ -207,7 +208,7 @@ class Window:
         return result
 
     def first_available(self) -> int | None:
-        """The lowest Available offset, pending ones left out (PL-202)."""
+        """The lowest Available offset, pending ones left out (PL-202); None when there is none."""
         hints = self._hints
         for at, first in enumerate(hints):
             batch = self.floor(first)
@@ -234,7 +235,7 @@ class Window:
         self._hints[low:high] = keep
 
     def forget_spent_hints(self, first: int, last: int) -> None:
-        """Drop the hints in `first`…`last` whose batch has nothing Available left."""
+        """Drop the hints in `first`…`last` whose batch has no Available records left."""
         low = bisect_left(self._hints, first)
         high = bisect_right(self._hints, last, low)
         if high > low:
@@ -248,7 +249,7 @@ class Window:
             else:
                 insort(self._hints, batch.first)
 
-    # Changes. Nothing else sets a code, but `_take` of bad_record_isolation for single Available records.
+    # Changes. Nothing else sets a code, except `_take` of bad_record_isolation for single Available records.
 
     def add(self, batch: InFlightBatch) -> None:
         """Cache a batch; it must not overlap another."""
@@ -269,8 +270,9 @@ class Window:
             self.delayed += sign * batch.delayed
 
     def recode(self, batch: InFlightBatch, first: int, last: int, table: TransitionTable) -> bool:
-        """Send `first`…`last` of the batch through a transition table; whether any record changed. Raises
-        IllegalTransitionError, with nothing changed, for a record that the trigger must not meet (PL-102)."""
+        """Map `first`…`last` of the batch through a transition table; return whether any record changed. Raises
+        IllegalTransitionError, with nothing changed, for a record in a state that the trigger must not meet
+        (PL-102)."""
         if self.counts_records:
             self._tally(batch, -1)
             try:
@@ -288,15 +290,15 @@ class Window:
         return True
 
     def assign(self, batch: InFlightBatch, first: int, codes: bytes | bytearray) -> None:
-        """Set the codes of a stretch of the batch one by one."""
+        """Set the code of each offset of a stretch of the batch."""
         self._tally(batch, -1)
         batch.assign(first, codes)
         self._tally(batch, 1)
         self._hint(batch)
 
     def settle(self, batch: InFlightBatch, spans: Sequence[Span], table: TransitionTable) -> None:
-        """Send many short spans of the batch through a transition table, and forget owner and lock of what changed.
-        Raises IllegalTransitionError as `recode` does."""
+        """Map many short spans of the batch through a transition table, and clear owner and lock of the changed
+        records. Raises IllegalTransitionError as `recode` does."""
         self._tally(batch, -1)
         try:
             batch.settle(spans, table)
@@ -309,13 +311,14 @@ class Window:
         self.locks.push(deadline, first, last, self.is_live)
 
     def delay(self, batch: InFlightBatch, first: int, last: int, until_ms: int) -> None:
-        """Let a stretch whose code is DELAYED wait until then, held by nobody, with one entry for its end (PL-932)."""
+        """Let a stretch whose code is DELAYED wait until `until_ms`, held by no member, with one entry for its end
+        (PL-932)."""
         batch.hold(first, last, NOBODY, until_ms)
         self.lock(first, last, until_ms)
         self.note_delayed(last)
 
     def note_delayed(self, last: int) -> None:
-        """Records up to `last` wait, or have waited: from now on records are counted (PL-935)."""
+        """Note that records up to `last` wait, or have waited: from now on records are counted (PL-935)."""
         self._delayed_through = max(self._delayed_through, last)
         if not self.counts_records:
             self.counts_records = True
@@ -323,12 +326,12 @@ class Window:
             self.delayed = sum(batch.delayed for batch in self.walk())
 
     def renew(self, first: int, last: int, deadline: int) -> None:
-        """Arm one lock entry for a renewed stretch, and remember that it is one."""
+        """Arm one lock entry for a renewed stretch, and remember that it was renewed."""
         self.lock(first, last, deadline)
         self.renewals.push(deadline, first, last, self.is_live)
 
     def first_live(self, entry: LockEntry) -> int | None:
-        """The first cached offset of the entry that still has this very lock end (PL-303); None when there is none."""
+        """The first cached offset of the entry that still has this exact lock end (PL-303); None when there is none."""
         deadline, first, last = entry
         batches, size = self._batches, len(self._batches)
         at = self._reaching(first)
@@ -340,15 +343,16 @@ class Window:
         return None
 
     def is_live(self, entry: LockEntry) -> bool:
-        """Whether some record of the entry still has this very lock end (PL-303)."""
+        """Return whether some record of the entry still has this exact lock end (PL-303)."""
         return self.first_live(entry) is not None
 
     def next_lock_end(self) -> int | None:
-        """When the next lock ends (ms); None when nothing is locked."""
+        """Return when the next lock or delay ends (ms); None when there is none."""
         return self.locks.next_deadline(self.first_live)
 
     def squeeze(self, first: int, end: int) -> None:
-        """Keep the batches within `first`…`end` − 1, all finished or Archiving, in as few pieces as can be (PL-915)."""
+        """Merge the batches within `first`…`end` − 1, all finished, Archiving or delayed, into as few as possible
+        (PL-915, PL-935)."""
         low = self._reaching(first)
         high = bisect_left(self._firsts, end, low)
         high -= high > low and self._batches[high - 1].last >= end
@@ -356,13 +360,13 @@ class Window:
             self.forget_spent_hints(self._firsts[low], self._batches[high - 1].last)
             whole, pieces = self._batches[low:high], pieces_of(self._batches[low:high], self.start_offset)
             self._batches[low:high] = pieces
-            self._tally(whole[0], -1)  # only it may reach below the start offset, and is cut there
+            self._tally(whole[0], -1)  # only the first may reach below the start offset, and is cut there
             for piece in pieces_of(whole[:1], self.start_offset):
                 self._tally(piece, 1)
             self._firsts[low:high] = [piece.first for piece in pieces]
 
     def remove_front(self, count: int) -> None:
-        """Forget the first `count` batches."""
+        """Remove the first `count` batches."""
         for at in range(self._head, self._head + count):
             self._tally(self._batches[at], -1)
         self._head += count
@@ -373,7 +377,7 @@ class Window:
             self._head = 0
 
     def move_start(self, start_offset: int) -> None:
-        """Raise the start offset; batches wholly below it are forgotten. With none left the window is empty and
+        """Raise the start offset; batches wholly below it are removed. With none left the window is empty, and
         end_offset becomes the next offset to fetch (PL-005, PL-123)."""
         self.start_offset = start_offset
         if self.counts_records and start_offset > self._delayed_through:
@@ -391,7 +395,8 @@ class Window:
                 self.end_offset = start_offset
 
     def note_gap(self, lowest: int, window_end: int) -> None:
-        """Set the gap window to the lowest offset ≥ `lowest` that no batch covers; none up to its end drops it."""
+        """Set the gap window to the lowest offset ≥ `lowest` that no batch covers; without one up to its end, clear
+        it."""
         hole = lowest
         for batch in self.overlapping(lowest, window_end):
             if batch.first > hole:
@@ -399,8 +404,8 @@ class Window:
             hole = batch.last + 1
         self.gap = (hole, window_end) if hole <= window_end else None
 
-    # What always holds.
+    # Invariants.
 
     def check(self, now_ms: int | None = None) -> None:
-        """`check_window`, for tests and the simulator, between two events; its cost grows with the window."""
+        """Run `check_window` between two events, for tests and the simulator; its cost grows with the window."""
         check_window(self, self._batches[self._head :], self._firsts[self._head :], self._hints, now_ms)

@@ -1,4 +1,4 @@
-"""Loading a share-partition from what the share coordinator stores (PL-604 … PL-608, PL-611)."""
+"""Loads a share-partition from the share coordinator's stored state (PL-604 … PL-608, PL-611)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from partition_leader.share.core.in_flight import Window
 from partition_leader.share.core.limits import LIMITS, Limits
 from partition_leader.share.core.transitions import DELAYED, KNOWN_STATES
 
-#: Offsets in flight that a stored state may span: more than the most lying batch of before CM-112 left behind (2^31).
+#: Offsets in flight that a stored state may span: more than any batch with a false length left before CM-112 (2^31).
 _SPAN_MAX: Final = 2**32
 
 
 def load(start_offset: int, batches: Iterable[StateBatch], now_ms: int = 0, limits: Limits = LIMITS) -> Window:
-    """A window with every stored batch, nobody holding it; longer ones in parts of what a record batch may hold, so
-    that nothing keeps arrays of more (CM-112). Their `not_before_ms` are on the clock of `now_ms` (PL-934). Raises
-    UnknownServerError for a reply that breaks PL-604: a batch below the start offset, far behind it, backwards,
+    """Return a window with every stored batch, held by no member. Those longer than a record batch may be are split, so
+    that no array is longer than that (CM-112). Their `not_before_ms` are on the clock of `now_ms` (PL-934). Raises
+    UnknownServerError for a reply that breaks PL-604: a batch below the start offset, too far after it, backwards,
     overlapping another, or in an unknown state."""
     window = Window(start_offset, limits)
     following = start_offset

@@ -1,4 +1,4 @@
-"""What holds in a share-partition's window between any two events: `check_window` lists it.
+"""The invariants of a share-partition's window between any two events; `check_window` lists them.
 
 Owns the checks of batches, of their order, of the hints at Available records and of locks. Never changes anything, and
 no decision depends on it: tests and the simulator check after each event.
@@ -38,7 +38,7 @@ class BrokenInvariantError(AssertionError):
 
 
 class CheckedWindow(Protocol):
-    """What is looked at of a window."""
+    """The part of a window that is checked."""
 
     start_offset: int
     end_offset: int
@@ -76,18 +76,19 @@ def check_window(
     hints: Sequence[int],
     now_ms: int | None,
 ) -> None:
-    """Raise BrokenInvariantError, with the offset and the sentence that does not hold. `now_ms` is the time of the last
-    event, and given for an ACTIVE share-partition only: while it begins or ends it has no timers, and its start offset
-    does not advance.
+    """Raise BrokenInvariantError, with the offset and the sentence that does not hold there. `now_ms`: the time of the
+    last event, given for an ACTIVE share-partition only: in another status it has no timers, and its start offset does
+    not advance.
 
     - Each batch is well formed (`check_batch`): one code, count, owner and lock end for each offset; known codes; an
-      owner if and only if Acquired or pending; an end of its delay if Delayed; its counters are what its codes say.
-    - Batches ascend, do not overlap, and none lies below the start offset (PL-004).
+      owner if and only if Acquired or pending; an end of its delay if Delayed; counters that match its codes.
+    - Batches ascend, do not overlap, and none is wholly below the start offset (PL-004).
     - The window's counters are the sums of what the batches count (PL-125, PL-935).
-    - No record's delivery was taken back more often in a row than may be, and no more are remembered (PL-941).
+    - No record's delivery was taken back more often in a row than allowed, and no more records than allowed are
+      remembered for that (PL-941).
     - The start offset is not above the end; the end is the last cached offset, when there is one (PL-005).
     - The next unresolved hole is not below the start offset, and no batch covers it (PL-606, PL-607).
-    - Every batch with Available records is hinted at (PL-202).
+    - Every batch with Available records has a hint (PL-202).
     - ACTIVE: every lock and delay ends in the future and has its entry (PL-303, PL-932); the first record is not
       finished (PL-120).
     """
@@ -120,7 +121,7 @@ def check_window(
 
 
 def check_batch(batch: InFlightBatch) -> None:
-    """One batch by itself. Raises BrokenInvariantError."""
+    """Check one batch by itself. Raises BrokenInvariantError."""
     first, size = batch.first, len(batch)
     if size <= 0:
         raise BrokenInvariantError(first, f"the batch ends at {batch.last}, before it begins")
@@ -147,7 +148,7 @@ def check_batch(batch: InFlightBatch) -> None:
 
 
 def _check_record(offset: int, code: int, count: int, member: str, deadline: int) -> None:
-    """PL-002, PL-102 (columns dc, member_id and lock timer)."""
+    """Check one record against PL-002 and PL-102 (columns dc, member_id and lock timer)."""
     if code not in KNOWN_CODES:
         raise BrokenInvariantError(offset, f"it is {code_name(code)}")
     is_held = code == STATE_ACQUIRED or bool(code & PENDING)
@@ -167,7 +168,8 @@ def _check_counter(first: int, name: str, counted: int, found: int) -> None:
 
 
 def check_order(batches: Sequence[InFlightBatch], firsts: Sequence[int], start_offset: int) -> None:
-    """PL-004: ascending and disjoint, found under their first offsets, none wholly below the start offset."""
+    """Check that batches ascend, are disjoint and are indexed by their first offsets, and that none is wholly below the
+    start offset (PL-004)."""
     if list(firsts) != [batch.first for batch in batches]:
         raise BrokenInvariantError(start_offset, f"the batches are looked up under other first offsets: {firsts}")
     for left, right in pairwise(batches):
@@ -178,7 +180,7 @@ def check_order(batches: Sequence[InFlightBatch], firsts: Sequence[int], start_o
 
 
 def check_hints(batches: Iterable[InFlightBatch], hints: Sequence[int]) -> None:
-    """Every batch with Available records is found by the walk over the hints, which ascend (PL-202)."""
+    """Check that the hints ascend, and that they include every batch with Available records (PL-202)."""
     for left, right in pairwise(hints):
         if right <= left:
             raise BrokenInvariantError(right, f"the hints at Available records do not ascend: {left} is before it")
@@ -191,8 +193,8 @@ def check_hints(batches: Iterable[InFlightBatch], hints: Sequence[int]) -> None:
 
 
 def check_locks(batches: Iterable[InFlightBatch], entries: Iterable[LockEntry], now_ms: int) -> None:
-    """PL-303: no lock is over, and a lock entry ends each. A pending record needs its entry as long as its lock runs,
-    for a roll-back gives the lock back (PL-307, PL-414)."""
+    """Check that no lock is overdue, and that each has a lock entry (PL-303). A pending record needs its entry as long
+    as its lock runs, because a roll-back restores the lock (PL-307, PL-414)."""
     ends: dict[int, list[tuple[int, int]]] = {}
     for deadline, first, last in sorted(entries):
         ends.setdefault(deadline, []).append((first, last))

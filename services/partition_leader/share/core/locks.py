@@ -39,7 +39,7 @@ class LockHeap:
         return list(self._entries)
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether `due` would find anything."""
+        """Return whether `due` would find anything."""
         return bool(self._entries) and self._entries[0][0] <= now_ms
 
     def due(self, now_ms: int) -> list[LockEntry]:
@@ -51,9 +51,9 @@ class LockHeap:
         return result
 
     def next_deadline(self, first_live: Callable[[LockEntry], int | None]) -> int | None:
-        """The earliest deadline that still matters; None when nothing is locked. `first_live` gives the first offset
-        of an entry with this very lock end. What lies below it is over for good (a new lock has an entry of its own),
-        so the entry is narrowed, and no offset is looked at twice."""
+        """Return the earliest deadline that still matters; None when nothing is locked. `first_live` returns the first
+        offset of an entry that has this exact lock end. Locks below it have ended for good (a new lock has an entry of
+        its own), so the entry is narrowed, and no offset is checked twice."""
         entries = self._entries
         while entries:
             deadline, first, last = entries[0]

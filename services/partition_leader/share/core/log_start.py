@@ -1,4 +1,5 @@
-"""The log's start passes the share-partition's start offset: retention or delete-records (PL-620, PL-622, T16)."""
+"""Handles a log start that passes the share-partition's start offset: retention or delete-records (PL-620, PL-622,
+T16)."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from partition_leader.share.core.transitions import LOG_START_MOVED
 
 
 def move_log_start(window: Window, log_start_offset: int) -> bool:
-    """Raise the start offset to the log's; whether anything changed. A lower or equal one changes nothing (12.10).
-    Acquired records below it stay with their holder until acknowledged, released or expired (PL-622)."""
+    """Raise the start offset to the log's; return whether anything changed. A lower or equal one changes nothing
+    (12.10). Acquired records below it stay with their holder until acknowledged, released or expired (PL-622)."""
     if log_start_offset <= window.start_offset:
         return False
     if not window.is_empty:

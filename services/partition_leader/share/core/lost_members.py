@@ -1,7 +1,7 @@
-"""Which members this leader has lost, until their group coordinators have been told (PL-527).
+"""Members that this leader has lost, until their group coordinators are notified (PL-527).
 
-Pure: one report for each member, the newest; all of it bounded. A report that was not told in ten seconds is dropped:
-the session time-out of the group does then what the report would have done sooner.
+Pure and bounded; it keeps the newest report of each member. A report that was not sent within ten seconds is dropped:
+the group's session timeout then does what the report would have done sooner.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Final, NamedTuple
 
 from partition_leader.share.core.session import SessionKey
 
-#: How many members wait to be told at most, and how many are remembered as told.
+#: How many reports wait at most, and how many members are remembered as reported lost.
 MEMBERS_MAX: Final = 10_000
-#: For how long a report is worth telling.
+#: How long a report is worth sending.
 WORTH_MS: Final = 10_000
-#: For how long a member that was told as lost is told as back when it is.
+#: How long after its loss was reported a member's return is reported too.
 REMEMBERED_MS: Final = 60_000
 
 
 class Report(NamedTuple):
-    """What is to be told of a member. `returned` False: its connection was lost, at `at_ms`; True: it is back."""
+    """A report about a member. `returned`: False when its connection was lost, at `at_ms`; True when it is back."""
 
     key: SessionKey
     returned: bool
@@ -29,7 +29,7 @@ class Report(NamedTuple):
 
 
 class LostMembers:
-    """The reports that wait. `dropped` counts those that were never told."""
+    """The waiting reports. `dropped` counts those that were never sent."""
 
     def __init__(self) -> None:
         self._waiting: dict[SessionKey, Report] = {}
@@ -40,20 +40,21 @@ class LostMembers:
         return len(self._waiting)
 
     def lost(self, key: SessionKey, now_ms: int) -> None:
-        """The member's session ended with its stream."""
+        """Queue a report that the member's session ended with its stream."""
         if key not in self._waiting and len(self._waiting) >= MEMBERS_MAX:
             self.dropped += 1
             return
         self._waiting[key] = Report(key, False, now_ms)
 
     def back(self, key: SessionKey, now_ms: int) -> None:
-        """The member has opened a session over a stream. It is told only if its loss was, or may have been."""
+        """Note that the member has opened a session over a stream. Reported only if its loss was, or may have been."""
         self._waiting.pop(key, None)
         if key in self._told and len(self._waiting) < MEMBERS_MAX:
             self._waiting[key] = Report(key, True, now_ms)
 
     def take(self, now_ms: int, limit: int) -> list[Report]:
-        """At most `limit` reports that are worth telling, oldest first. They count as told from now on."""
+        """Take at most `limit` reports, oldest first; return those still worth sending. They count as sent from now
+        on."""
         taken = list(islice(self._waiting.values(), limit))
         for report in taken:
             del self._waiting[report.key]
@@ -67,7 +68,7 @@ class LostMembers:
         return fresh
 
     def failed(self, reports: Iterable[Report]) -> None:
-        """These could not be told: they wait again, unless there is something newer to tell of their members."""
+        """Queue reports that could not be sent again, unless a newer report of the same member waits."""
         for report in reports:
             if report.key in self._waiting:
                 continue

@@ -32,12 +32,14 @@ from partition_leader.share.core.transitions import (
 
 @dataclass(slots=True)
 class Operation:
-    """`limit` and `dlq_enabled` are those of the moment it started (PL-307). `dead_letters` holds the spans that go to
-    the dead-letter queue, `archived` the ranges that are archived without one, each with its cause; `delays` ascending
-    spans that wait, each with its end (ms), None when there are none (PL-939); `taken_back` the spans whose delivery
-    count it has lowered (PL-941). `acknowledged`: how many records it
-    acknowledges with each type, in the order of the types' values; at the end of a session what it releases.
-    `member_id`: who acknowledges; nobody releases when a session ends (PL-418)."""
+    """One Acknowledge or one session release. `limit` and `dlq_enabled` are those of the moment it started (PL-307).
+
+    `dead_letters`: spans that go to the dead-letter queue, each with its cause. `archived`: ranges that are archived
+    without a dead letter, each with its cause. `delays`: ascending spans that wait, each with its end (ms); None when
+    there are none (PL-939). `taken_back`: spans whose delivery count it has lowered (PL-941). `acknowledged`: how many
+    records it acknowledges with each type, in the order of the types' values; at the end of a session, how many it
+    releases. `member_id`: the acknowledging member; empty when a session's end releases (PL-418).
+    """
 
     op_id: int
     cause: int
@@ -56,7 +58,7 @@ class Operation:
 
 @dataclass(slots=True)
 class RolledBack:
-    """What a roll-back changed and no write has carried yet (PL-307, PL-621)."""
+    """The changes of a roll-back that no write has stored yet (PL-307, PL-621)."""
 
     changed: list[Span] = field(default_factory=list)
     archiving: list[Span] = field(default_factory=list)
@@ -65,8 +67,8 @@ class RolledBack:
 
 
 def commit(window: Window, spans: Sequence[Span]) -> None:
-    """The write is durable: pending records of the ascending, disjoint spans take their new state, and their owners and
-    locks are removed (PL-412)."""
+    """Give pending records of the ascending, disjoint spans their new state, because their write is durable, and remove
+    their owners and locks (PL-412)."""
     for batch, parts in window.grouped(spans):
         if is_dense(parts):
             window.settle(batch, parts, COMMIT)
@@ -77,8 +79,8 @@ def commit(window: Window, spans: Sequence[Span]) -> None:
 
 
 def begin_delays(window: Window, operation: Operation, now_ms: int) -> int:
-    """The write is durable: what it released with a delay waits from now on, or is Available where the delay is over
-    already (PL-933). How many records wait."""
+    """Begin the delays of records whose release is now durable; where a delay is already over, they are Available
+    (PL-933). Returns how many records these are."""
     begun = 0
     for span, until_ms in operation.delays or ():
         for batch in window.overlapping(*span):
@@ -93,15 +95,15 @@ def begin_delays(window: Window, operation: Operation, now_ms: int) -> int:
 
 
 def end_delay(window: Window, batch: InFlightBatch, first: int, last: int) -> None:
-    """Delayed records are Available again (PL-932)."""
+    """Make delayed records Available again (PL-932)."""
     window.recode(batch, first, last, END_DELAY)
     batch.hold(first, last, NOBODY, 0)
 
 
 def roll_back(window: Window, operation: Operation, now_ms: int, into: RolledBack, retries: Retries = AT_ONCE) -> None:
-    """The write failed: records become Acquired again with their running lock (T19, PL-414). One whose lock has expired
-    meanwhile is released, by the back-off that holds then, and one that the start offset has passed is archived
-    (PL-307)."""
+    """Undo an operation whose write failed: records become Acquired again with their running lock (T19, PL-414). One
+    whose lock has expired meanwhile is released, with the back-off of `retries`, and one that the start offset has
+    passed is archived (PL-307)."""
     _count_again(window, operation)
     for batch, first, last in window.pieces(operation.spans):
         if batch.pending:
@@ -145,14 +147,15 @@ def _roll_back_batch(  # noqa: PLR0917 - one batch of the loop above
 
 
 def revert(window: Window, operation: Operation) -> None:
-    """Undo an operation that was refused half-way. Only at the instant it began: no lock can have ended (PL-410)."""
+    """Undo an operation that was refused half-way. Call it only at the instant the operation began, when no lock can
+    have ended (PL-410)."""
     _count_again(window, operation)
     for batch, first, last in window.pieces(operation.spans):
         window.recode(batch, first, last, REVERT)
 
 
 def _count_again(window: Window, operation: Operation) -> None:
-    """What the operation took back stays a delivery, for its records are held as before (PL-941)."""
+    """Restore the delivery counts that the operation lowered: its records are held as before (PL-941)."""
     for batch, first, last in window.pieces(operation.taken_back):
         for low, high, code, count in list(batch.runs(first, last)):
             if code & PENDING:
@@ -180,7 +183,7 @@ def state_of(code: int) -> int:
 
 
 def refusal_of(code: int, member: str, caller: str) -> str | None:
-    """Why `caller` may not act on a record with this code and owner; None when it may (PL-406, PL-407)."""
+    """Return why `caller` may not act on a record with this code and owner; None when it may (PL-406, PL-407)."""
     if code & PENDING:
         return "an earlier acknowledgement of it is still being written"
     if code == DELAYED:

@@ -1,4 +1,4 @@
-"""The picture of a share-partition that tools and failing tests print, of one moment."""
+"""The snapshot of a share-partition that tools and failing tests print."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from partition_leader.share.core.status import Overview
 
 
 def overview_of(state: PartitionState, fetch_lock: int | None) -> Overview:
-    """The whole state. Its cost grows with the records in flight."""
+    """Return the whole state. The cost grows with the records in flight."""
     window, progress = state.window, committed(state.window)
     return Overview(
         state.status,

@@ -34,7 +34,7 @@ from partition_leader.share.core.write_back import WriteBack
 
 
 class Retirement(NamedTuple):
-    """Why a share-partition retires, and when at the latest it is dropped (ms)."""
+    """The reason why a share-partition retires, and when it is dropped at the latest (ms)."""
 
     error: KafkaError
     until_ms: int
@@ -103,14 +103,14 @@ class PartitionState:
         self.effects.append(Reply(operation.op_id, None, persisted, operation.acknowledged))
 
     def activate(self) -> None:
-        """Become ACTIVE, and go on with the dead-letter flow that a former leader began (PL-611)."""
+        """Become ACTIVE, and continue the dead-letter flow that a former leader began (PL-611)."""
         self.status = Status.ACTIVE
         self.wake = True
         self.effects += self.dead_letters.send(self.window, stored_letters(self.window, self.settings))
         self.effects.append(Activated())
 
     def fail(self, error: KafkaError) -> None:
-        """Initialisation failed for good (PL-604)."""
+        """Become FAILED: initialisation failed for good (PL-604)."""
         self.status = Status.FAILED
         self.wake = True
         self.effects += [
@@ -119,7 +119,7 @@ class PartitionState:
         ]
 
     def gone(self) -> KafkaError:
-        """The error for a caller that still reaches a dropped share-partition (PL-402, PL-631)."""
+        """Return the error for a caller that still reaches a dropped share-partition (PL-402, PL-631)."""
         if self.status is Status.RETIRING:
             return UnknownTopicOrPartitionError(
                 f"{self.name} is being dropped here; fetch from it again to open it anew"
@@ -174,11 +174,11 @@ class PartitionState:
         self.finish()
 
     def not_leader(self, error: KafkaError) -> KafkaError:
-        """The error of operations that a drop ends (PL-631)."""
+        """Return the error of operations that a drop ends (PL-631)."""
         return NotLeaderOrFollowerError(f"{self.name} was dropped: {error.message}")
 
     def finish(self) -> None:
-        """Become FENCED and drop: no write and no dead letter is outstanding any more, or they are given up."""
+        """Become FENCED and drop: writes and dead letters are all finished, or are given up."""
         assert self.retirement is not None
         self.status = Status.FENCED
         self.wake = True

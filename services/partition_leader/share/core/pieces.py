@@ -1,7 +1,7 @@
-"""What is settled of a window in as few batches as can be: finished, Archiving and delayed records (PL-915, PL-935).
+"""Merges the settled records of a window, which are finished, Archiving or delayed, into few batches (PL-915, PL-935).
 
-A batch that was fetched keeps arrays with a place for each of its offsets. Where a window is wide because old records
-wait, such arrays would cost memory for what nobody asks about any more.
+A batch that was fetched keeps arrays with a place for each of its offsets. In a window that is wide because old records
+wait, such arrays would waste memory on records that need no further work.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from partition_leader.share.core.transitions import STATE_MASK
 
 
 def pieces_of(batches: Iterable[InFlightBatch], floor: int) -> list[InFlightBatch]:
-    """The offsets from `floor` on with one batch for each stretch of one code, delivery count and end of its delay,
-    held by nobody; none is larger than a record batch may be (CM-112). What is such a piece already stays the same
-    object."""
+    """Return the offsets from `floor` on as one batch for each stretch of one code, delivery count and end of the
+    delay, held by no member; none is larger than a record batch may be (CM-112). A batch that is such a piece already
+    stays the same object."""
     pieces: list[InFlightBatch] = []
     for batch in batches:
         if batch.codes is None and batch.member == NOBODY and batch.first >= floor:
@@ -36,8 +36,8 @@ def pieces_of(batches: Iterable[InFlightBatch], floor: int) -> list[InFlightBatc
 
 
 def settled_stretches(batches: Sequence[InFlightBatch]) -> Iterator[tuple[int, int]]:
-    """The stretches of two and more neighbours in which no record counts against the limit, as indexes (begin, end);
-    the last stretch first, so that the caller may replace each as it comes."""
+    """Yield the stretches of two or more neighbours in which no record counts against the limit, as indexes (begin,
+    end); the last stretch first, so that the caller may replace each as it comes."""
     end = len(batches)
     while end > 0:
         begin = end
@@ -49,7 +49,8 @@ def settled_stretches(batches: Sequence[InFlightBatch]) -> Iterator[tuple[int, i
 
 
 def records_of(batches: Iterable[InFlightBatch], floor: int) -> tuple[StateBatch, ...]:
-    """Every cached record from `floor` on, equal neighbours merged; pending ones where they are going."""
+    """Return every cached record from `floor` on, equal neighbours merged; pending ones have the state that they are
+    changing to."""
     result: list[StateBatch] = []
     for batch in batches:
         for first, last, code, count in batch.runs(max(batch.first, floor), batch.last):

@@ -1,4 +1,4 @@
-"""After a write with unknown outcome: what the coordinator has stored decides, record by record (PL-707)."""
+"""Resolves a write with unknown outcome, record by record, from what the coordinator has stored (PL-707)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Stored:
         self._firsts = [batch.first_offset for batch in self._batches]
 
     def pieces(self, first: int, last: int) -> list[tuple[Span, tuple[int, int], int]]:
-        """What is stored of `first`…`last`: the spans, the (count, state) of each, and the end of its delay."""
+        """Return what is stored of `first`…`last`: each span with its (count, state) and the end of its delay."""
         result: list[tuple[Span, tuple[int, int], int]] = []
         at = bisect_right(self._firsts, first) - 1
         if at < 0 or self._batches[at].last_offset < first:
@@ -44,9 +44,10 @@ class Stored:
         return result
 
     def archived(self, marks: Iterable[Mark]) -> list[Mark]:
-        """What of these is stored as archived, or lies below the stored start offset: of the rest, nothing came of it.
+        """Return the parts of `marks` that are stored as archived or are below the stored start offset; the rest was
+        not archived.
 
-        What the window has below its own start offset says neither: the log may have lost it meanwhile.
+        The window's own start offset does not show which were: the log may have lost the records below it meanwhile.
         """
         found: list[Mark] = []
         for (first, last, count), cause in marks:
@@ -60,8 +61,9 @@ class Stored:
 
 
 def settle(window: Window, operation: Operation, stored: Stored, now_ms: int = 0) -> None:
-    """Commit what is stored as written, or lies below the stored start offset; take over a higher stored rank. What
-    stays pending was not applied, and never will be, for its generation is fenced: the caller rolls it back."""
+    """Commit records that are stored as written or are below the stored start offset; take over a higher stored rank.
+    Records that stay pending were not applied, and never will be, because their generation is fenced: the caller rolls
+    them back."""
     for first, last in operation.spans:
         for batch in window.overlapping(first, last):
             low, high = max(first, batch.first), min(last, batch.last)
@@ -93,7 +95,7 @@ def _take_stored(  # noqa: PLR0917 - what is stored of one run
     for first, last in ((span[0], min(span[1], window.start_offset - 1)), (max(span[0], window.start_offset), span[1])):
         if first > last:
             continue
-        is_passed = last < window.start_offset and state == STATE_AVAILABLE  # nothing delivers it any more
+        is_passed = last < window.start_offset and state == STATE_AVAILABLE  # it is never delivered again
         if is_passed:
             force(window, batch, (first, last), STATE_ARCHIVED, count)
         else:

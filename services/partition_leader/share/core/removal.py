@@ -1,7 +1,7 @@
-"""Offsets that the log does not have: compaction, aborted transactions, lost tails (T17, T18, CM-47).
+"""Removes offsets that the log does not have: compaction, aborted transactions, lost tails (T17, T18, CM-47).
 
-Owns how such records leave the window without an acknowledgement. Never decides that they are gone: its callers learn
-that from a log read.
+Owns how such records leave the window without an acknowledgement. Never decides that the log lacks them: its callers
+learn that from a log read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from partition_leader.share.core.transitions import COMPACTED, TransitionTable
 
 
 def take_away(window: Window, batch: InFlightBatch, span: Span, table: TransitionTable) -> list[Span]:
-    """Send the batch's records in `span` through `table`, which archives or leaves them; the spans that changed."""
+    """Map the batch's records in `span` through `table`, which archives or keeps them; return the spans that
+    changed."""
     changed: list[Span] = []
     for first, last, code, _ in list(batch.runs(*span)):
         if table[code] != code:
@@ -25,7 +26,8 @@ def take_away(window: Window, batch: InFlightBatch, span: Span, table: Transitio
 
 
 def take_available(window: Window, first: int, last: int) -> list[Span]:
-    """T17 for `first`…`last`: Available records that the log skipped over (PL-226); the spans that changed."""
+    """Archive the records of `first`…`last` that the log skipped and no member holds: Available and delayed ones, and
+    pending releases (T17, PL-226). Returns the spans that changed."""
     changed: list[Span] = []
     for batch in window.overlapping(first, last):
         if batch.available or batch.pending or batch.delayed:
@@ -34,8 +36,8 @@ def take_available(window: Window, first: int, last: int) -> list[Span]:
 
 
 def skip_hole(window: Window, first: int, end: int) -> list[Span]:
-    """The log holds no record from `first`, the next offset to fetch, to below `end`: move over it at once (CM-47).
-    The spans that were archived. What is Acquired there keeps its holder until it is acknowledged or expires."""
+    """Move at once over a hole in the log, from `first`, the next offset to fetch, to below `end` (CM-47). Returns the
+    archived spans. Acquired records there keep their holder until they are acknowledged or expire."""
     archived = take_available(window, first, end - 1)
     gap = window.open_gap
     if gap is not None and first <= gap[0] < end:

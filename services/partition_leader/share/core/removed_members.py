@@ -1,16 +1,16 @@
-"""Members that their group coordinator has removed: which of their lives is over (PL-528, PL-529).
+"""Members that their group coordinator has removed, and which of their lives is over (PL-528, PL-529).
 
-A removal gives the group a new epoch. The member epochs of the life that it ended are lower, those with which a later
-life is assigned partitions are not. So no clock is needed to tell the two apart, and a removal that is heard of late,
-twice, or from a coordinator of the past says nothing about a later life. Pure and bounded.
+A removal gives the group a new epoch. The member epochs of the life that it ended are lower; those of a later life are
+not. So no clock is needed to distinguish the two, and a removal that arrives late, twice, or from a former coordinator
+does not affect a later life. Pure and bounded.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: For how long an opening request of a life that is over is refused. Longer would help nobody: a member that runs hears
-#: from its coordinator, and a group whose epochs fell, as a store that lost its last writes has them, must go on.
+#: How long an opening request of a life that is over is refused. Longer would not help: a running member is notified by
+#: its coordinator, and a group whose epochs fell, as after its store lost its last writes, must be able to continue.
 REMEMBERED_MS: Final = 60_000
 #: How many members are remembered.
 MEMBERS_MAX: Final = 10_000
@@ -29,15 +29,15 @@ class RemovedMembers:
         return len(self._removed)
 
     def note(self, key: Member, group_epoch: int, now_ms: int) -> None:
-        """The coordinator has removed the member, which gave the group this epoch."""
+        """Note that the coordinator has removed the member, which gave the group `group_epoch`."""
         self._forget(now_ms)
         known = self._removed.pop(key, None)
         newest = group_epoch if known is None else max(group_epoch, known[0])
         self._removed[key] = (newest, now_ms)
 
     def is_over(self, key: Member, member_epoch: int | None, now_ms: int) -> bool:
-        """Whether the life of the member that this epoch is of is known to be over. Of a request without an epoch
-        nothing is known."""
+        """Return whether the member's life with this epoch is known to be over; False for a request without an
+        epoch."""
         if member_epoch is None or not self._removed:
             return False
         self._forget(now_ms)

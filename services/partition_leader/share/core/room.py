@@ -1,4 +1,5 @@
-"""How many new offsets may be acquired: the in-flight limit, and what holds while records wait (PL-131, PL-935).
+"""Computes how many new offsets may be acquired: the in-flight limit, and the rules while records wait (PL-131,
+PL-935).
 
 Without dead letters and delayed records the limit counts offsets, as Kafka does. It never changes a record.
 """
@@ -14,7 +15,7 @@ from partition_leader.share.core.status import Delays
 
 
 def room_for_new(window: Window, letters: DeadLetters, settings: GroupSettings) -> int:
-    """How many new offsets may be acquired; 0 or less for none."""
+    """Return how many new offsets may be acquired; 0 or less for none."""
     if not window.counts_records:
         return letters.room(window, settings)
     if delayed_full(window, settings) or letters.is_full(window, settings):
@@ -23,26 +24,26 @@ def room_for_new(window: Window, letters: DeadLetters, settings: GroupSettings) 
 
 
 def delayed_full(window: Window, settings: GroupSettings) -> bool:
-    """Whether delayed records keep new offsets from being acquired: they are too many, or the window is in too many
-    pieces because of them (PL-935)."""
+    """Return whether delayed records keep new offsets from being acquired: they are too many, or the window is in too
+    many pieces because of them (PL-935)."""
     if not window.counts_records:
         return False
     return window.delayed >= settings.delayed_max or window.batch_count >= SHARE_PARTITION_BATCHES_MAX
 
 
 def bound_left(delays: Delays, settings: GroupSettings) -> bool:
-    """Whether the bound, once reached, counts as left: a tenth of it is free again. Between the two nothing is told, or
-    records that are tried again at the bound would tell it over and over."""
+    """Return whether the bound, once reached, counts as left: a tenth of it is free again. Between the two nothing is
+    logged; otherwise records that are tried again at the bound would log it over and over."""
     most, pieces = settings.delayed_max, SHARE_PARTITION_BATCHES_MAX
     return not delays.counts or (delays.records < most - most // 10 and delays.pieces < pieces - pieces // 10)
 
 
 def join_settled(window: Window) -> None:
-    """While records wait, keep what is settled in as few pieces as can be, wherever in the window it lies.
+    """While records wait, keep settled records anywhere in the window in as few pieces as possible.
 
-    It looks when enough has changed since it last did: batches more, or records finished, as many as the limit says
-    and half as many as there were batches then. A join looks at all of them, so without the second its cost would grow
-    with what waits (P-3).
+    It runs when the changes since the last join, in batches and in finished records, reach both the limit and half the
+    number of batches of then. A join reads all batches, so without the second condition its cost would grow with the
+    records that wait (P-3).
     """
     count, closing = window.joined_at
     changed = abs(window.batch_count - count) + abs(window.closing - closing)

@@ -1,7 +1,7 @@
 """Share sessions: which partitions a member fetches here, and the epoch that keeps its requests in order (§5).
 
 Owns the sessions of one leader process, their epochs and partition order. It never acquires, releases or answers. It
-says what a request may do, what must be released, and which partitions a response contains. No session is evicted to
+decides what a request may do, what must be released, and which partitions a response contains. No session is evicted to
 make room for another (PL-506). The random session id is passed in (PL-502a).
 """
 
@@ -37,8 +37,8 @@ class SessionKey(NamedTuple):
 class SessionRequest(NamedTuple):
     """The session part of a ShareFetch or ShareAcknowledge.
 
-    `session_id` None: the client does not know the field. `connection_id` names the stream that the request came over;
-    None: it came as a single call (PL-524). `member_epoch`: the member's newest; None: the client does not know the
+    `session_id`: None when the client does not know the field. `connection_id`: the stream that the request came over;
+    None for a single call (PL-524). `member_epoch`: the member's newest epoch; None when the client does not know the
     field (PL-528).
     """
 
@@ -54,7 +54,7 @@ class SessionRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClosedSession:
-    """A session that is gone: release what its member holds on these partitions (PL-520).
+    """A session that has ended: release what its member holds on these partitions (PL-520).
 
     `group_is_empty`: it was the group's last session here, so the group's share-partitions retire (PL-523).
     """
@@ -65,10 +65,10 @@ class ClosedSession:
 
 
 class SessionStep(NamedTuple):
-    """What a request that passed the session step may do.
+    """The result of the session step: what the request may do.
 
-    `fetch`: the partitions to fetch, in order (PL-204). `closed`: release it after this request's acknowledgements; the
-    answer does not wait for that.
+    `fetch`: the partitions to fetch, in order (PL-204). `closed`: the ended session to release after this request's
+    acknowledgements; the answer does not wait for that.
     """
 
     key: SessionKey
@@ -79,21 +79,21 @@ class SessionStep(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Whether this request closes the session."""
+        """True when this request closes the session."""
         return self.epoch == CLOSING_EPOCH
 
 
 class Removed(StrEnum):
-    """What a removal did to the member's session here (PL-528)."""
+    """The effect of a removal on the member's session here (PL-528)."""
 
     ENDED = "ended"
     NO_SESSION = "no_session"
-    NO_EPOCH = "no_epoch"  # its client names no member epoch, so nobody knows which life it is of
+    NO_EPOCH = "no_epoch"  # its client names no member epoch, so its life is unknown
     LATER_LIFE = "later_life"  # the member has joined again since
 
 
 class Outcome(NamedTuple):
-    """What the answer of a request has for one partition."""
+    """The contents of a request's answer for one partition."""
 
     has_records: bool = False
     has_error: bool = False
@@ -108,7 +108,7 @@ class _Session:
     session_id: int
     connection_id: int | None
     last_request_ms: int
-    member_epoch: int | None = None  # the newest that it came with
+    member_epoch: int | None = None  # the newest of its requests
     epoch: int = 1
     requests_running: int = 0
     fruitless: int = 0  # fetches in a row that brought no records, the present one included
@@ -139,11 +139,11 @@ class SessionCache:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions all sessions have together."""
+        """The number of partitions of all sessions together."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def fetching(self, group_id: str, partition: TopicIdPartition) -> int:
-        """How many members of the group have the partition in their session here. Looks at every session."""
+        """Count the members of the group that have the partition in their session here. Reads every session."""
         return sum(
             key.group_id == group_id and partition in session.partitions for key, session in self._sessions.items()
         )
@@ -151,10 +151,10 @@ class SessionCache:
     # Requests.
 
     def fetch(self, request: SessionRequest, new_session_id: int, now_ms: int) -> SessionStep:
-        """The session step of a ShareFetch (PL-502, PL-507). The epoch is consumed when this returns (PL-504).
+        """Run the session step of a ShareFetch (PL-502, PL-507). The epoch is consumed when this returns (PL-504).
 
         Raises InvalidRequestError, ShareSessionNotFoundError, InvalidShareSessionEpochError, and UnknownMemberIdError
-        of a member that was removed and has not joined again (PL-529). It also raises ShareSessionLimitReachedError,
+        for a member that was removed and has not joined again (PL-529). It also raises ShareSessionLimitReachedError,
         which must be answered only after max_wait_ms (PL-506).
         """
         if request.epoch == OPENING_EPOCH:
@@ -175,7 +175,7 @@ class SessionCache:
         return SessionStep(request.key, request.epoch, session.session_id, order)
 
     def acknowledge(self, request: SessionRequest, now_ms: int) -> SessionStep:
-        """The session step of a ShareAcknowledge (PL-502). It opens no session and changes no partitions.
+        """Run the session step of a ShareAcknowledge (PL-502). It opens no session and changes no partitions.
 
         Raises ShareSessionNotFoundError or InvalidShareSessionEpochError.
         """
@@ -274,8 +274,8 @@ class SessionCache:
             )
 
     def report(self, step: SessionStep, outcomes: Mapping[TopicIdPartition, Outcome]) -> tuple[TopicIdPartition, ...]:
-        """Which partitions of `outcomes` the response contains: in fetch order, then those that were only acknowledged
-        (PL-511). Partitions with records go to the end of the session's order (PL-512).
+        """Return the partitions of `outcomes` that the response contains: in fetch order, then those that were only
+        acknowledged (PL-511). Partitions with records go to the end of the session's order (PL-512).
 
         `outcomes` has every partition that was attempted or acknowledged. A partition that could not be locked is
         absent.
@@ -300,7 +300,8 @@ class SessionCache:
         return tuple(reported)
 
     def finished(self, step: SessionStep, now_ms: int) -> None:
-        """The request was answered or abandoned: its session's idle time begins when no request is left (PL-524)."""
+        """Note that the request was answered or abandoned: its session's idle time begins when no request is left
+        (PL-524)."""
         session = self._sessions.get(step.key)
         if session is not None and session.session_id == step.session_id and session.requests_running:
             session.requests_running -= 1
@@ -309,14 +310,15 @@ class SessionCache:
     # Ends.
 
     def connection_lost(self, connection_id: int) -> tuple[ClosedSession, ...]:
-        """The stream ended: end the sessions opened over it (PL-522), not those opened again over another one."""
+        """End the sessions opened over a stream that ended (PL-522), but not those opened again over another one."""
         closed = tuple(self._remove(key) for key in sorted(self._by_connection.get(connection_id, ())))
         self.evictions += len(closed)
         return closed
 
     def member_removed(self, key: SessionKey, group_epoch: int, now_ms: int) -> tuple[Removed, ClosedSession | None]:
-        """The coordinator has removed the member, which gave the group this epoch: end the session of the life that is
-        over (PL-528), and refuse to open another one of that life for a while (PL-529)."""
+        """End the session of a member that the coordinator has removed, if it is of the life that is over (PL-528), and
+        refuse to open another one of that life for a while (PL-529). `group_epoch`: the epoch that the removal gave the
+        group."""
         self._removed_members.note(key, group_epoch, now_ms)
         session = self._sessions.get(key)
         if session is None:
@@ -343,7 +345,7 @@ class SessionCache:
         return tuple(self._remove(key) for key in idle)
 
     def close_all(self) -> tuple[ClosedSession, ...]:
-        """The protocol was switched off, or the process drains (PL-525)."""
+        """End all sessions: the protocol was switched off, or the process drains (PL-525)."""
         return tuple(self._remove(key) for key in list(self._sessions))
 
     def _remove(self, key: SessionKey, replaced: bool = False) -> ClosedSession:
@@ -362,8 +364,8 @@ class SessionCache:
 
 
 def _rotated(partitions: tuple[TopicIdPartition, ...], fruitless: int) -> tuple[TopicIdPartition, ...]:
-    """Begin one partition further after each fetch without records, so that one which gives none bars no other
-    (PL-204)."""
+    """Begin one partition further after each fetch without records, so that a partition without records does not block
+    the others (PL-204)."""
     if not fruitless or len(partitions) < 2:
         return partitions
     by = fruitless % len(partitions)

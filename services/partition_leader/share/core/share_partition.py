@@ -46,8 +46,8 @@ class SharePartition:
     """The live state of one share-partition on its leader.
 
     A fresh object is INITIALIZING: the host reads the stored state and sends `Initialized` or `InitializeFailed`.
-    Retiring takes `operation_timeout_ms` at most (PL-631). `chance`: numbers in 0…1 for back-offs (PL-936).
-    `limits`: from how much on its memory is swept.
+    Retiring takes `operation_timeout_ms` at most (PL-631). `chance`: numbers in 0…1 for back-offs (PL-936). `limits`:
+    thresholds from which its memory is swept.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class SharePartition:
             events.Drop: self._drop,
         }
 
-    # The one way in.
+    # Handling events.
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """Take one event at `now_ms` (monotonic, ms); return what must happen now, in order.
@@ -90,7 +90,7 @@ class SharePartition:
         """
         if type(event) is TakeFetchLock:  # it touches no record and begins every fetch: it needs no critical section
             return self._take_fetch_lock(event)
-        if type(event) is events.ReleaseFetchLock:  # nor may anything keep a fetch from giving its lock back (PL-206)
+        if type(event) is events.ReleaseFetchLock:  # nothing may keep a fetch from giving its lock back (PL-206)
             if self._fetch_lock != event.fetch_id:
                 return []
             self._fetch_lock = None
@@ -107,8 +107,8 @@ class SharePartition:
         return state.effects
 
     def give_up(self, error: IllegalTransitionError) -> list[Effect]:
-        """End this object after `handle` raised `error`, for its memory is wrong (PL-102); what must happen now, in
-        order. The next fetch makes a new object, which loads what is stored."""
+        """End this object after `handle` raised `error`, because its memory is wrong (PL-102); return what must happen
+        now, in order. The next fetch makes a new object, which loads the stored state."""
         state = self._state
         state.effects, state.wake = [], False
         if state.status not in _SETTLED:
@@ -122,7 +122,7 @@ class SharePartition:
         state.window.check(state.now_ms if state.status is Status.ACTIVE else None)
 
     def next_deadline(self) -> int | None:
-        """When to send `Tick` (ms); None when nothing is timed."""
+        """Return when to send `Tick` (ms); None when nothing is timed."""
         state = self._state
         if state.status is Status.RETIRING:
             return state.retirement.until_ms if state.retirement else None
@@ -134,13 +134,13 @@ class SharePartition:
         return min(lock, write)
 
     def overview(self) -> Overview:
-        """The whole state, for tools and failing tests. Its cost grows with the records in flight."""
+        """Return the whole state, for tools and failing tests. The cost grows with the records in flight."""
         return overview_of(self._state, self._fetch_lock)
 
-    # Questions that change nothing.
+    # Queries, which change nothing.
 
     def explain(self, asked: Question) -> Explanation | None:
-        """The fates of the records that are asked about (PL-820); None while it is not ACTIVE."""
+        """Return the fates of the records that are asked about (PL-820); None while it is not ACTIVE."""
         if self._state.status is not Status.ACTIVE:
             return None
         return explain_loaded(self._state, asked, self.next_fetch_offset())
@@ -148,14 +148,14 @@ class SharePartition:
     def backlog(
         self, high_watermark: int, holes_from: Callable[[int], int], empty_from: Callable[[int], int]
     ) -> Backlog | None:
-        """What is held, and what waits (PL-827); None while it is not ACTIVE."""
+        """Return the counts of held and waiting records (PL-827); None while it is not ACTIVE."""
         if self._state.status is not Status.ACTIVE:
             return None
         return backlog(self._state.window, high_watermark, holes_from, empty_from)
 
     @property
     def status(self) -> Status:
-        """Where the object is in its life (PL-601)."""
+        """The phase of the object's life (PL-601)."""
         return self._state.status
 
     @property
@@ -180,11 +180,11 @@ class SharePartition:
 
     @property
     def in_flight(self) -> int:
-        """How many offsets are in flight, finished records and gaps between them included (PL-130)."""
+        """The number of offsets in flight, finished records and gaps between them included (PL-130)."""
         return self._state.window.in_flight
 
     def numbers(self) -> Numbers:
-        """What its metrics show now."""
+        """Return the current values of its metrics."""
         window = self._state.window
         undelivered = window.undelivered
         return Numbers(
@@ -193,31 +193,33 @@ class SharePartition:
 
     @property
     def not_taken_back(self) -> int:
-        """How many records were given back unseen that often that the release counted as a delivery (PL-941)."""
+        """The number of records that were given back unseen so often that the release counted as a delivery
+        (PL-941)."""
         return self._state.window.undelivered.refused
 
     @property
     def dead_letters_waiting(self) -> int:
-        """How many letters are being written, or wait to be tried again (PL-907)."""
+        """The number of letters that are being written, or wait to be tried again (PL-907)."""
         return self._state.dead_letters.waiting
 
     def dead_letters_full(self, settings: GroupSettings) -> bool:
-        """Whether letters that wait keep new records from being acquired (PL-916)."""
+        """Return whether waiting letters keep new records from being acquired (PL-916)."""
         return self._state.dead_letters.is_full(self._state.window, settings)
 
     def delays(self) -> Delays:
-        """What waits for the end of a delay, and how many ever did (PL-932, PL-938). Dropped, it lets nothing wait."""
+        """Return how many records wait for the end of a delay, and how many ever did (PL-932, PL-938). `counts` is
+        False once this object is dropped."""
         window = self._state.window
         counts = window.counts_records and self._state.status not in _SETTLED
         return Delays(counts, window.delayed, window.batch_count, self._state.delayed_by)
 
     def delayed_full(self, settings: GroupSettings) -> bool:
-        """Whether delayed records keep new ones from being acquired (PL-935)."""
+        """Return whether delayed records keep new ones from being acquired (PL-935)."""
         return delayed_full(self._state.window, settings)
 
     def next_fetch_offset(self) -> int:
-        """Where the next log read begins (PL-202): the lowest offset that is Available or in an unresolved hole; if
-        there is none, the first offset never fetched."""
+        """Return where the next log read begins (PL-202): the lowest offset that is Available or in an unresolved hole;
+        if there is none, the first offset never fetched."""
         window = self._state.window
         available, gap = window.first_available(), window.open_gap
         if gap is not None:
@@ -225,19 +227,19 @@ class SharePartition:
         return window.next_offset if available is None else available
 
     def can_acquire(self, settings: GroupSettings) -> bool:
-        """Whether records could be acquired: it is ACTIVE, and has an older record to redeliver or a free record lock
-        (PL-131)."""
+        """Return whether records could be acquired: it is ACTIVE, and has an older record to redeliver or a free record
+        lock (PL-131)."""
         state = self._state
         if state.status is not Status.ACTIVE:
             return False
         return self.room(settings) > 0 or self.next_fetch_offset() != state.window.end_offset + 1
 
     def room(self, settings: GroupSettings) -> int:
-        """How many new records may be acquired (PL-131); 0 or less: none."""
+        """Return how many new records may be acquired (PL-131); 0 or less for none."""
         return room_for_new(self._state.window, self._state.dead_letters, settings)
 
     def can_fetch(self, settings: GroupSettings) -> bool:
-        """Whether a fetch could get the fetch lock now: it is free, and records could be acquired (PL-206)."""
+        """Return whether a fetch could get the fetch lock now: it is free, and records could be acquired (PL-206)."""
         return self._fetch_lock is None and self.can_acquire(settings)
 
     # Every critical section begins with the record locks that are due. It ends with the start offset and the write.
@@ -291,7 +293,7 @@ class SharePartition:
             return
         state.write_back.confirm_start(event.start_offset)
         if state.window.is_empty:
-            state.write_back.last_written = committed(state.window)  # nothing was loaded: storage says the same
+            state.write_back.last_written = committed(state.window)  # nothing was loaded: the stored state is the same
         state.activate()
 
     def _initialize_failed(self, event: events.InitializeFailed) -> None:
@@ -302,8 +304,8 @@ class SharePartition:
     # Fetch and acknowledge.
 
     def _take_fetch_lock(self, event: TakeFetchLock) -> list[Effect]:
-        """Lock for one fetch, if it can (PL-206). Its read ends after the window in flight and `max_records` more
-        offsets: no more can be acquired from it."""
+        """Take the fetch lock for one fetch, if possible (PL-206). Its read ends after the window in flight and
+        `max_records` more offsets: no more can be acquired from it."""
         fetch_id, max_records, settings = event
         if self._fetch_lock is not None or not self.can_acquire(settings):
             return []
@@ -312,8 +314,8 @@ class SharePartition:
         return [ReadLog(fetch_id, first, max(0, self._state.window.next_offset - first) + max_records)]
 
     def _release_fetch_lock(self, event: events.Acquire) -> None:
-        """Give the fetch lock back if this fetch has it, and let the next waiter look, whatever came of it
-        (PL-214)."""
+        """Give the fetch lock back if this fetch has it, and let the next waiter try, whether or not records were
+        acquired (PL-214)."""
         if self._fetch_lock == event.fetch_id:
             self._fetch_lock = None
             self._state.wake = True
@@ -343,8 +345,8 @@ class SharePartition:
         self._queue(operation, self._needs_the_start_offset(event))
 
     def _needs_the_start_offset(self, event: events.Acknowledge) -> bool:
-        """Whether the acknowledgement looks redundant only because of a start offset that is not persisted yet. If it
-        were answered before that write, a successor might deliver the records again (PL-404)."""
+        """Return whether the acknowledgement looks redundant only because of a start offset that is not persisted yet.
+        If it were answered before that write, a successor might deliver the records again (PL-404)."""
         state = self._state
         start, confirmed = state.window.start_offset, state.write_back.confirmed_start
         return start > confirmed and any(

@@ -14,7 +14,7 @@ _DENSE: Final = 16
 
 
 def normalized(spans: Iterable[Span], floor: int) -> list[Span]:
-    """Sorted, disjoint, touching ones joined, nothing below `floor`."""
+    """Sort the spans, join those that overlap or touch, and cut off everything below `floor`."""
     result: list[Span] = []
     end = floor - 2  # of the last span in the result; nothing touches it yet
     for span in sorted(spans):
@@ -32,37 +32,37 @@ def normalized(spans: Iterable[Span], floor: int) -> list[Span]:
 
 
 def split_at(first: int, last: int, start_offset: int) -> list[Span]:
-    """The span in two where the start offset cuts it (PL-304)."""
+    """Split the span in two where the start offset cuts it (PL-304)."""
     if first < start_offset <= last:
         return [(first, start_offset - 1), (start_offset, last)]
     return [(first, last)]
 
 
 def is_dense(spans: Sequence[Span]) -> bool:
-    """Whether ascending spans are so many and so short that their whole stretch is better treated at once."""
+    """Return whether ascending spans are so many and so short that their whole stretch is better processed at once."""
     return len(spans) > 1 and spans[-1][1] - spans[0][0] < _DENSE * len(spans)
 
 
 def differing(left: bytes | bytearray, right: bytes | bytearray) -> bytes:
-    """left XOR right, so zero where they are equal: whole arrays at once, as long numbers."""
+    """Return left XOR right, so zero where they are equal; computed on whole arrays, as long numbers."""
     return (int.from_bytes(left, "little") ^ int.from_bytes(right, "little")).to_bytes(len(left), "little")
 
 
 def masked(values: bytes | bytearray, mask: bytes | bytearray) -> bytes:
-    """The values where the mask is ALL, zero where it is zero."""
+    """Return the values where the mask is ALL, zero where it is zero."""
     return (int.from_bytes(values, "little") & int.from_bytes(mask, "little")).to_bytes(len(values), "little")
 
 
 def borders(values: bytes | bytearray) -> bytes:
-    """One byte for each value but the first: zero where it equals the one before it."""
+    """Return one byte for each value but the first: zero where it equals the one before it."""
     return differing(values[1:], values[:-1])
 
 
 def mask_of(spans: Iterable[Span], first: int, last: int) -> bytearray:
-    """ALL where one of the spans is, for the offsets `first`…`last`."""
+    """Return a mask of the offsets `first`…`last`: ALL inside the spans, zero elsewhere."""
     mask = bytearray(last - first + 1)
     for low, high in spans:
-        if low == high:  # single records are many: no slices
+        if low == high:  # single records are common: no slices
             mask[low - first] = ALL
         else:
             mask[low - first : high - first + 1] = bytes([ALL]) * (high - low + 1)
@@ -70,7 +70,7 @@ def mask_of(spans: Iterable[Span], first: int, last: int) -> bytearray:
 
 
 def stretches(mask: bytes | bytearray, first: int) -> list[Span]:
-    """The spans of offsets, from `first` on, where the mask is set. Its bytes have one and the same value, or zero."""
+    """Return the spans of offsets, from `first` on, where the mask is set. Its bytes are zero or one common value."""
     if 0 not in mask:
         return [(first, first + len(mask) - 1)] if mask else []
     edges = compress(range(first, first + len(mask) + 1), borders(b"\0" + mask + b"\0"))

@@ -1,4 +1,4 @@
-"""The life of a share-partition object (PL-601) and the picture of it that tools, metrics and failing tests print."""
+"""The life of a share-partition object (PL-601), and the snapshot of it that tools, metrics and failing tests print."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ class Status(Enum):
 
 
 class DropReason(StrEnum):
-    """Why an object is let go (PL-604, PL-631). What it had only acquired is forgotten by it, delivery counts too."""
+    """The reason why an object is dropped (PL-604, PL-631). Records that were only acquired are forgotten with it, and
+    so are their delivery counts."""
 
     INITIALIZE_FAILED = "initialize_failed"  # PL-604: it never was in use
     OUTCOME_UNKNOWN = "outcome_unknown"  # PL-707: neither a write nor the read-back after it was answered
-    STATE_REPLACED = "state_replaced"  # PL-630, PL-634: what is stored was reset or deleted
+    STATE_REPLACED = "state_replaced"  # PL-630, PL-634: the stored state was reset or deleted
     LEADERSHIP_LOST = "leadership_lost"  # PL-632: another leader took over, or the partition was deleted
     ILLEGAL_TRANSITION = "illegal_transition"  # PL-102: a record was in a state that a trigger must not meet
     RELEASED = "released"  # PL-523, CM-4: the group's last session ended here, or the partition is handed over
 
 
 class DelayCause(StrEnum):
-    """Why records wait (PL-938)."""
+    """The reason why records wait (PL-938)."""
 
     RELEASED = "released"
     LOCK_EXPIRED = "lock_expired"
 
 
 class Numbers(NamedTuple):
-    """What a share-partition's metrics show: offsets in flight, finished records and gaps between them included
+    """The values of a share-partition's metrics: offsets in flight, finished records and gaps between them included
     (PL-130); cached batches; offsets whose lock has run out since the object was made (PL-303); records whose delivery
-    was taken back since then, and those of which it was not any more (PL-941)."""
+    was taken back since then, and those for which that was refused (PL-941)."""
 
     in_flight: int
     batch_count: int
@@ -51,9 +52,9 @@ class Numbers(NamedTuple):
 
 
 class Delays(NamedTuple):
-    """What waits for the end of a delay. `counts`: the start offset has not passed all that ever waited (PL-935);
-    `records` that wait now; `pieces` that the window is in; `ever`: how many ever waited, by cause (PL-938); it goes
-    on counting."""
+    """Records that wait for the end of a delay. `counts`: the start offset has not passed all that ever waited
+    (PL-935). `records`: how many wait now. `pieces`: how many batches the window has. `ever`: how many ever waited, by
+    cause (PL-938); it goes on counting."""
 
     counts: bool
     records: int

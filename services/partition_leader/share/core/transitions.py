@@ -1,10 +1,10 @@
 """The table of record states (PL-102): what each trigger makes of a record in each state, and by which rule.
 
-Owns `TRANSITIONS`, the mapping, and the byte tables made from it. Never looks at a record: batches do that.
+Owns `TRANSITIONS`, the mapping, and the byte tables made from it. Never reads a record: batches do that.
 
 A record's code is one byte: a STATE_* id, plus PENDING while the write that makes it durable is outstanding. Each
 trigger has a table of 256 codes, so a run of records changes with one `bytes.translate`. A code that the mapping does
-not name for a trigger becomes ILLEGAL in that table. Code that applies a table must look for ILLEGAL in the result and
+not name for a trigger becomes ILLEGAL in that table. Code that applies a table must check the result for ILLEGAL and
 raise `TransitionTable.refusal`.
 """
 
@@ -31,9 +31,10 @@ PENDING: Final = 8
 STATE_MASK: Final = 7
 # In an array of acknowledge types: the request does not name this offset. The byte without the mark is its code.
 UNTOUCHED: Final = 64
-# Available, but not before an instant (PL-932). In memory only: what is stored is Available with the instant (PL-934).
+# Available, but not before an instant (PL-932). In memory only: the stored state is Available with the instant
+# (PL-934).
 DELAYED: Final = 16
-# What a table holds for a code that its trigger must never meet. No record has this code.
+# A table's entry for a code that its trigger must never meet. No record has this code.
 ILLEGAL: Final = 255
 
 PENDING_AVAILABLE: Final = PENDING | STATE_AVAILABLE
@@ -48,7 +49,7 @@ PENDING_CODES: Final = bytes(
 )
 # Terminal, or on its way to the dead-letter queue: never delivered again (PL-915).
 LEAVING_CODES: Final = TERMINAL_CODES + bytes([STATE_ARCHIVING])
-# What no lock and no fetch has to do with now: the other records are those that PL-935 counts.
+# Records that neither a lock nor a fetch involves now; PL-935 counts all the others.
 SETTLED_CODES: Final = LEAVING_CODES + bytes([DELAYED])
 # Terminal, or terminal once the outstanding write commits (PL-125).
 CLOSING_CODES: Final = TERMINAL_CODES + bytes([PENDING_ACKNOWLEDGED, PENDING_ARCHIVED])
@@ -57,7 +58,7 @@ KNOWN_CODES: Final = bytes([*sorted(KNOWN_STATES), DELAYED]) + PENDING_CODES
 
 
 class Trigger(StrEnum):
-    """What happens to a record, in the words of PL-102, with which an error names it.
+    """An event that happens to a record, in the words of PL-102; errors use these words.
 
     `dc` is the delivery count, `limit` the group's delivery limit (PL-104), DLQ the group's dead-letter queue, SPSO the
     start offset.
@@ -103,7 +104,7 @@ class Trigger(StrEnum):
 
 
 class Transition(NamedTuple):
-    """The code that a record gets, and the rule that says so."""
+    """The code that a record gets, and the rule for it."""
 
     code: int
     rule: str
@@ -122,7 +123,8 @@ def _stays(trigger: Trigger, rule: str, *codes: int) -> _Rows:
     return {(code, trigger): Transition(code, rule) for code in codes}
 
 
-#: (state, trigger) → (next state, rule). A pair that is not here is refused. T1 and T2 make records: no state before.
+#: (state, trigger) → (next state, rule). A pair that is not here is refused. T1 and T2 create records, so they have no
+#: row.
 TRANSITIONS: Final[Mapping[tuple[int, Trigger], Transition]] = {
     (STATE_AVAILABLE, Trigger.ACQUIRED): Transition(STATE_ACQUIRED, "T3"),
     # An acknowledgement, or a closed session, takes effect when its write is durable: pending until then.
@@ -148,7 +150,7 @@ TRANSITIONS: Final[Mapping[tuple[int, Trigger], Transition]] = {
     (DELAYED, Trigger.DELAY_ENDED): Transition(STATE_AVAILABLE, "PL-932"),
     (STATE_ARCHIVING, Trigger.DLQ_DONE): Transition(STATE_ARCHIVED, "T15"),
     **_stays(Trigger.DLQ_DONE, "PL-904", STATE_ARCHIVED),  # it was sent twice, and this is the second answer
-    # The log no longer has it. Holders keep what is theirs; a pending release goes too and stays Archived.
+    # The log no longer has the record. Holders keep theirs; a pending release becomes Archived too, and stays so.
     (STATE_AVAILABLE, Trigger.LOG_START_MOVED): Transition(STATE_ARCHIVED, "T16"),
     (DELAYED, Trigger.LOG_START_MOVED): Transition(STATE_ARCHIVED, "T16"),
     (PENDING_AVAILABLE, Trigger.LOG_START_MOVED): Transition(STATE_ARCHIVED, "PL-103"),
@@ -162,7 +164,7 @@ TRANSITIONS: Final[Mapping[tuple[int, Trigger], Transition]] = {
     **_stays(Trigger.COMPACTED, "PL-226", STATE_ACQUIRED, STATE_ACKNOWLEDGED, STATE_ARCHIVING, STATE_ARCHIVED),
     **_stays(Trigger.COMPACTED, "PL-226", PENDING_ACKNOWLEDGED, PENDING_ARCHIVING, PENDING_ARCHIVED),
     (STATE_ACQUIRED, Trigger.ABORTED): Transition(STATE_ARCHIVED, "T18"),
-    # The write is durable. What the log lost meanwhile (T16, T17) is Archived already.
+    # The write is durable. Records that the log lost meanwhile (T16, T17) are Archived already.
     (PENDING_AVAILABLE, Trigger.PERSISTED): Transition(STATE_AVAILABLE, "PL-412"),
     (PENDING_DELAYED, Trigger.PERSISTED): Transition(DELAYED, "PL-933"),
     (PENDING_ACKNOWLEDGED, Trigger.PERSISTED): Transition(STATE_ACKNOWLEDGED, "PL-412"),
@@ -189,7 +191,7 @@ TRANSITIONS: Final[Mapping[tuple[int, Trigger], Transition]] = {
 class IllegalTransitionError(Exception):
     """A record met a trigger that PL-102 has no row for: memory is wrong about it. Nothing of its batch has changed.
 
-    The share-partition's object must be let go (`SharePartition.give_up`); the next one loads what is stored.
+    The share-partition's object must be dropped (`SharePartition.give_up`); the next one loads the stored state.
     """
 
     def __init__(self, offset: int, code: int, trigger: Trigger) -> None:
@@ -207,18 +209,19 @@ class IllegalTransitionError(Exception):
 
 
 class TransitionTable(bytes):
-    """What one trigger makes of each code; ILLEGAL for those that TRANSITIONS does not name."""
+    """The code that one trigger gives to each code; ILLEGAL for those that TRANSITIONS does not name."""
 
     trigger: Trigger
 
     def refusal(self, first: int, codes: bytes | bytearray) -> IllegalTransitionError:
-        """The error for `codes`, those of the offsets from `first` on, one of which this table sends to ILLEGAL."""
+        """Return the error for `codes`, those of the offsets from `first` on, one of which this table maps to
+        ILLEGAL."""
         at = codes.translate(self).index(ILLEGAL)
         return IllegalTransitionError(first + at, codes[at], self.trigger)
 
 
 def code_name(code: int) -> str:
-    """A code in words."""
+    """Describe a code in words."""
     name = _NAMES.get(code & ~PENDING, "an unknown state")
     if code not in KNOWN_CODES:
         return f"in an unknown state (code {code})"
@@ -248,7 +251,7 @@ def _table(trigger: Trigger) -> TransitionTable:
     return table
 
 
-# The tables. Those of a family are by the state that the record is going to.
+# The tables. Those of a family are keyed by the state that the record is changing to.
 ACQUIRE: Final = _table(Trigger.ACQUIRED)
 RELEASE: Final = {
     STATE_AVAILABLE: _table(Trigger.RELEASE),
@@ -256,7 +259,7 @@ RELEASE: Final = {
     STATE_ARCHIVED: _table(Trigger.RELEASE_AT_LIMIT),
     STATE_ARCHIVING: _table(Trigger.RELEASE_AT_LIMIT_DLQ),
 }
-#: By whether there is a dead-letter queue, and by acknowledge type; RELEASE below the limit.
+#: Keyed by whether there is a dead-letter queue, then by acknowledge type; RELEASE is for records below the limit.
 ACKNOWLEDGE: Final = {
     dlq: {
         ACK_GAP: _table(Trigger.GAP),
@@ -305,13 +308,14 @@ TAKE_STORED: Final = {
 
 
 def released_state(delivery_count: int, limit: int, dlq_enabled: bool) -> int:
-    """Where a released record goes: T5 below the limit, else T6 or, with a dead-letter queue, T7 (PL-107)."""
+    """Return the next state of a released record: T5 below the limit, else T6 or, with a dead-letter queue, T7
+    (PL-107)."""
     if delivery_count < limit:
         return STATE_AVAILABLE
     return STATE_ARCHIVING if dlq_enabled else STATE_ARCHIVED
 
 
-# Arrays of acknowledge types, marked codes between them; no transitions, but other spellings of a code.
+# For arrays of acknowledge types with marked codes between them. These are other spellings of a code, not transitions.
 _UNMARKED: Final = [(UNTOUCHED | code, code) for code in KNOWN_CODES]
 #: Acknowledge type → code of an Acquired record below the limit, marked code → code; ILLEGAL for an unknown type.
 TYPE_CODES: Final = {

@@ -1,4 +1,4 @@
-"""Deliveries that did not happen: a release may take its delivery back, and the count is as before (PL-941).
+"""Deliveries that did not happen: a release may take its delivery back, which restores the delivery count (PL-941).
 
 Owns how often in a row each record's delivery was taken back, and the bound. It is in memory only: a leader that loads
 the share-partition begins to count again.
@@ -10,17 +10,17 @@ from typing import Final
 
 from partition_leader.share.core.spans import Span
 
-#: So often in a row a record's delivery is taken back; the next release counts as a delivery. A record that a member
-#: can never begin comes to its delivery limit all the same. Five restarts of a worker in a row fit.
+#: How often in a row a record's delivery can be taken back; the next release counts as a delivery. So a record that no
+#: member can ever begin still reaches its delivery limit. Five restarts of a worker in a row fit.
 IN_A_ROW_MAX: Final = 10
-#: Of so many records of a share-partition it is remembered; of further ones no delivery is taken back.
+#: How many records of a share-partition are remembered; no delivery of any further record is taken back.
 RECORDS_MAX: Final = 20_000
 
 
 class Undelivered:
-    """By offset: the delivery count to which the record was last taken back, and how often in a row. `granted` and
-    `refused` count, as long as the object lives, the records of releases that took their delivery back, and of those
-    that counted as one since the bound was reached; a write that fails is not subtracted."""
+    """By offset: the delivery count to which the record was last taken back, and how often in a row. Over the object's
+    life, `granted` counts the records whose delivery was taken back, and `refused` those whose release counted as a
+    delivery because a bound was reached; a write that fails is not subtracted."""
 
     __slots__ = ("_back", "granted", "in_a_row_max", "records_max", "refused")
 
@@ -33,7 +33,7 @@ class Undelivered:
 
     def take_back(self, first: int, last: int, count: int, start_offset: int) -> list[Span]:
         """Note that `first`…`last`, delivered for the `count`th time, were not delivered after all. Returns the spans
-        of which that may be said once more. A delivery that counted in between begins a new row."""
+        for which the bounds allow this. A delivery that counted in between begins a new row."""
         if len(self._back) + last - first + 1 > self.records_max:
             self.forget(start_offset)
         back, granted = self._back, list[Span]()
@@ -53,7 +53,7 @@ class Undelivered:
         return granted
 
     def undo(self, first: int, last: int) -> None:
-        """The release did not take effect: its records are held as before."""
+        """Undo `take_back` for a release that did not take effect: its records are held as before."""
         for offset in range(first, last + 1):
             noted = self._back.get(offset)
             if noted is None:
@@ -65,16 +65,17 @@ class Undelivered:
                 del self._back[offset]
 
     def times(self, offset: int, count: int) -> int:
-        """How often in a row the delivery of a record with this count was taken back."""
+        """Return how often in a row the delivery of a record with this count was taken back."""
         former, times = self._back.get(offset, (count, 0))
         return times if former == count else 0
 
     def forget(self, start_offset: int) -> None:
-        """What lies below the start offset is not delivered any more."""
+        """Forget records below the start offset, which are not delivered any more."""
         self._back = {offset: noted for offset, noted in self._back.items() if offset >= start_offset}
 
     def most(self) -> tuple[int, int]:
-        """How often the record was taken back that was so most often, and its offset; 0 and −1: none was."""
+        """Return how often in a row the most often taken back record was, and its offset; 0 and −1 when there is
+        none."""
         return max(((times, offset) for offset, (_, times) in self._back.items()), default=(0, -1))
 
     def __len__(self) -> int:

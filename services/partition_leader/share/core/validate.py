@@ -1,6 +1,6 @@
 """Validates requests as plain values (PL-321, PL-322, PL-401, PL-422, PL-423): each check raises or returns None.
 
-It never looks at sessions or share-partitions: it runs before both.
+It never reads sessions or share-partitions: it runs before both.
 """
 
 from __future__ import annotations

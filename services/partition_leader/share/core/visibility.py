@@ -1,7 +1,7 @@
-"""What read_committed hides: of the batches that a log read returned, those of aborted transactions (PL-803). And what
-transactions have to do with each batch, for people who ask (PL-821).
+"""Finds the batches of aborted transactions, which read_committed hides (PL-803), and each batch's transaction role
+(PL-821).
 
-It only looks at batch headers. Control batches are not hidden here; clients acknowledge them as GAP (PL-804).
+It reads only batch headers. Control batches are not hidden here; clients acknowledge them as GAP (PL-804).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from partition_leader.share.core.spans import Span
 
 
 def aborted_spans(batches: Sequence[BatchHeader], aborted: Iterable[AbortedTransaction]) -> list[Span]:
-    """The offsets of the batches that belong to an aborted transaction, ascending.
+    """Return the offsets of the batches that belong to an aborted transaction, ascending.
 
-    A transaction ends at its marker's offset, whether or not the read holds the marker: its entry may be damaged, and
-    then nothing that the producer wrote later may be hidden.
+    A transaction ends at its marker's offset, whether or not the read contains the marker: the marker's entry may be
+    damaged, and records that the producer wrote later must not be hidden then.
     """
     waiting = [(one.first_offset, one.producer_id, one.last_offset) for one in aborted]
     if not waiting:
@@ -38,7 +38,7 @@ def aborted_spans(batches: Sequence[BatchHeader], aborted: Iterable[AbortedTrans
 
 
 class TransactionKind(StrEnum):
-    """What a batch is to a transaction."""
+    """The role of a batch in a transaction."""
 
     NONE = "none"
     MARKER = "marker"
@@ -47,7 +47,8 @@ class TransactionKind(StrEnum):
 
 
 class TransactionRole(NamedTuple):
-    """The same with whose transaction that is, and for how long it is open here; both only of an open one."""
+    """A batch's role, with the transactional id and how long the transaction has been open here; both only for an open
+    one."""
 
     kind: TransactionKind
     transactional_id: str = ""
@@ -72,8 +73,8 @@ def transaction_parts(
     aborted: Iterable[AbortedTransaction],
     opened: Mapping[int, tuple[int, TransactionRole]],
 ) -> list[TransactionPart]:
-    """The markers among the batches, and those of aborted and of open transactions, ascending. `opened`: by producer
-    id, the first offset of its open transaction, and the role of its batches."""
+    """Return the markers among the batches, and those of aborted and of open transactions, ascending. `opened`: by
+    producer id, the first offset of its open transaction, and the role of its batches."""
     hidden = {first for first, _ in aborted_spans(batches, aborted)}
     found: list[TransactionPart] = []
     for batch in batches:

@@ -1,7 +1,7 @@
-"""What waits for the persister: queued operations, the one outstanding write, and what no write has carried yet.
+"""The work that waits for the persister: queued operations, the one outstanding write, and changes not yet stored.
 
-Owns when a write is due (PL-705, PL-621) and what stands in it (PL-702 … PL-704). Never changes a record: commit and
-roll-back are the door's, when the result is in.
+Owns when a write is due (PL-705, PL-621) and what it contains (PL-702 … PL-704). Never changes a record:
+`write_results` commits or rolls back when the result arrives.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _LAST_OFFSET: Final = itemgetter(1)
 
 @dataclass(slots=True)
 class Unwritten:
-    """Changes that stand in memory already and in no successful write (the dirty set of PL-621)."""
+    """Changes in memory that no successful write has stored (the dirty set of PL-621)."""
 
     spans: list[Span] = field(default_factory=list)
     archiving: list[Span] = field(default_factory=list)  # their dead-letter flow starts when a write has stored them
-    archived: list[AcquiredRange] = field(default_factory=list)  # at the delivery limit; told when it is durable
+    archived: list[AcquiredRange] = field(default_factory=list)  # at the delivery limit; reported when it is durable
     counters: Counters = NO_COUNTERS
     cause: int = 0
 
@@ -51,9 +51,9 @@ class Unwritten:
 
 @dataclass(slots=True)
 class Write:
-    """The outstanding write: who waits for it, the spans of those, ascending and joined, and what else it carries.
+    """The outstanding write: its operations, their spans, ascending and joined, and the other changes that it carries.
 
-    `began_ms`: when it was ordered; not kept of the first write of a start offset.
+    `began_ms`: when it was ordered; 0 for the first write of a start offset.
     """
 
     write_id: int
@@ -66,7 +66,7 @@ class Write:
 
 
 class WriteBack:
-    """At most one write at a time; what happens meanwhile is merged into the next (PL-705)."""
+    """Keeps at most one write outstanding; changes made meanwhile are merged into the next (PL-705)."""
 
     __slots__ = (
         "_sweep_at",
@@ -85,11 +85,11 @@ class WriteBack:
     def __init__(self, limits: Limits = LIMITS) -> None:
         self.queued: list[Operation] = []
         self.outstanding: Write | None = None
-        self.unresolved: list[Operation] = []  # outcome unknown; no write leaves before the read-back (PL-707)
+        self.unresolved: list[Operation] = []  # outcome unknown; no write is sent before the read-back (PL-707)
         self.dirty = Unwritten()
         self.urgent = False
         self.last_written: Progress | None = None
-        #: Below it nothing is ever given out again: so the store says, or the log holds nothing there (PL-404).
+        #: Nothing below it is ever delivered again: the store has this start offset, or the log begins there (PL-404).
         self.confirmed_start = 0
         self._unsettled_since: int | None = None
         self._write_id = 0
@@ -97,27 +97,27 @@ class WriteBack:
 
     @property
     def is_free(self) -> bool:
-        """Whether a write may leave now."""
+        """True when a write may be sent now."""
         return self.outstanding is None and not self.unresolved
 
     @property
     def has_work(self) -> bool:
-        """Whether something must be written that cannot wait for PL-621's five seconds."""
+        """True when something must be written that cannot wait for PL-621's five seconds."""
         return bool(self.queued) or self.urgent
 
     def confirm_start(self, start_offset: int) -> None:
-        """The store has this start offset, or the log begins there."""
+        """Note that the store has this start offset, or that the log begins there."""
         self.confirmed_start = max(self.confirmed_start, start_offset)
 
     def hurry_start(self, window: Window) -> None:
-        """Ask for a write now if storage does not have the start offset: nobody is left who would do it in PL-621's
-        five seconds (PL-523)."""
+        """Request a write now if the store does not have the start offset: this object does not stay for PL-621's five
+        seconds (PL-523)."""
         self.urgent |= self.confirmed_start < window.start_offset
 
     def note(
         self, spans: list[Span], cause: int = CAUSE_CATCH_UP, counters: Counters | None = None, urgent: bool = False
     ) -> None:
-        """Put spans into the dirty set; `urgent` asks for a write now."""
+        """Put spans into the dirty set; `urgent` requests a write now."""
         if not spans:
             return
         dirty = self.dirty
@@ -131,7 +131,8 @@ class WriteBack:
             self._sweep_at = max(self._sweep_at_least, 2 * len(dirty.spans))
 
     def is_due(self, window: Window, now_ms: int) -> bool:
-        """Whether to write now. Starts PL-621's five seconds when storage is behind memory and no write is out."""
+        """Return whether to write now. Starts PL-621's five seconds when the stored state is older than memory and no
+        write is outstanding."""
         if not self.is_free:
             self._unsettled_since = None
             return False
@@ -145,17 +146,17 @@ class WriteBack:
         return now_ms >= self._unsettled_since + CATCH_UP_MS
 
     def next_deadline(self) -> int | None:
-        """When PL-621's write is due."""
+        """Return when PL-621's write is due; None when none is."""
         if self._unsettled_since is None or not self.is_free:
             return None
         return self._unsettled_since + CATCH_UP_MS
 
     def build_init(self, window: Window, generation: int, state_epoch: int) -> Persist:
-        """The write of a start offset that was just resolved (PL-609)."""
+        """Build the write of a start offset that was just resolved (PL-609)."""
         return self._send(window, generation, state_epoch, is_init=True)
 
     def build(self, window: Window, generation: int, state_epoch: int) -> Persist:
-        """One write with everything queued and everything dirty (PL-704, PL-705)."""
+        """Build one write with everything queued and everything dirty (PL-704, PL-705)."""
         return self._send(window, generation, state_epoch, is_init=False)
 
     def _send(self, window: Window, generation: int, state_epoch: int, is_init: bool) -> Persist:
@@ -195,7 +196,7 @@ class WriteBack:
         )
 
     def take(self, write_id: int) -> Write | None:
-        """The outstanding write, which is over now; None for an answer nobody waits for."""
+        """Take out the outstanding write, which is over now; None when `write_id` is not outstanding."""
         write = self.outstanding
         if write is None or write.write_id != write_id:
             return None
@@ -203,7 +204,7 @@ class WriteBack:
         return write
 
     def put_back(self, write: Write) -> None:
-        """The write failed: what it carried is dirty again, and is tried again with the next write (PL-621)."""
+        """Make the changes of a failed write dirty again; the next write carries them (PL-621)."""
         carried = write.carried
         self.dirty.spans += carried.spans
         self.dirty.archiving += carried.archiving
@@ -212,7 +213,7 @@ class WriteBack:
         self.dirty.counters = self.dirty.counters.plus(carried.counters)
 
     def abandon(self) -> list[Operation]:
-        """Give up everything; the operations that were still waiting for an answer."""
+        """Give up everything; return the operations that still wait for an answer."""
         waiting = [*(self.outstanding.operations if self.outstanding else ()), *self.queued]
         self.outstanding, self.queued, self.unresolved = None, [], []
         self.dirty, self.urgent, self._unsettled_since = Unwritten(), False, None
@@ -220,7 +221,7 @@ class WriteBack:
 
 
 def _archived(window: Window, operations: list[Operation], carried: Unwritten) -> tuple[ArchivedRange, ...]:
-    """What the write gives up for good (PM-20 X9); most writes give up nothing."""
+    """Return the records that the write gives up for good (PM-20 X9); most writes give up none."""
     marks = [mark for operation in operations for mark in operation.archived]
     letters = [letter for operation in operations for letter in operation.dead_letters]
     marks += [(found, DELIVERY_LIMIT) for found in carried.archived]
@@ -229,8 +230,8 @@ def _archived(window: Window, operations: list[Operation], carried: Unwritten) -
 
 
 def _content(window: Window, spans: list[Span], start_offset: int) -> tuple[list[StateBatch], Counters]:
-    """The state batches of the spans from `start_offset` on (PL-703, PL-704), and the delivery counts of what they
-    finish. Acquired is never written: such a record was taken again since."""
+    """Return the state batches of the spans from `start_offset` on (PL-703, PL-704), and the delivery counts of the
+    records that they finish. Acquired is never written: such a record was acquired again since."""
     batches: list[StateBatch] = []
     max_dc = sum_dc = 0
     for batch, parts in window.grouped(spans):

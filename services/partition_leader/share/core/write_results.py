@@ -1,6 +1,6 @@
-"""When the result of a write, or of a read-back, is in: commit, roll back, answer, or let go (PL-412, PL-414, PL-707).
+"""Handles the result of a write or of a read-back: commit, roll back, answer, or drop (PL-412, PL-414, PL-707).
 
-Owns what each outcome means for the operations that waited for it. The share-partition's door calls these.
+Owns what each outcome means for the operations that waited for it. `SharePartition` calls these functions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from partition_leader.share.core.write_back import Write
 
 
 def persisted(state: PartitionState, event: events.Persisted) -> None:
-    """The write is durable: everything it carried is true from now on (PL-412)."""
+    """Commit everything that a durable write carried (PL-412)."""
     write = state.write_back.take(event.write_id)
     if write is None:
         return
@@ -54,16 +54,16 @@ def _begin_delays(state: PartitionState, operation: Operation) -> None:
 
 
 def _start_dead_letters(state: PartitionState, write: Write) -> None:
-    """Phase 2 for what this write has stored as Archiving (PL-305, PL-412)."""
+    """Start phase 2 for the records that this write has stored as Archiving (PL-305, PL-412)."""
     causes = [cause for operation in write.operations for cause in operation.dead_letters]
     causes += [(span, DLQ_DELIVERY_COUNT_EXCEEDED) for span in write.carried.archiving]
     if causes:
         state.effects += state.dead_letters.send(state.window, causes)
-        state.wake = True  # what waits for its letter leaves room (PL-915)
+        state.wake = True  # records that wait for their letters leave room (PL-915)
 
 
 def persist_failed(state: PartitionState, event: events.PersistFailed) -> None:
-    """The write failed: every operation in it fails (PL-705); an unknown outcome is read back first (PL-707)."""
+    """Fail every operation of a failed write (PL-705); an unknown outcome is read back first (PL-707)."""
     write = state.write_back.take(event.write_id)
     if write is None:
         return
@@ -106,7 +106,7 @@ def _take_unresolved(state: PartitionState, generation: int) -> list[Operation] 
 
 
 def read_back(state: PartitionState, event: events.ReadBack) -> None:
-    """What is stored decides which of the unresolved records took effect (PL-707)."""
+    """Decide from the stored state which of the unresolved records took effect (PL-707)."""
     operations = _take_unresolved(state, event.generation)
     if operations is None:
         return
@@ -122,7 +122,8 @@ def read_back(state: PartitionState, event: events.ReadBack) -> None:
         settle(state.window, operation, stored, state.now_ms)
         _begin_delays(state, operation)
     state.effects += told(stored.archived(mark for operation in operations for mark in operation.archived))
-    # Before the roll-back: what that makes Archiving is not stored yet, and its letter follows the write (PL-305).
+    # Before the roll-back: records that it makes Archiving are not stored yet, and their letters follow the write
+    # (PL-305).
     causes = [cause for operation in operations for cause in operation.dead_letters]
     state.effects += state.dead_letters.send(state.window, causes)
     state.roll_back(operations)
@@ -130,7 +131,7 @@ def read_back(state: PartitionState, event: events.ReadBack) -> None:
 
 
 def read_back_failed(state: PartitionState, event: events.ReadBackFailed) -> None:
-    """Nobody knows what is stored: let go, and let a successor read it (PL-707)."""
+    """Retire or stop, because it is unknown what is stored; a successor reads it (PL-707)."""
     operations = _take_unresolved(state, event.generation)
     if operations is None:
         return

@@ -41,7 +41,7 @@ class LogBatch(NamedTuple):
 
     @property
     def is_abort(self) -> bool:
-        """Whether it is the ABORT marker of a transaction."""
+        """Return whether it is the ABORT marker of a transaction."""
         return self.is_control and self.control_type == CONTROL_ABORT
 
 
@@ -56,16 +56,16 @@ class NewBatch(NamedTuple):
     base_sequence: int = -1
     is_transactional: bool = False
     sequence_given: bool = True
-    """False: `base_sequence` is 0 because the producer sent none, so it must not count as a repetition (CM-110)."""
+    """False when `base_sequence` is 0 because the producer sent none, so it must not count as a repetition (CM-110)."""
     transactional_id: str = ""
 
     @property
     def idempotent(self) -> bool:
-        """Whether the batch has a producer id, and so a sequence number of that producer (CM-43)."""
+        """Return whether the batch has a producer id, and so a sequence number of that producer (CM-43)."""
         return self.producer_id != NO_PRODUCER
 
     def at(self, base_offset: int, append_time_ms: int) -> LogBatch:
-        """The batch with its offset and append time."""
+        """Return the batch with its offset and append time."""
         return LogBatch(
             base_offset,
             base_offset + self.record_count - 1,
@@ -82,7 +82,7 @@ class NewBatch(NamedTuple):
 
 
 def marker_batch(base_offset: int, producer: tuple[int, int], control_type: int, append_time_ms: int) -> LogBatch:
-    """The control batch that ends the transaction of `producer` (id, epoch): one offset, no records (CM-44)."""
+    """Return the control batch that ends the transaction of `producer` (id, epoch): one offset, no records (CM-44)."""
     return LogBatch(
         base_offset,
         base_offset,

@@ -38,7 +38,7 @@ class BatchRun:
 
     @classmethod
     def of(cls, start: int, end: int, batches: Sequence[LogBatch], limit_bytes: int) -> BatchRun:
-        """A run of batches just read. The limit is not applied, since they are in memory already."""
+        """Return a run of batches just read. The limit is not applied, since they are in memory already."""
         run = cls(start, limit_bytes)
         for batch in batches:
             run._push(batch)
@@ -81,9 +81,9 @@ class BatchRun:
         self.start = min(max(self.start, log_start), self.end)
 
     def read(self, offset: int, max_bytes: int, max_offsets: int) -> tuple[LogBatch, ...]:
-        """Batches from the one that has `offset` (or the first after it) on: at least one, then as many as fit.
+        """Return batches from the one that has `offset` (or the first after it) on: at least one, then as many as fit.
 
-        With `max_offsets` > 0 the answer ends when that many offsets from `offset` on are covered.
+        With `max_offsets` > 0 the result ends when that many offsets from `offset` on are covered.
         """
         batches = self._batches
         first = bisect_left(self._ends, offset, self._head)
@@ -99,7 +99,7 @@ class BatchRun:
         return tuple(batches[first:last])
 
     def bytes_from(self, offset: int) -> int:
-        """Bytes of the batches at or after `offset`."""
+        """Return the bytes of the batches at or after `offset`."""
         first = bisect_left(self._ends, offset, self._head)
         return self._total - self._before[first] if first < len(self._batches) else 0
 

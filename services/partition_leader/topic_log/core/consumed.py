@@ -1,6 +1,6 @@
-"""Where a log may begin that keeps only what some group still needs (`sharegroups.retention=consumed`, CM-160).
+"""Decides where a log may begin that keeps only what some group still needs (`sharegroups.retention=consumed`, CM-160).
 
-Whatever is not known for certain keeps records.
+Records are kept unless it is certain that no group needs them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Kept(StrEnum):
-    """Why records stay. A person must be told of NO_STATE and NOT_BEGUN: no lag shows them."""
+    """Why records stay. Operators must be informed of NO_STATE and NOT_BEGUN: no lag shows them."""
 
     NO_GROUP = "no group has state for the topic"
     NO_STATE = "a group has state for other partitions of the topic, and none for this one yet"
@@ -22,7 +22,8 @@ class Kept(StrEnum):
 
 
 class Needed(NamedTuple):
-    """`start`: the first offset that may still be needed; `why` it stays, and whose doing that is, "" for nobody's."""
+    """`start`: the first offset that may still be needed; `why` it stays, and `group_id` of the group that needs it, ""
+    for none."""
 
     start: int
     why: Kept
@@ -37,10 +38,10 @@ def needed_from(
     log_start: int,
     last_stable: int,
 ) -> Needed:
-    """What may still be needed of a partition; never below `log_start`.
+    """Return the first offset of a partition that may still be needed; never below `log_start`.
 
     `groups`: for every group with state for the topic, the durable start offsets by partition; −1: not chosen yet.
-    `loaded`: the start offsets in this leader's memory; None: the state is being loaded.
+    `loaded`: the start offsets in this leader's memory; None while the state is being loaded.
     """
     if not groups:
         return Needed(log_start, Kept.NO_GROUP)

@@ -1,4 +1,4 @@
-"""Which offsets of a part of the log are lost: they had records, but their entry is damaged or missing.
+"""Finds offsets of a part of the log that are lost: they had records, but their entry is damaged or missing.
 
 Entries are noted in the order of the stream. Offsets that a marker left out on purpose (CM-47) are not lost.
 """
@@ -16,11 +16,12 @@ class Coverage:
         self.lost: list[tuple[int, int]] = []
 
     def holds(self, start: int, end: int) -> None:
-        """An entry accounts for the offsets `start`…`end` − 1; those between the previous entry and it are lost."""
+        """Note that an entry accounts for the offsets `start`…`end` − 1; those between the previous entry and it are
+        lost."""
         if start > self.next:
             self.lost.append((self.next, start - 1))
         self.next = max(self.next, end)
 
     def above(self, log_start: int) -> list[tuple[int, int]]:
-        """The lost ranges at or above `log_start`; entries below it may have been trimmed during the walk."""
+        """Return the lost ranges at or above `log_start`; entries below it may have been trimmed during the walk."""
         return [(max(first, log_start), last) for first, last in self.lost if last >= log_start]

@@ -1,4 +1,4 @@
-"""Which epoch wrote an offset: the epoch→start list of a topic log, rebuilt by reading from claim to claim (CM-40).
+"""Finds which epoch wrote an offset: the epoch→start list of a log, rebuilt by reading from claim to claim (CM-40).
 
 The batch with offset X, written in epoch e, is the first entry at or after id `<e>-<X+1>`. Starts may be equal, when an
 epoch wrote nothing; then the last of these epochs has the offset. A hole belongs to the epoch that skipped it.
@@ -30,7 +30,7 @@ class EpochStarts:
         return self._epochs[-1] if self._epochs else 0
 
     def begin(self, epoch: int, start: int) -> None:
-        """A new epoch begins at `start`. Raises ValueError when epoch or start would decrease."""
+        """Begin a new epoch at `start`. Raises ValueError when epoch or start would decrease."""
         if self._epochs and (epoch <= self._epochs[-1] or start < self._starts[-1]):
             raise ValueError(
                 f"epoch {epoch} at offset {start} cannot follow epoch {self._epochs[-1]} at offset {self._starts[-1]}"
@@ -39,13 +39,13 @@ class EpochStarts:
         self._starts.append(start)
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch whose entries have `offset`, or would have it; 0 when no epoch is known."""
+        """Return the epoch whose entries have `offset`, or would have it; 0 when no epoch is known."""
         if not self._epochs:
             return 0
         return self._epochs[max(bisect_right(self._starts, offset) - 1, 0)]
 
     def position(self, offset: int) -> tuple[int, int]:
-        """(epoch, seq) such that the batch with `offset` is the first entry with a higher id."""
+        """Return (epoch, seq) such that the batch with `offset` is the first entry with a higher id."""
         return self.epoch_at(offset), offset
 
     def trim(self, log_start: int) -> None:
@@ -56,12 +56,12 @@ class EpochStarts:
             del self._starts[:drop]
 
     def as_list(self) -> list[tuple[int, int]]:
-        """(epoch, start) pairs, oldest first."""
+        """Return (epoch, start) pairs, oldest first."""
         return list(zip(self._epochs, self._starts, strict=True))
 
 
 def rebuild(ends: dict[int, int]) -> tuple[EpochStarts, int]:
-    """The list and the log's end, computed from each epoch's last sequence (0: the epoch has only its claim)."""
+    """Return the list and the log's end, computed from each epoch's last sequence (0: the epoch has only its claim)."""
     starts = EpochStarts()
     end = 0
     for epoch in sorted(ends):

@@ -35,5 +35,5 @@ class Holes:
         self._stretches = apart
 
     def count(self, start: int, end: int) -> int:
-        """How many offsets of [start, end) are known to have no record."""
+        """Return how many offsets of [start, end) are known to have no record."""
         return sum(max(0, min(last, end) - max(first, start)) for first, last in self._stretches)

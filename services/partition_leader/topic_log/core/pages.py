@@ -15,7 +15,7 @@ PAGE_BATCHES: Final = 1_000
 
 
 class Page(NamedTuple):
-    """Consecutive batches: all in [`start`, `end`). `max_batch`: the one with the largest timestamp."""
+    """Consecutive batches, all in [`start`, `end`). `max_batch`: the start of the batch with the largest timestamp."""
 
     start: int
     end: int
@@ -44,8 +44,8 @@ class PageIndex:
         return sum(page.size for page in self._pages)
 
     def resume(self, log_start: int) -> int:
-        """The offset from which to index on: after the last full page. Drops a last page that is short, and what `trim`
-        drops."""
+        """Return the offset from which to continue the index: after the last full page. Drops a last page that is
+        short, and the pages that `trim` drops."""
         self.trim(log_start)
         if self._pages and self._pages[-1].batches < PAGE_BATCHES:
             self._pages.pop()
@@ -66,7 +66,7 @@ class PageIndex:
             self._pages.clear()
 
     def partly_below(self, log_start: int) -> Page | None:
-        """The first page, if its bytes and timestamps count batches that the log does not hold any more."""
+        """Return the first page if its bytes and timestamps include batches that the log does not hold any more."""
         return self._pages[0] if self._pages and self._pages[0].start < log_start else None
 
     def cut(self, log_start: int, batches: Sequence[LogBatch]) -> None:
@@ -74,11 +74,11 @@ class PageIndex:
         self._pages[:1] = [_page(log_start, batches)] if batches else []
 
     def from_timestamp(self, timestamp_ms: int) -> int | None:
-        """The start of the first page with a record at or after `timestamp_ms`; None when there is none."""
+        """Return the start of the first page with a record at or after `timestamp_ms`; None when there is none."""
         return next((page.start for page in self._pages if page.max_timestamp_ms >= timestamp_ms), None)
 
     def largest(self) -> Page | None:
-        """The first of the pages with the largest timestamp; None without pages."""
+        """Return the first of the pages with the largest timestamp; None without pages."""
         return max(self._pages, key=lambda page: page.max_timestamp_ms, default=None)
 
 

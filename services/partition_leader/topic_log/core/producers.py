@@ -1,10 +1,10 @@
 """Idempotent producers of one partition: the last five batches of each, and the check of the next one (CM-43).
 
-Of a transactional producer also the last epoch that a marker ended: every transaction has an epoch of its own, so what
-comes late for an ended one is refused (CM-44).
+For a transactional producer the table also keeps the last epoch that a marker ended: every transaction has an epoch of
+its own, so a batch that arrives late for an ended one is refused (CM-44).
 
 Only `accept` adds batches; it returns a token with which `undo` takes the batch back when the store refused the append.
-Producers are bounded in number and age; those without an append for longest are forgotten first.
+Producers are bounded in number and age; the producer whose last append is oldest is forgotten first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NO_EPOCH: Final = -1
 
 
 class ProducerState(NamedTuple):
-    """One producer's state; its batches are oldest first. `ended_epoch`: the last one that a marker ended, −1: none."""
+    """One producer's state; its batches are oldest first. `ended_epoch`: the last that a marker ended, −1 for none."""
 
     epoch: int
     batches: tuple[SequencedBatch, ...]
@@ -43,7 +43,7 @@ class ProducerState(NamedTuple):
 
 
 class Undo(NamedTuple):
-    """Restores one producer's earlier state; `state` None: it was unknown."""
+    """Restores one producer's earlier state; `state`: None when the producer was unknown."""
 
     producer_id: int
     state: ProducerState | None
@@ -58,14 +58,15 @@ class ProducerTable:
         self._limit = limit
         self._producers: OrderedDict[int, ProducerState] = OrderedDict()
         self.forgot = False
-        """Some producers may have been forgotten, or lost with a tail: so an unknown one may begin with any
+        """Whether producers may have been forgotten, or lost with a tail: an unknown one may then begin with any
         sequence."""
 
     def __len__(self) -> int:
         return len(self._producers)
 
     def check(self, batch: NewBatch) -> SequencedBatch | None:
-        """Check the next batch. None: append it; else it repeats the returned batch: answer that one's offset.
+        """Check the next batch. Returns None when it may be appended; otherwise the batch that it repeats, whose offset
+        is the answer.
 
         Raises OutOfOrderSequenceNumberError for a gap, InvalidProducerEpochError for an epoch older than the known one
         or one whose transaction has ended, DuplicateSequenceNumberError when a batch without a sequence would count as
@@ -109,7 +110,7 @@ class ProducerTable:
         return None
 
     def ended(self, producer_id: int, epoch: int) -> bool:
-        """Whether a marker has ended the producer's transaction of this epoch, or of a later one."""
+        """Return whether a marker has ended the producer's transaction of this epoch, or of a later one."""
         known = self._producers.get(producer_id)
         return known is not None and known.ended_epoch >= epoch
 
@@ -160,5 +161,5 @@ class ProducerTable:
         return gone
 
     def items(self) -> Iterable[tuple[int, ProducerState]]:
-        """All producers, those without an append for longest first."""
+        """Return all producers, those with the oldest last append first."""
         return self._producers.items()

@@ -1,4 +1,5 @@
-"""Decides how a new owner goes on at the log's end (CM-40, CM-47): as found, with lost batches appended, or by a jump.
+"""Decides how a new owner continues at the log's end (CM-40, CM-47): as found, with lost batches appended, or by a
+jump.
 
 No offset is given to two records: the second would count as already acknowledged, and never be delivered.
 """
@@ -16,7 +17,7 @@ JUMP_OFFSETS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class TailMemory:
-    """What this process knew of the log when it owned it before: its epoch, the confirmed end, the newest batches."""
+    """The log as this process knew it when it last owned it: its epoch, the confirmed end, the newest batches."""
 
     epoch: int
     log_end: int
@@ -25,8 +26,8 @@ class TailMemory:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the streams show. `newest_epoch`: the epoch of the last claim before this owner's. `previous_epoch`: the
-    owner record's."""
+    """The log as the streams show it. `newest_epoch`: the epoch of the last claim before this owner's.
+    `previous_epoch`: the owner record's epoch."""
 
     log_end: int
     newest_epoch: int
@@ -36,8 +37,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The decision: append `again` from `log_end` on; or, with `jump`, continue at `log_end` and leave a hole before
-    it."""
+    """The decision: append `again` from `log_end` on; or, with `jump`, continue at `log_end` after a hole."""
 
     log_end: int
     again: tuple[LogBatch, ...] = ()
@@ -45,7 +45,8 @@ class Recovery:
 
 
 def recover(found: Found, memory: TailMemory | None, jump_offsets: int = JUMP_OFFSETS) -> Recovery:
-    """Decide. `found.suspect`: the claim was lossy, or the topic is older than the store's history and had no owner."""
+    """Decide how to continue. `found.suspect`: the claim was lossy, or the topic is older than the store's history and
+    had no owner."""
     lost = memory is not None and memory.log_end > found.log_end
     if not found.suspect and not lost:
         return Recovery(found.log_end)
@@ -58,12 +59,12 @@ def recover(found: Found, memory: TailMemory | None, jump_offsets: int = JUMP_OF
 
 
 def _nobody_else(found: Found, memory: TailMemory) -> bool:
-    """Whether no other process has claimed the log since this memory was taken (CM-19)."""
+    """Return whether no other process has claimed the log since this memory was taken (CM-19)."""
     return max(found.newest_epoch, found.previous_epoch) <= memory.epoch
 
 
 def _joins(log_end: int, again: tuple[LogBatch, ...], memory_end: int) -> bool:
-    """Whether the batches continue the surviving log up to the end in memory, without a hole."""
+    """Return whether the batches continue the surviving log up to the end in memory, without a hole."""
     if not again:
         return memory_end == log_end
     dense = all(one.end_offset == two.base_offset for one, two in pairwise(again))

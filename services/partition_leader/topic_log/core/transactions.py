@@ -1,7 +1,7 @@
-"""Transactions in the log of one partition: which are open, which were aborted (CM-44, PL-006, PL-008).
+"""The transactions in the log of one partition: which are open, and which were aborted (CM-44, PL-006, PL-008).
 
 Owns the last stable offset and the index of aborted transactions. It learns of them only by batches that the log holds,
-so a replay gives the same. It never decides how a transaction ends: markers say that.
+so a replay gives the same. It never decides how a transaction ends: markers do.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from partition_leader.topic_log.core.batch import LogBatch
 #: Beyond either, no further transaction begins in the partition; markers are always taken.
 OPEN_MAX: Final = 10_000
 ABORTED_MAX: Final = 100_000
-#: How many aborted transactions and how many other markers are considered when offsets without work are counted; the
-#: newest ones.
+#: How many aborted transactions and how many other markers, the newest ones, are considered when offsets without work
+#: are counted.
 COUNTED_MAX: Final = 1_000
-#: A transaction that is open for this long is told to operators, in ms.
+#: A transaction that is open for this long is reported to operators, in ms.
 LATE_MS: Final = 30_000
 _last_offset = attrgetter("last_offset")
 
 
 class OpenTransaction(NamedTuple):
     """A transaction without a marker yet. `first_append_ms`, `last_append_ms`: when its first and its newest batch were
-    appended (ms since 1970); the first is 0 when a build before this field wrote the snapshot that it comes from."""
+    appended (ms since 1970); the first is 0 when it comes from a snapshot of a build without this field."""
 
     producer_id: int
     producer_epoch: int
@@ -40,7 +40,7 @@ class OpenTransaction(NamedTuple):
     """How many offsets its batches have; too few where a snapshot from before this field leaves some out."""
 
     def open_ms(self, wall_ms: int) -> int:
-        """For how long it is open here, at least."""
+        """Return how long it is open here, at least."""
         return max(wall_ms - (self.first_append_ms or self.last_append_ms), 0)
 
 
@@ -68,25 +68,25 @@ class LogTransactions:
 
     @classmethod
     def none(cls) -> LogTransactions:
-        """Of a log without transactions."""
+        """Return the transactions of a log that has none."""
         return cls({}, [], 0, [])
 
     def copy(self) -> LogTransactions:
-        """An independent copy."""
+        """Return an independent copy."""
         return LogTransactions(dict(self.open), list(self.aborted), self.longest, list(self.markers))
 
     @property
     def any(self) -> bool:
-        """Whether there is anything to remember."""
+        """Return whether there is any transaction to remember."""
         return bool(self.open or self.aborted)
 
     @property
     def full(self) -> bool:
-        """Whether no further transaction may begin here."""
+        """Return whether no further transaction may begin here."""
         return len(self.open) >= OPEN_MAX or len(self.aborted) >= ABORTED_MAX
 
     def note(self, batch: LogBatch) -> None:
-        """A batch was appended, or replayed."""
+        """Note a batch that was appended or replayed."""
         if batch.is_control:
             self._ended(batch)
         elif batch.is_transactional:
@@ -101,7 +101,7 @@ class LogTransactions:
                     batch.append_time_ms,
                     batch.record_count,
                 )
-            else:  # an earlier epoch only when its marker was lost: then the marker of the later one ends both
+            else:  # an earlier epoch only when its marker was lost: the later epoch's marker then ends both
                 self.open[batch.producer_id] = known._replace(
                     producer_epoch=batch.producer_epoch,
                     last_append_ms=batch.append_time_ms,
@@ -110,18 +110,18 @@ class LogTransactions:
 
     @property
     def earliest(self) -> OpenTransaction | None:
-        """The open transaction that keeps the last stable offset; None without one."""
+        """The open transaction that holds the last stable offset back; None when none is open."""
         return next(iter(self.open.values()), None)
 
     def last_stable(self, log_start: int, high_watermark: int) -> int:
-        """LAST_STABLE: the first offset of the earliest open transaction, else the high watermark (PL-008)."""
+        """Return LAST_STABLE: the first offset of the earliest open transaction, else the high watermark (PL-008)."""
         if not self.open:
             return high_watermark
         earliest = next(iter(self.open.values())).first_offset
         return min(max(earliest, log_start), high_watermark)
 
     def aborted_in(self, first: int, last: int) -> tuple[AbortedTransaction, ...]:
-        """The aborted transactions with offsets in `first`…`last`, in the order of their markers."""
+        """Return the aborted transactions with offsets in `first`…`last`, in the order of their markers."""
         aborted = self.aborted
         if not aborted or aborted[-1].last_offset < first:
             return ()
@@ -130,8 +130,9 @@ class LogTransactions:
         return tuple(one for one in aborted[begin:end] if one.first_offset <= last)
 
     def empty_in(self, first: int, last: int, *, committed: bool) -> int:
-        """How many offsets in `first`…`last` are known to be markers, or with `committed` records of aborted
-        transactions. Too few where a transaction begins before `first`, and of what COUNTED_MAX leaves out."""
+        """Return how many offsets in `first`…`last` are known to be markers, or with `committed` records of aborted
+        transactions. The number is too low where a transaction begins before `first`, and where COUNTED_MAX leaves some
+        out."""
         begin = bisect_left(self.aborted, first, key=_last_offset)
         end = bisect_left(self.aborted, last + 1, lo=begin, key=_last_offset)
         found = end - begin + bisect_left(self.markers, last + 1) - bisect_left(self.markers, first)
@@ -146,7 +147,7 @@ class LogTransactions:
             del self.aborted[: bisect_left(self.aborted, log_start, key=_last_offset)]
 
     def restore(self, opened: Iterable[OpenTransaction], aborted: Iterable[AbortedTransaction], below: int) -> None:
-        """Begin with those of a snapshot; `below`: the surviving end of the log (CM-47)."""
+        """Begin with the transactions of a snapshot; `below`: the surviving end of the log (CM-47)."""
         kept = sorted((one for one in opened if one.first_offset < below), key=attrgetter("first_offset"))
         self.open = {one.producer_id: one for one in kept}
         self.aborted = sorted(aborted, key=_last_offset)
@@ -155,8 +156,8 @@ class LogTransactions:
     def _ended(self, marker: LogBatch) -> None:
         ended = self.open.get(marker.producer_id)
         if ended is None or ended.producer_epoch > marker.producer_epoch:
-            self._note_marker(marker.base_offset)  # it has no batch here; or comes late, long after its own transaction
-            return  # was forgotten
+            self._note_marker(marker.base_offset)  # it has no batch here, or its transaction was forgotten
+            return
         del self.open[marker.producer_id]
         if marker.is_abort:
             self.aborted.append(

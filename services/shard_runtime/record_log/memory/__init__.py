@@ -1,8 +1,8 @@
-"""The in-memory twin of a Redis or Valkey store: a fake *server* with its faults, used by the real client logic.
+"""The in-memory twin of a Redis or Valkey store: a fake *server* that can fail like one, used by the real client logic.
 
 `MemoryStore` is the deployment (master, replicas, disk, network hooks); `memory_log` and `memory_cluster_store` build
-the same `StoreRecordLog` and `StoreClusterStore` that production uses, so tests and the simulator exercise the code
-that judges replies in production.
+the same `StoreRecordLog` and `StoreClusterStore` as production, so tests and the simulator exercise the code that
+judges replies in production.
 """
 
 from shard_runtime.record_log.memory.server import MemoryServer

@@ -1,4 +1,4 @@
-"""Commands of the in-memory server: what each does to the data, and its reply. `server` decides whether it may run."""
+"""The in-memory server's commands: their effects on the data, and their replies. `server` decides if one may run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Node(View, Protocol):
     loaded: set[str]
     """Digests of the functions that were loaded."""
     config: dict[str, str]
-    """What CONFIG GET answers, and CONFIG SET changes."""
+    """The settings that CONFIG GET reads and CONFIG SET changes."""
 
     @property
     def followers(self) -> Collection[object]:

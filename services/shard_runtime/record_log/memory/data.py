@@ -1,7 +1,7 @@
-"""What a store node holds: strings, hashes and streams, and the effects that change them.
+"""The data of a store node: strings, hashes and streams, and the effects that change them.
 
-Effects are plain tuples, applied in order. A replica or a disk is a `Data` to which the newest effects have not been
-applied yet. It never decides whether a command may run.
+Effects are plain tuples, applied in order. A replica or a disk is a `Data` to which the newest effects may not have
+been applied yet. This module never decides whether a command may run.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Data:
         )
 
     def exists(self, key: str) -> bool:
-        """Whether the key holds anything."""
+        """Return whether the key exists."""
         return key in self.strings or key in self.hashes or key in self.streams
 
     def apply(self, effect: Effect) -> None:

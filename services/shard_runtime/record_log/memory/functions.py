@@ -43,7 +43,7 @@ class View(Protocol):
         ...
 
     def effect(self, what: str, key: str, argument: object) -> None:
-        """Change something."""
+        """Apply a change to the data."""
         ...
 
     def command(self, *args: str | bytes) -> Any:
@@ -223,7 +223,7 @@ def metadata_append_v3(view: View, keys: Sequence[str], argv: Sequence[bytes]) -
 
 
 def _transaction(view: View, key: str, now: int) -> tuple[bytes | None, bytes]:
-    """The record that is in force, and its checksum."""
+    """The record in force and its checksum; (None, b"") when there is none."""
     fields = view.data.hashes.get(key, {})
     expires = int(fields.get(b"x", b"0"))
     if b"r" not in fields or 0 < expires <= now:

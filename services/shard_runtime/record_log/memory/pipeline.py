@@ -1,6 +1,7 @@
 """One pipeline of the in-memory store: sent to the server, executed, answered. Runs in callbacks, without a task.
 
-A pipeline that was sent is executed even when its client has gone, unless the server forgot the connection first.
+A pipeline that was sent is executed even when its client has disconnected, unless the server dropped the connection
+first.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ class StoreNetwork(Protocol):
     """The network between a client and the store: it may delay a pipeline or its replies, or lose them."""
 
     def sent(self, client: str, commands: Sequence[Command], on: Arrived, lost: Callable[[], None]) -> None:
-        """A pipeline has left its client. Calls `lost` once; or calls `on` with the number of commands that have
-        arrived so far, one or more times, the last time with all of them."""
+        """Carry a pipeline to the store. Calls `lost` once; or calls `on` with the number of commands that have arrived
+        so far, one or more times, the last time with all of them."""
         ...
 
     def answered(
         self, client: str, commands: Sequence[Command], on: Callable[[], None], lost: Callable[[], None]
     ) -> None:
-        """The pipeline's replies have left the store. Calls `on` when they arrive, or `lost`."""
+        """Carry a pipeline's replies to the client. Calls `on` when they arrive, or `lost`."""
         ...
 
 
@@ -35,7 +36,7 @@ class ImmediateNetwork:
     """A network without delay or loss."""
 
     def sent(self, _client: str, commands: Sequence[Command], on: Arrived, _lost: object) -> None:
-        """In the next round."""
+        """Deliver the commands in the event loop's next iteration."""
         asyncio.get_running_loop().call_soon(on, len(commands))
 
     def answered(self, _client: str, _commands: Sequence[Command], on: Callable[[], None], _lost: object) -> None:
@@ -44,7 +45,7 @@ class ImmediateNetwork:
 
 
 class Pipeline:
-    """One pipeline; `answer` gets its replies, or the exception that a bug of the twin raised."""
+    """One pipeline; `answer` gets its replies, or the exception of a bug in the twin."""
 
     __slots__ = ("_answer", "_commands", "_here", "_network", "_replies", "_session", "_waits")
 

@@ -25,7 +25,7 @@ _GROWS: Final = frozenset({"XADD", "HSET", "HSETNX", "SET", "INCR"})
 
 _UNREAD_MAX: Final = 1_024
 
-#: Delivers what the server sent to a replica or a subscriber, by calling the function it is given: now, later or never.
+#: Delivers a message of the server to a replica or a subscriber by calling the given function: now, later or never.
 Carry = Callable[[Callable[[], None]], None]
 
 
@@ -73,7 +73,7 @@ class Follower:
 
 @dataclass(slots=True)
 class Session:
-    """What a server keeps per connection."""
+    """A server's state of one connection."""
 
     name: str
     server: MemoryServer
@@ -89,10 +89,10 @@ class Session:
     open: bool = True
     """Whether the client can still receive a reply."""
     dead: bool = False
-    """Whether the server forgot the connection: it no longer executes what it had not executed yet."""
+    """Whether the server dropped the connection: it executes none of the remaining commands."""
 
     def end(self, dead: bool) -> None:
-        """End the connection; `dead`: the server ended it, and does not execute what it had not executed yet."""
+        """End the connection. With `dead` the server dropped it, and executes none of its remaining commands."""
         self.open = False
         self.dead = self.dead or dead
         self._wake()
@@ -118,7 +118,8 @@ class _Waiter:
 
 
 class MemoryServer:
-    """A store node. `refuse`: the error code with which it answers every write (OOM, NOREPLICAS, MISCONF…)."""
+    """A store node. `refuse`: the error code with which it answers every write (NOREPLICAS, MISCONF…); OOM only for
+    writes that need memory."""
 
     def __init__(self, clock: Clock, rng: Random) -> None:
         self.data = Data()
@@ -132,7 +133,7 @@ class MemoryServer:
         self.sessions: list[Session] = []
         self.loaded: set[str] = set()
         self.config = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
-        #: How messages that are not replies are delivered; at once when None.
+        #: Delivers messages that are not replies; with None they arrive at once.
         self.carry: Carry | None = None
         self._clock = clock
         self._rng = rng
@@ -146,7 +147,7 @@ class MemoryServer:
         return self._clock.wall_ms() + self.skew_ms
 
     def effect(self, what: str, key: str, argument: object) -> None:
-        """Change the data: here at once, in all copies when the command (or its MULTI) is done."""
+        """Change the data: on this node at once, in its copies from the end of the command (or its MULTI) on."""
         effect = (what, key, argument)
         self.data.apply(effect)
         self._effects.append(effect)
@@ -158,7 +159,7 @@ class MemoryServer:
     # -- copies -------------------------------------------------------------------------------------------------------
 
     def add_replica(self) -> Follower:
-        """Attach one more replica, in step."""
+        """Attach one more replica, which is up to date."""
         follower = Follower(self.data.copy(), self.offset)
         self.followers.append(follower)
         return follower
@@ -175,7 +176,7 @@ class MemoryServer:
         self._acked()
 
     def cut_sessions(self) -> None:
-        """Forget every connection."""
+        """Drop every connection."""
         sessions, self.sessions = self.sessions, []
         for session in sessions:
             session.end(dead=True)
@@ -265,7 +266,7 @@ class MemoryServer:
         return COMMANDS[name](self, command)
 
     def _refusal(self, command: Command) -> ErrorReply | None:
-        """Why this node does not take a command now; None when it does."""
+        """The error with which this node refuses a command now; None when it accepts it."""
         name = str(command[0])
         digest = str(command[1]) if name == "EVALSHA" else ""
         writes = name in _WRITES or (name == "EVALSHA" and digest not in READ_ONLY)
@@ -281,8 +282,8 @@ class MemoryServer:
         return None
 
     def wait(self, session: Session, replicas: int, timeout_ms: int, done: Callable[[Any], None]) -> None:
-        """WAIT: call `done` with the number of replicas that have all this connection wrote: when they are enough, or
-        after `timeout_ms`."""
+        """Run a WAIT: call `done` with the number of replicas that have everything this connection wrote, once there
+        are enough, or after `timeout_ms`."""
         if self.role != "master":
             done(ErrorReply("ERR", "WAIT cannot be used with replica instances."))
             return
@@ -312,7 +313,7 @@ class MemoryServer:
             waiter.done(self._reached(waiter.session))
 
     def _acked(self) -> None:
-        """Replicas have applied more, or connections are gone: answer the WAITs that are now over."""
+        """Answer the WAITs that are now over, after replicas applied more or connections ended."""
         for waiter in list(self._waiters):
             if not waiter.session.open or self._reached(waiter.session) >= waiter.replicas:
                 if waiter.timer is not None:
@@ -321,7 +322,7 @@ class MemoryServer:
 
 
 def _timed_out(waiter: _Waiter) -> None:
-    """End a WAIT at its time-out, at the server that has its connection now."""
+    """End a WAIT at its time-out, on the server that has its connection now."""
     waiter.session.server._waited(waiter)
 
 

@@ -2,7 +2,7 @@
 
 A *hook* sees every pipeline at three stages and may hold it (await), change the store, or lose it (raise
 ConnectionLostError): when it is sent, before each command, and when the replies travel back. The server executes a
-pipeline even when its client has gone away, unless it forgot the connection: so a client may not know the outcome.
+pipeline even when its client has disconnected, unless it dropped the connection: so a client may not know the outcome.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NODE = "memory"
 
 
 class Stage(StrEnum):
-    """Where a pipeline is when a hook sees it."""
+    """The stage of a pipeline at which a hook is called."""
 
     SEND = "send"
     COMMAND = "command"
@@ -48,7 +48,7 @@ class FaultPoint:
     index: int = -1
 
     def has(self, word: str) -> bool:
-        """Whether a command's name, key, script name or argument contains the word."""
+        """Return whether a command's name, key, script digest or text argument contains the word."""
         commands = self.commands if self.index < 0 else self.commands[self.index : self.index + 1]
         return any(word in arg for command in commands for arg in command if isinstance(arg, str))
 
@@ -57,7 +57,7 @@ Hook = Callable[[FaultPoint], Awaitable[None]]
 
 
 class MemoryStore:
-    """A deployment of one master. All faults are methods or attributes; nothing is random."""
+    """A deployment with one master. All faults are methods or attributes, and none happens at random."""
 
     def __init__(self, clock: Clock, rng: Random | None = None, replicas: int = 0) -> None:
         self.clock = clock
@@ -88,7 +88,7 @@ class MemoryStore:
     def restart(self, lose_unsynced: bool = False) -> None:
         """Restart the master: a new history, no connections, no loaded functions.
 
-        `lose_unsynced`: what is not on disk is lost.
+        With `lose_unsynced`, effects that are not on disk are lost.
         """
         master = self.master
         if not lose_unsynced:
@@ -101,7 +101,7 @@ class MemoryStore:
     def fail_over(self, replica: int = 0, keep_connections: bool = False) -> None:
         """Promote a replica; effects it had not applied are lost.
 
-        `keep_connections`: the old master was demoted and promoted again, and its clients noticed nothing (CM-11a).
+        `keep_connections`: act as if the old master was demoted and promoted again, unnoticed by its clients (CM-11a).
         """
         data = self.master.followers[replica].data.copy()
         if not keep_connections:
@@ -110,7 +110,7 @@ class MemoryStore:
         self.master.become(data)
 
     def split(self, *names: str, replica: int = 0) -> None:
-        """Fail over while the clients `names` still reach the old master, which does not know yet."""
+        """Fail over while the clients `names` still reach the old master, which has not noticed yet."""
         old = MemoryServer(self.clock, self.rng)
         old.data, old.history, old.offset = self.master.data.copy(), self.master.history, self.master.offset
         old.loaded = set(self.master.loaded)
@@ -132,7 +132,7 @@ class MemoryStore:
         self.reachable = True
 
     def cut_off(self, name: str) -> None:
-        """Close a client's connections and refuse new ones, until `mend` or `heal`."""
+        """Close a client's connections and refuse new ones until `mend` or `heal`."""
         self._cut_off.add(name)
         self.end_sessions(name)
 
@@ -159,7 +159,7 @@ class MemoryStore:
         self.master.become(Data())
 
     async def close(self) -> None:
-        """Cancel pipelines that still run for clients that went away."""
+        """Cancel the pipelines that still run, such as those of clients that disconnected."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -168,7 +168,7 @@ class MemoryStore:
     # -- for connections ----------------------------------------------------------------------------------------------
 
     def start(self, session: Session, commands: Sequence[Command], answer: asyncio.Future[list[Reply]]) -> None:
-        """Execute a pipeline even if its client goes away; its replies are put into `answer`."""
+        """Execute a pipeline even if its client disconnects; its replies are put into `answer`."""
         hook = self.hook
         if hook is None:
             Pipeline(self.network, session, commands, answer)

@@ -1,4 +1,4 @@
-"""What a process remembers of a shard it claimed: enough to notice a lost tail on any later connection (CM-19)."""
+"""A process's record of a shard it claimed: enough to notice a lost tail on any later connection (CM-19)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class OutstandingFlush(Protocol):
 
     @property
     def unresolved(self) -> bool:
-        """Whether its outcome is unknown or too few replicas have it: no new work meanwhile (CM-15, SR-21)."""
+        """True while its outcome is unknown or too few replicas have it: no new work meanwhile (CM-15, SR-21)."""
         ...
 
     @property
     def needs_read_back(self) -> bool:
-        """Whether its ids must be read back before anything more is sent for it."""
+        """True while its ids must be read back before anything more is sent for it."""
         ...
 
     def read_back(self) -> Sequence[Command]:
@@ -28,7 +28,7 @@ class OutstandingFlush(Protocol):
         ...
 
     def resolve(self, replies: Sequence[Reply]) -> ShardLostError | None:
-        """Decide from the ranges what is sent next; returns an error when the shard is lost."""
+        """Decide from the ranges what to send next. Returns an error when the shard is lost."""
         ...
 
     def fail(self, error: Exception) -> None:
@@ -45,8 +45,8 @@ class ClaimedShard:
     epoch: int
     last: dict[str, Entry]
     lossy: bool
-    """The claim's answer said that a tail may be lost. Until the host has repaired it, `tail_checked` is "" (CM-12,
-    CM-47)."""
+    """Whether the claim's answer said that a tail may be lost. Until the host has repaired it, `tail_checked` returns
+    "" (CM-12, CM-47)."""
     whole_under: str
     """The history under which this owner's tail was last found whole."""
     checked_on: StoreConnection | None

@@ -47,12 +47,12 @@ from shard_runtime.record_log.settlements import Settlement
 
 _METADATA_TYPE: Final = "V"
 _METADATA_EPOCH: Final = 1
-#: How many hints are read before the event loop may run other tasks: some 4 ms.
+#: How many hints are parsed, in about 4 ms, before the event loop may run other tasks.
 _HINTS_SLICE: Final = 2_000
 
 
 class StoreClusterStore:
-    """`ClusterStore` over any store. It reads the cluster id itself, so it only requires that a node is a master."""
+    """`ClusterStore` over any store. It reads the cluster id itself, so its connections only require a master."""
 
     def __init__(self, store: Store, settings: StoreSettings, damage: DamageNotes | None = None) -> None:
         self._store = store
@@ -64,7 +64,7 @@ class StoreClusterStore:
 
     @property
     def connected_replicas(self) -> int | None:
-        """Replicas of the master that holds the node list, as counted with the last renewal there."""
+        """Replicas of the master that holds the node list, as counted with the last reply from there."""
         return self._queries.connected_replicas(NODES)
 
     @property
@@ -75,16 +75,16 @@ class StoreClusterStore:
     # -- constants ----------------------------------------------------------------------------------------------------
 
     async def cluster_id(self) -> str | None:
-        """The cluster id, None while the store is not initialised."""
+        """The cluster id; None while the store is not initialised."""
         found = await self._one(META_CLUSTER_ID, ("GET", META_CLUSTER_ID))
         return None if found is None else str(found.decode())
 
     async def init_cluster(self, cluster_id: str) -> str:
-        """Set the cluster id unless there is one; the id in force."""
+        """Set the cluster id unless there is one; return the id in force."""
         return await self.constant(META_CLUSTER_ID, cluster_id)
 
     async def constant(self, key: str, value: str) -> str:
-        """Set a constant unless it is set; the value in force."""
+        """Set a constant unless it is set; return the value in force."""
         answered = await self._queries.repeat(
             key, (("SET", key, value, "NX"), ("GET", key)), self._settings.append_replicas
         )
@@ -159,9 +159,9 @@ class StoreClusterStore:
     async def append_metadata(self, version: int, payload: bytes, before: str) -> bool:
         """Append entry `1-<version>`, if the log ends with the entry before it (CM-20). Payloads carry a random id.
 
-        After a lost reply the same entry is sent again. If the store already has it, another write with its own WAIT
-        after it proves it durable. False: another change came first, or a fail-over lost the entry that this one was
-        computed from.
+        After a lost reply the same entry is sent again. If the store already has it, the write of META_TOUCH after it
+        and the WAIT prove it durable. Returns False when another change came first, or a fail-over lost the entry that
+        this one was computed from.
         """
         proof = checksum(META_LOG, (_METADATA_EPOCH, version), _METADATA_TYPE, payload)
         add: Command = (
@@ -203,7 +203,7 @@ class StoreClusterStore:
         return [StoredMetadata(entry.id.seq, entry.record, entry.damage) for entry in found]
 
     async def skipped_metadata(self) -> frozenset[int]:
-        """Versions of damaged entries that nodes skip (CM-103)."""
+        """The versions of damaged entries that nodes skip (CM-103)."""
         return frozenset(entry.seq for entry in await read_skips(self._queries, META_SKIP))
 
     async def skip_metadata(self, version: int) -> None:
@@ -212,10 +212,10 @@ class StoreClusterStore:
         await write_skip(self._queries, META_SKIP, at, self._settings.append_replicas, Settlement())
 
     async def confirm_metadata(self, version: int, payload: bytes) -> bool:
-        """Whether entry `1-<version>` is this one and is on enough replicas (CM-20).
+        """Return whether entry `1-<version>` is this one and is on enough replicas (CM-20).
 
-        A write after it, with a WAIT for as many replicas as an append needs, proves that; where appends wait for none,
-        it is not needed. Raises StoreUnavailableError while too few replicas have the entry.
+        A write after it, with a WAIT for as many replicas as an append needs, proves that. Where appends wait for no
+        replica, no proof is needed. Raises StoreUnavailableError while too few replicas have the entry.
         """
         wait = self._settings.append_replicas
         if not wait:
@@ -233,13 +233,13 @@ class StoreClusterStore:
         return True
 
     async def trim_metadata(self, below_version: int) -> None:
-        """Drop entries below a version."""
+        """Remove entries below a version."""
         await self._one(META_LOG, ("XTRIM", META_LOG, "MINID", f"1-{below_version}"))
 
     # -- hints and wake-ups -------------------------------------------------------------------------------------------
 
     async def put_hints(self, kind: ShardKind, hints: Mapping[str, tuple[int, int]]) -> None:
-        """Remember owners for look-ups."""
+        """Store owner hints for look-ups."""
         if hints:
             words = [word for name, (node, epoch) in hints.items() for word in (name, f"{node} {epoch}")]
             await self._one(owners_key(kind), ("HSET", owners_key(kind), *words))
@@ -267,10 +267,10 @@ class StoreClusterStore:
         await self._one(WAKE_CHANNEL, ("PUBLISH", WAKE_CHANNEL, reason))
 
     async def wakes(self) -> AsyncIterator[str]:
-        """Reasons published, and "subscribed" each time a subscription begins: what was published before was not heard.
+        """Yield published reasons, and "subscribed" at the start of each subscription: earlier messages are missed.
 
-        That includes the first time: before it, a claim may have been refused and the owner may have released since.
-        After a broken connection it subscribes again.
+        That includes the first subscription: a claim may have been refused before it, and the owner may have released
+        the shard since. After a broken connection it subscribes again.
         """
         pause_ms = self._settings.backoff_ms
         while not self._closing.is_set():
@@ -297,7 +297,7 @@ class StoreClusterStore:
             if parse_replication(replication[0]).role != "master":
                 raise ConnectionLostError(f"store node {node} is no master")
             (heard,) = await connection.run([("SUBSCRIBE", WAKE_CHANNEL)], self._settings.reply_ms)
-            if isinstance(heard, ErrorReply):  # taken for a subscription, this process would never hear anything
+            if isinstance(heard, ErrorReply):  # without a subscription, no message would ever arrive
                 raise ConnectionLostError(f"store node {node} refuses the subscription: {heard}")
             yield "subscribed"
             while True:
@@ -306,7 +306,7 @@ class StoreClusterStore:
                     await asyncio.wait({message, closing}, return_when=asyncio.FIRST_COMPLETED)
                     if not message.done():
                         return
-                finally:  # cancel it with its reader: else its later failure would never be retrieved
+                finally:  # await it: else its later failure would be logged as never retrieved
                     message.cancel()
                     await asyncio.gather(message, return_exceptions=True)
                 yield message.result()[2].decode()

@@ -14,10 +14,10 @@ from kip932.records.v1.owner_log_pb2 import ClaimEntry, NoOpEntry
 from shard_runtime.record_log.protocol import Entry, StreamId, StreamTip
 from shard_runtime.record_log.redis.connection import Command, Reply
 
-_new = tuple.__new__  # Entry(…) or StreamId(…) of a tuple of all fields; pages have so many that the short way counts
-#: The logs of coordinators: their entries say whose they are.
+_new = tuple.__new__  # makes an Entry or StreamId from a tuple of all fields; faster, and pages have many entries
+#: Prefixes of coordinators' logs, whose entries carry a key proof.
 _KEYED: Final = ("{gc:", "{sgs:")
-#: What an entry that was written before there were checksums has for fields, and may have.
+#: The fields that an entry from before checksums must have, and may have.
 _OLD_LEAST: Final = {b"t", b"r"}
 _OLD_MOST: Final = {b"t", b"r", b"b"}
 
@@ -35,7 +35,7 @@ def noop_record(wall_ms: int) -> bytes:
 
 
 def xadd(stream: str, entry: Entry) -> Command:
-    """The append of one entry; it never creates a stream (CM-13: only a claim does)."""
+    """The command that appends one entry. It never creates a stream: only a claim does (CM-13)."""
     (epoch, seq), kind, record, batch, *_ = entry
     at, proof = f"{epoch}-{seq}", checksum(stream, entry.id, kind, record, batch)
     if batch:
@@ -47,7 +47,7 @@ def xadd(stream: str, entry: Entry) -> Command:
 
 
 def stream_id(data: bytes | str) -> StreamId:
-    """`<epoch>-<seq>` as text or bytes."""
+    """Parse `<epoch>-<seq>`, given as text or bytes."""
     if isinstance(data, bytes):
         data = data.decode()
     epoch, _, seq = data.partition("-")
@@ -55,16 +55,16 @@ def stream_id(data: bytes | str) -> StreamId:
 
 
 def stream_tip(reply: Reply) -> StreamTip:
-    """The answer of `stream_tip_v1` for a stream that exists."""
+    """Parse a reply of `stream_tip_v1` for a stream that exists."""
     return StreamTip(stream_id(reply[0]), int(reply[1]), int(reply[2]), stream_id(reply[3]))
 
 
 def entries(stream: str, reply: Reply) -> list[Entry]:
-    """Entries of an XRANGE or XREVRANGE reply; `damage` says what the checksum shows to be wrong (CM-101)."""
+    """Entries of an XRANGE or XREVRANGE reply; `damage` describes the fault that the checksum found (CM-101)."""
     found: list[Entry] = []
     epoch, epoch_text, kinds = 0, b"", dict[bytes, tuple[str, Callable[[StreamId, bytes, bytes], bool]]]()
     for raw_id, fields in reply:
-        if len(fields) == 8:  # as coordinators write them: nearly all entries of a replay
+        if len(fields) == 8:  # the coordinators' layout, that of nearly all entries of a replay
             t, raw_kind, r, record, c, proof, k, whose = fields
             if t == b"t" and r == b"r" and c == b"c" and k == b"k":
                 before, _, seq = raw_id.partition(b"-")
@@ -86,7 +86,7 @@ def entries(stream: str, reply: Reply) -> list[Entry]:
 def _any_entry(stream: str, raw_id: bytes, fields: Reply) -> Entry:
     """An entry of any layout, with all, some or none of the fields."""
     size = len(fields)
-    # The layouts that writers use: of claims and topics' markers, and of batches.
+    # First the two common layouts: claims and topics' markers, then batches.
     if size == 6 and fields[4] == b"c" and fields[0] == b"t" and fields[2] == b"r":
         return _judged(stream, raw_id, fields[1], fields[3], batch=b"", found=fields[5])
     if size == 8 and fields[6] == b"c" and fields[0] == b"t" and fields[2] == b"r" and fields[4] == b"b":
@@ -95,12 +95,12 @@ def _any_entry(stream: str, raw_id: bytes, fields: Reply) -> Entry:
     kind, record, batch = (named.get(name, b"") for name in (b"t", b"r", b"b"))
     found = named.get(b"c")
     if found is None and not (_OLD_LEAST <= named.keys() <= _OLD_MOST):
-        found = b""  # the names themselves are hit: taken for an older entry, it would be believed, or passed over
+        found = b""  # field names are damaged: without this it would pass for an older entry without a checksum
     return _judged(stream, raw_id, kind, record, batch=batch, found=found, proof=named.get(b"k", b""))
 
 
 def index_entries(stream: str, reply: Reply) -> list[Entry]:
-    """Entries of a `log_index_v2` reply: a flat list of id, t, r, c. It carries no batches, so none is checked."""
+    """Entries of a `log_index_v2` reply: a flat list of id, t, r, c. It has no batches, so those are not checked."""
     return [_judged(stream, *reply[i : i + 3], batch=None, found=reply[i + 3]) for i in range(0, len(reply), 4)]
 
 

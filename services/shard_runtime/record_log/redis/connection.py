@@ -1,4 +1,4 @@
-"""What a store is to this package: connections that take commands and return replies, and a map from keys to nodes.
+"""The interface of a store: connections that take commands and return replies, and a map from keys to nodes.
 
 Nothing here retries, pools or judges. `resp` and `topology` implement it for real stores,
 `shard_runtime.record_log.memory` for the in-memory twin. The same writer and logs use both, and they alone judge
@@ -23,12 +23,11 @@ class ConnectionLostError(Exception):
 
 
 class StoreLoadingError(ConnectionLostError):
-    """The store answers that it loads its data, and serves nothing else until it has: try again for as long as that
-    takes."""
+    """The store answers that it is loading its data; until that is done it serves nothing else: keep trying."""
 
 
 class StoreAccessError(ConnectionLostError):
-    """The store refuses the credentials, or requires some: do not try again with the same ones."""
+    """The store refuses the credentials, or requires some that were not given: do not try again with the same ones."""
 
 
 _DISK: Final = (
@@ -49,14 +48,14 @@ class ErrorReply(NamedTuple):
 
 
 NOT_NOW_CODES: Final = frozenset({"LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"})
-"""Codes by which a node serves nothing for a while: it loads its data, a script keeps it busy, its link to a master or
+"""Codes of a node that serves nothing for a while: it loads its data, a script keeps it busy, its link to a master or
 to the cluster is down, a slot is moving. Nothing was executed: repeat later (CM-182)."""
 REROUTE_CODES: Final = NOT_NOW_CODES | {"MOVED", "ASK", "NOSCRIPT"}
 """Codes that mean: not on this node, or not now. Nothing was executed: `refresh` the key's node and repeat (CM-19)."""
 
 
 def not_now(reply: Reply) -> bool:
-    """Whether a reply says that the node serves nothing for a while (CM-182)."""
+    """Return whether a reply says that the node serves nothing for a while (CM-182)."""
     return isinstance(reply, ErrorReply) and reply.code in NOT_NOW_CODES
 
 
@@ -87,20 +86,21 @@ class Store(Protocol):
 
     @property
     def clustered(self) -> bool:
-        """Whether keys are spread over nodes, so that a command may touch one hash tag only."""
+        """True when keys are spread over nodes, so that a command may touch one hash tag only."""
         ...
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """All nodes that hold keys, as last learnt; empty before a cluster's first `refresh`."""
+        """All nodes that hold keys, as of the last `refresh`; empty before a cluster's first one."""
         ...
 
     def node_of(self, key: str) -> str | None:
-        """The node that holds a key, as last learnt; None before a cluster's first `refresh`: call that."""
+        """The node that holds a key, as of the last `refresh`; None before a cluster's first one: call `refresh`."""
         ...
 
     async def refresh(self) -> None:
-        """Learn anew which node holds which keys. Raises ConnectionLostError when no node answers: try again later."""
+        """Find out which node holds which keys now. Raises ConnectionLostError when no node answers: try again
+        later."""
         ...
 
     async def connect(self, node: str) -> StoreConnection:
@@ -143,15 +143,15 @@ class StoreSettings:
 
 
 class Replication(NamedTuple):
-    """What INFO replication says of a node: its role and its history, which every judgement needs."""
+    """A node's role and history, from INFO replication: every judgement needs them."""
 
     role: str
     history: str
 
 
 def parse_replication(reply: Reply) -> Replication:
-    """Role and history of an INFO replication reply; both empty for an error reply, and so equal to no expected
-    value."""
+    """Parse role and history from an INFO replication reply; both are empty for an error reply, and so equal no
+    expected value."""
     if isinstance(reply, str):
         reply = reply.encode()
     if not isinstance(reply, bytes):
@@ -160,7 +160,7 @@ def parse_replication(reply: Reply) -> Replication:
 
 
 def connected_replicas(reply: Reply) -> int | None:
-    """How many replicas an INFO replication reply counts; None when it does not say."""
+    """The number of connected replicas in an INFO replication reply; None when it has none."""
     if isinstance(reply, str):
         reply = reply.encode()
     found = _field(reply, b"connected_slaves:") if isinstance(reply, bytes) else ""

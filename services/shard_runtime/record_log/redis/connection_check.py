@@ -29,7 +29,7 @@ _SHARDS_PER_LOOK: Final = 64
 
 
 class NotCheckedError(Exception):
-    """The connection must not be used for writes: its node is not a master, is of another cluster, or changed
+    """The connection must not be used for writes: its node is not a master, belongs to another cluster, or changed
     meanwhile."""
 
 
@@ -55,7 +55,7 @@ async def check_connection(
 
 
 async def _cluster_id(store: Store, timeout_ms: int) -> Reply:
-    """Ask the node that holds the cluster id."""
+    """Read the cluster id from the node that holds it."""
     node = store.node_of(META_CLUSTER_ID)
     if node is None:
         raise ConnectionLostError("no node of the store is known yet")
@@ -67,8 +67,8 @@ async def _cluster_id(store: Store, timeout_ms: int) -> Reply:
 
 
 def require_cluster(node: str, found: Reply, expected: str) -> None:
-    """Raise unless the store has the expected cluster id, so that a wiped or wrong store is not taken for an empty one
-    (CM-20)."""
+    """Raise NotCheckedError unless the store has the expected cluster id, so that a wiped or wrong store is not taken
+    for an empty one (CM-20)."""
     if is_restoring(found):
         raise NotCheckedError(f"the store node {node}: {INCOMPLETE_RESTORE}")
     if not_now(found):
@@ -86,7 +86,7 @@ async def check_shards(
 ) -> None:
     """Read each shard's owner record and tail; resolve flushes of unknown outcome by reading back.
 
-    Raises NotCheckedError when the history changed meanwhile: then nothing that was read counts.
+    Raises NotCheckedError when the history changed meanwhile, because no reply counts then, or a read was refused.
     """
     for start in range(0, len(held), _SHARDS_PER_LOOK):
         group = held[start : start + _SHARDS_PER_LOOK]

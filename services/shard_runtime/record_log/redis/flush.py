@@ -6,8 +6,8 @@
                              ▲                └▶ there: NOOP ──XADD──▶ WRITTEN on this connection
                              └─────── lost ───────────┘
 
-After a flush's outcome was unknown it is never rolled back, and its ids never carry other bytes. A flush never talks to
-the store: a writer sends its `commands`, `connection_check` sends its `read_back`.
+Once a flush's outcome has been unknown, it is never rolled back and its ids never carry other bytes. A flush never
+talks to the store: a writer sends its `commands`, `connection_check` sends its `read_back`.
 """
 
 from __future__ import annotations
@@ -65,21 +65,21 @@ class FlushCall:
         self._short = False
         self._noops: list[Entry] = []
 
-    # -- what a writer asks -------------------------------------------------------------------------------------------
+    # -- for the writer -----------------------------------------------------------------------------------------------
 
     @property
     def done(self) -> bool:
-        """Whether it is committed, refused, lost or dropped. A caller that is cancelled ends its `answer` alone."""
+        """True once it is committed, refused, lost or dropped. Cancelling the caller does not end the flush."""
         return self._is_over
 
     @property
     def unresolved(self) -> bool:
-        """Whether its outcome is unknown or too few replicas have it: no new work meanwhile (CM-15, SR-21)."""
+        """True while its outcome is unknown or too few replicas have it: no new work meanwhile (CM-15, SR-21)."""
         return not self.done and (self._ever_unknown or self._short)
 
     @property
     def needs_read_back(self) -> bool:
-        """Whether its ids must be read back before anything more is sent for it."""
+        """True while its ids must be read back before anything more is sent for it."""
         return self._phase is FlushPhase.UNKNOWN
 
     @property
@@ -88,7 +88,7 @@ class FlushCall:
         return (self._held,)
 
     def commands(self) -> Sequence[Command]:
-        """The whole flush; the no-op that proves it after a read-back; or nothing, while only the WAIT is short."""
+        """The whole flush; after a read-back, the no-op that proves it; nothing while only replicas are missing."""
         if self._phase is FlushPhase.WRITTEN:
             return ()
         noop_stream = self._held.streams[-1]
@@ -103,11 +103,11 @@ class FlushCall:
         return sent
 
     def after(self) -> Sequence[Command]:
-        """Nothing."""
+        """No commands."""
         return ()
 
     def fail(self, error: Exception) -> None:
-        """Answer the caller with an error, and free the shard's place for the next flush."""
+        """Answer the caller with an error, and let the shard take its next flush."""
         if self._held.flush is self:
             self._held.flush = None
         if not self._is_over:
@@ -116,12 +116,12 @@ class FlushCall:
                 self.answer.set_exception(error)
 
     def lost(self) -> None:
-        """The connection broke: what was sent or written must be read back before anything else is written."""
+        """Note that the connection broke: the flush must be read back before anything else is written."""
         self._phase, self._ever_unknown = FlushPhase.UNKNOWN, True
         self._held.checked_on = None
 
     def settle(self, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
-        """Judge the replies, by the phase and by whether the outcome ever was unknown (CM-13)."""
+        """Judge the replies by the phase and by whether the outcome was ever unknown (CM-13)."""
         if self.done:
             return Verdict.DONE
         if self._phase is FlushPhase.WRITTEN:
@@ -135,7 +135,7 @@ class FlushCall:
         return self._settle_executed(results, pipeline)
 
     def _settle_executed(self, results: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
-        """Everything was executed. The history read after it tells whether that was on the store that was checked."""
+        """Judge a flush that was executed. The history read after it shows whether the checked store executed it."""
         if not pipeline.intact:
             self.lost()
             return Verdict.RECHECK
@@ -175,8 +175,8 @@ class FlushCall:
                 self.answer.set_result(Appended(held.last[noop_stream].id, len(self._noops)))
 
     def _refused(self, cause: ErrorReply, outcome: ErrorReply) -> Verdict:
-        """A refused MULTI. After the first sending the ids are free again; after a later one, the first may still
-        arrive."""
+        """Judge a refused MULTI. If the outcome was never unknown, the ids are free again; otherwise an earlier sending
+        may still arrive."""
         if cause.code in REROUTE_CODES:
             return Verdict.RECHECK
         if self._ever_unknown:
@@ -185,12 +185,12 @@ class FlushCall:
         return Verdict.RECHECK if cause.code == "READONLY" or outcome.code != "EXECABORT" else Verdict.DONE
 
     def _settle_error(self, error: ErrorReply) -> Verdict:
-        """An error from inside the EXEC, or of a no-op."""
+        """Judge an error from inside the EXEC, or from a no-op."""
         if self._phase is FlushPhase.NOOP and (error.code in REROUTE_CODES or error.code == "READONLY"):
             return Verdict.RECHECK
         if TOO_SMALL in error.message:
             if self._ever_unknown and not self._refused_as_old:
-                self._refused_as_old = True  # the first sending may have arrived meanwhile: read back (SR-9)
+                self._refused_as_old = True  # an earlier sending may have arrived meanwhile: read back (SR-9)
                 self._phase = FlushPhase.UNKNOWN
                 return Verdict.RECHECK
             return self._lose(ShardLostError(f"{self._where}: another owner has claimed it: {error}"))
@@ -217,8 +217,8 @@ class FlushCall:
         return asked
 
     def resolve(self, replies: Sequence[Reply]) -> ShardLostError | None:
-        """Decide from the ranges what is sent next; returns an error when the ids carry other bytes, or can no longer
-        be written."""
+        """Decide from the ranges what to send next. Returns an error when the ids carry other bytes or can no longer be
+        written."""
         streams = [append.stream for append in self._appends]
         streams += [self._held.streams[-1]] if self._noops else []
         found = [entries(stream, reply) for stream, reply in zip(streams, replies, strict=True)]
@@ -239,7 +239,7 @@ class FlushCall:
         return None
 
     def _next_noop(self) -> Entry:
-        """The next no-op. Its id follows the last no-op's, else this flush's, else the last one in that stream."""
+        """The next no-op. Its id follows the last no-op's, else this flush's last, else the stream's last confirmed."""
         stream = self._held.streams[-1]
         last = self._held.last[stream].id
         for append in self._appends:
@@ -251,7 +251,7 @@ class FlushCall:
 
 
 def _cause(replies: Sequence[Reply]) -> ErrorReply:
-    """Why a MULTI was refused: the first error while its commands were queued, else the error of EXEC itself."""
+    """The cause of a refused MULTI: the first error while its commands were queued, else the error of EXEC itself."""
     for reply in replies:
         if isinstance(reply, ErrorReply):
             return reply

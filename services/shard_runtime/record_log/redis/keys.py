@@ -1,4 +1,4 @@
-"""Names of keys that belong to no single shard, and a key's slot in a Redis Cluster (CM-2, CM-10, CM-14, CM-20)."""
+"""Names of keys that belong to no shard, and a key's slot in a Redis Cluster (CM-2, CM-10, CM-14, CM-20)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NODE_NEXT_ID: Final = "{nodes}:next"
 META_LOG: Final = "{meta}:log"
 META_CLUSTER_ID: Final = "{meta}:cluster"
 META_TOUCH: Final = "{meta}:touch"
-"""Written after a metadata entry that had to be read back: WAIT only covers what its own connection wrote (CM-19)."""
+"""Written with each metadata append or confirmation: WAIT only covers what its own connection wrote (CM-19)."""
 META_SKIP: Final = "{meta}:skip"
-"""The hash of damaged metadata entries that an operator told nodes to skip (CM-103)."""
+"""The hash of damaged metadata entries that nodes skip, by an operator's decision (CM-103)."""
 WAKE_CHANNEL: Final = "{meta}:wake"
 
 INCOMPLETE_RESTORE: Final = (
@@ -28,8 +28,8 @@ SLOTS: Final = 16384
 
 
 def is_restoring(reply: Reply) -> bool:
-    """Whether the answer to a read of the cluster id says that a restore is not complete (CM-143): while it is not, the
-    key is a hash, which cannot be read as text."""
+    """Return whether a reply to a read of the cluster id shows an incomplete restore (CM-143): until it is complete,
+    the key is a hash, which cannot be read as a string."""
     return isinstance(reply, ErrorReply) and reply.code == "WRONGTYPE"
 
 
@@ -39,7 +39,7 @@ def owners_key(kind: ShardKind) -> str:
 
 
 def shard_of_stream(stream: str) -> ShardId:
-    """The shard that a stream belongs to, by its hash tag. Raises ValueError for a key of no shard."""
+    """The shard that a stream belongs to, by its hash tag. Raises ValueError for a key that belongs to no shard."""
     kind, _, name = stream[1 : stream.index("}")].partition(":")
     return ShardId(ShardKind(kind), name)
 
@@ -68,6 +68,6 @@ def transaction_id(key: bytes) -> str | None:
 
 
 def transaction_key(transactional_id: str) -> str:
-    """The key of the record of a transactional id (CM-151). No command touches two of them, so it does not matter where
-    a brace in the id ends the hash tag."""
+    """The key of a transactional id's record (CM-151). No command touches two of them, so it does not matter that a
+    brace in the id ends the hash tag early."""
     return TRANSACTION_PREFIX + transactional_id + "}"

@@ -1,4 +1,4 @@
-"""Translates claims, renewals and releases to the functions' arguments, and their replies back (CM-12).
+"""Translates claims, renewals and releases into the functions' arguments, and their replies back (CM-12).
 
 It never judges: `store_calls` decides when an answer *counts* (durable, unchanged history, still this owner's).
 """
@@ -58,7 +58,7 @@ def claim_command(request: ClaimRequest, record: bytes) -> Command:
 
 
 def claim_answer(reply: Reply, sent_ms: int) -> Claimed | OwnedElsewhere | HistoryChanged | WaitHistory | ClaimRefused:
-    """The answer of `claim_v2`. A Claimed does not count yet: `store_calls` checks that it is durable."""
+    """Parse the answer of `claim_v2`. A Claimed does not count yet: `store_calls` checks that it is durable."""
     status, history = reply[0], reply[1].decode()
     if status == b"OK":
         previous = owner_record(reply[6:]) if len(reply) > 6 else None
@@ -113,7 +113,8 @@ def owner_query(shard: ShardId) -> Command:
 
 
 def is_owner(reply: Reply, incarnation: int, epoch: int, nonce: str | None = None) -> bool:
-    """Whether an `owner_query` reply names this owner, not released; with a nonce, whether it is that very claim."""
+    """Return whether an `owner_query` reply names this owner, not released; with a nonce, also whether the claim is the
+    one with that nonce."""
     if not isinstance(reply, list) or len(reply) != 4:
         return False
     mine = reply[0] == str(incarnation).encode() and reply[1] == str(epoch).encode() and reply[2] == b"0"

@@ -1,6 +1,6 @@
 """The logs and owner records of one store: `RecordLog` over any `Store`, real or in-memory.
 
-It holds what this process has claimed. Writes go to the writer of the right node, reads to a connection of their own.
+It holds the shards this process has claimed. Writes go to the right node's writer, reads use a separate connection.
 `store_calls`, `flush` and `connection_check` judge the replies.
 """
 
@@ -90,18 +90,18 @@ class StoreRecordLog:
 
     @property
     def available(self) -> bool:
-        """Whether every node in use may be written to and has no unresolved flush (CM-15)."""
+        """True while every node in use may be written to and has no unresolved flush (CM-15)."""
         used = [writer for writer in self._writers.values() if not writer.idle or writer.connected]
         return bool(used) and all(writer.available and writer.node not in self._refusing for writer in used)
 
     def available_for(self, shard: ShardId) -> bool:
-        """Whether new work may be taken for a shard."""
+        """Return whether new work may be accepted for a shard."""
         held = self._held.get(shard)
         writer = self._writer_of(shard.owner_key if held is None else held.owner_key)
         return writer is not None and writer.available and writer.node not in self._refusing
 
     def refuse_new_work(self, nodes: Iterable[str]) -> None:
-        """Take no new work for shards on these store nodes from now on, and for all others again (CM-171)."""
+        """Refuse new work for shards on these store nodes from now on, and accept it on all others (CM-171)."""
         self._refusing = frozenset(nodes)
 
     @property
@@ -111,8 +111,8 @@ class StoreRecordLog:
         return "" if writer is None else writer.history
 
     def history_of(self, shard: ShardId) -> str:
-        """The history of the node that holds a shard. It is asked for every held shard several times within a lease, so
-        where there is one node no key is made."""
+        """The history of the node that holds a shard. It is read for every held shard several times within a lease, so
+        on a store of one node the shard's key is not built."""
         writer = self._writer_of(shard.owner_key if self._store.clustered else META_CLUSTER_ID)
         return "" if writer is None else writer.history
 
@@ -193,13 +193,13 @@ class StoreRecordLog:
         if not renewed.ok:
             held.lose(ShardLostError(f"shard {renewal.shard.tag}: its renewal was refused, others own it"))
         elif renewal.tail_ok:
-            # The host has repaired the tail, under whichever history. From now on its own last id is what is checked,
-            # and it was checked again if the history changed since.
+            # The host has repaired the tail, under this or an earlier history. From now on its own last id is checked;
+            # if the history has changed since, that check was already repeated.
             held.lossy = False
         return renewed if held.lost is None else renewed._replace(ok=False)
 
     async def release(self, shard: ShardId, incarnation: int, epoch: int) -> bool:
-        """Give a shard up. Whatever the answer, this process never uses that epoch again."""
+        """Give a shard up. This process never uses that epoch again, even if the release fails."""
         await self.drop(shard)
         return await self._call(ReleaseCall(shard, incarnation, epoch), f"releasing {shard.tag}")
 
@@ -288,16 +288,16 @@ class StoreRecordLog:
         return found
 
     async def skipped(self, shard: ShardId) -> Mapping[StreamId, Settlement]:
-        """What stands in the shard's hash of settled entries."""
+        """The content of the shard's hash of settled entries."""
         return await read_skips(self._queries, shard.skip_key)
 
     async def skip(self, shard: ShardId, entry: StreamId, settlement: Settlement = _SKIPPED) -> None:
-        """Note an operator's decision about an entry; it is stored beside the stream (CM-103, CM-114). Raises
-        LogError."""
+        """Store an operator's decision about an entry, beside the stream (CM-103, CM-114). Raises LogError."""
         await write_skip(self._queries, shard.skip_key, entry, self._settings.append_replicas, settlement)
 
     async def replay_from(self, shard: ShardId) -> StreamId:
-        """Where a claim's replay would begin (CM-12): entries before it only wait for readers. Raises LogError."""
+        """The id where a claim's replay would begin (CM-12); earlier entries are kept only for readers. Raises
+        LogError."""
         reply = (await self._queries.repeat(shard.owner_key, (("HMGET", shard.owner_key, "replay_from"),))).replies[0]
         if isinstance(reply, ErrorReply):
             raise LogError(f"reading {shard.owner_key}: the store answered {reply}")
@@ -335,11 +335,11 @@ class StoreRecordLog:
         return reply
 
     def _checked(self, stream: str, history: str) -> bool:
-        """Whether `history` is the one under which a claimed stream's tail was found whole; for a stream not claimed
-        here, whether it is its writer's.
+        """Return whether `history` is the one under which a claimed stream's tail was found whole. For a stream not
+        claimed here, `history` must be that of its node's writer, if one is connected.
 
-        A claimed stream is not compared with its writer: after a fail-over of a Redis Cluster the new master may have
-        none yet.
+        A claimed stream is not compared with the writer: after a fail-over of a Redis Cluster the new master may have
+        no writer yet.
         """
         held = self._held.get(shard_of_stream(stream))
         if held is not None and held.lost is None:
@@ -391,8 +391,8 @@ def _end(through: StreamId | None) -> str:
 
 
 def _require_order(held: ClaimedShard, append: StreamAppend) -> None:
-    """Raise for ids that cannot be this owner's next ones: the store would refuse them, and the shard would count as
-    lost."""
+    """Raise ValueError for ids that cannot be this owner's next ones: the store would refuse them, and the shard would
+    count as lost."""
     first, last = append.entries[0].id, held.last[append.stream].id
     if first.epoch != held.epoch or first <= last:
         raise ValueError(f"{append.stream}: entry {first} cannot follow {last} in epoch {held.epoch}")

@@ -34,8 +34,8 @@ _log = structlog.get_logger(__name__)
 
 
 class Answered(NamedTuple):
-    """The replies of one call, how many replicas have everything written before them, and the history they were read
-    in."""
+    """The replies of one call, the number of replicas that have everything written so far, and the history under which
+    the replies were read."""
 
     replies: list[Reply]
     acked: int
@@ -49,7 +49,7 @@ class _Call(NamedTuple):
 
 
 class QueryConnection:
-    """One connection to one store node. `cluster_id` None: the node's cluster id is not checked."""
+    """One connection to one store node. With `cluster_id` None the node's cluster id is not checked."""
 
     def __init__(self, node: str, store: Store, settings: StoreSettings, cluster_id: str | None) -> None:
         self._node = node
@@ -92,7 +92,7 @@ class QueryConnection:
             except asyncio.CancelledError:
                 self._fail(batch, "this process closed its store connection before an answer came")
                 raise
-            except Exception as error:  # a reply that cannot be read must not end the only reader of this node
+            except Exception as error:  # a reply that cannot be parsed must not end the only reader of this node
                 if not isinstance(error, (ConnectionLostError, NotCheckedError)):
                     _log.exception("store_query_connection_failed", node=self._node)
                 await self._disconnect()
@@ -148,7 +148,8 @@ class QueryConnection:
 
 
 class QueryConnections:
-    """Connections to the nodes of a store, found by key; repeats calls that may be repeated, for a bounded time."""
+    """Holds connections to the nodes of a store, and finds the one for a key. Repeats calls that may be repeated, for a
+    bounded time."""
 
     def __init__(self, store: Store, settings: StoreSettings, cluster_id: str | None) -> None:
         self._store = store
@@ -174,7 +175,7 @@ class QueryConnections:
         return await self.at(node, commands, wait)
 
     async def at(self, node: str, commands: Sequence[Command], wait: int = 0) -> Answered:
-        """Make one call on a node (`nodes`). Raises as `once`."""
+        """Make one call on a node, one of `nodes`. Raises as `once`."""
         if self._closed:
             raise StoreUnavailableError("the store client is closed")
         connection = self._connections.get(node)
@@ -200,7 +201,7 @@ class QueryConnections:
         return await self.answered(f"of {node}", lambda: self.at(node, commands))
 
     async def answered(self, what: str, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
-        """Ask until it raises no StoreUnavailableError, or `call_ms` have passed; then raise the last one (CM-182)."""
+        """Call `ask` until it raises no StoreUnavailableError. After `call_ms` raise the last one (CM-182)."""
         pause_ms = self._settings.backoff_ms
         last = StoreUnavailableError(f"no answer {what} within {self._settings.call_ms} ms")
         try:
@@ -224,7 +225,7 @@ class QueryConnections:
         return None if connection is None else connection.connected_replicas
 
     async def look_again(self) -> None:
-        """After a failed call: learn which node holds which keys now, if keys can move."""
+        """Refresh the map from keys to nodes after a failed call, if keys can move."""
         if self._store.clustered:
             try:
                 await self._store.refresh()
@@ -232,7 +233,7 @@ class QueryConnections:
                 return  # the next call raises what is wrong
 
     async def close(self) -> None:
-        """Close all of them."""
+        """Close all connections."""
         self._closed = True
         connections, self._connections = list(self._connections.values()), {}
         for connection in connections:

@@ -1,9 +1,9 @@
-"""A connection to a real store. redis-py opens it and greets the server; from then on this module reads and writes it.
+"""A connection to a real store. redis-py opens it and does the handshake; then this module reads and writes it.
 
-redis-py's way of a reply, through a StreamReader, a task and its own parser, costs three times as much as hiredis fed
-by the transport, which counts where one record waits for it (P-9). One write per pipeline, one reply per command. An
-error that the store answers is a value. A broken or silent connection raises and is closed, because later replies could
-not be matched to commands.
+redis-py passes a reply through a StreamReader, a task and its own parser. That costs three times as much as hiredis fed
+by the transport, which matters when a record waits for the reply (P-9). There is one write per pipeline and one reply
+per command. An error that the store answers is a value. A broken or silent connection raises and is closed, because
+later replies could not be matched to commands.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from shard_runtime.record_log.redis.connection import (
     StoreLoadingError,
 )
 
-#: redis-py's own packer is written in Python and costs five times as much (P-9); hiredis' hint lacks an ellipsis.
+#: redis-py's own packer is written in Python and costs five times as much (P-9). The cast corrects hiredis' type hint.
 _pack: Final[Callable[[Command], bytes]] = cast("Callable[[Command], bytes]", hiredis.pack_command)
 _MORE: Final = object()
-"""What hiredis' reader returns when a reply is not complete yet; None is a reply."""
+"""The value that hiredis' reader returns while a reply is incomplete; None is a reply."""
 _UNUSABLE: Final = frozenset({"LOADING", "NOAUTH", "WRONGPASS"})
-"""Errors that are about the connection, not about a command: it is closed, and opened and checked again."""
+"""Errors that concern the connection, not a command: it is closed, then opened and checked again."""
 _TICK_S: Final = 0.001
-"""A timer may fire this much too early."""
+"""A timer may fire early by this much."""
 PUSHED_MAX: Final = 1_024
-"""So many pushed messages wait for `message`; then the socket is not read until it takes one."""
+"""The most pushed messages that wait for `message`; at this number the socket is not read until one is taken."""
 
 
 class RespConnection(asyncio.Protocol):
-    """`StoreConnection` over the transport of a connected redis-py connection, whose place as its reader it takes."""
+    """`StoreConnection` over the transport of an open redis-py connection, which it reads in place of redis-py."""
 
     def __init__(self, connection: AbstractConnection, address: str) -> None:
         writer = connection._writer
@@ -53,7 +53,7 @@ class RespConnection(asyncio.Protocol):
         self._connection = connection  # it owns the transport, and closes it when it is dropped
         self._transport = cast(asyncio.Transport, writer.transport)
         self._address = address
-        self._closed = ""  # why, once it is
+        self._closed = ""  # why it was closed; "" while it is open
         self._reader = hiredis.Reader(replyError=error_reply, notEnoughData=_MORE)  # type: ignore[arg-type]  # any callable
         self._wanted = 0
         self._replies: list[Reply] = []
@@ -99,10 +99,10 @@ class RespConnection(asyncio.Protocol):
         except (RedisError, OSError):
             return  # it was broken already
 
-    # -- what the transport calls -------------------------------------------------------------------------------------
+    # -- called by the transport --------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has arrived; wake the caller when its last reply is there."""
+        """Parse the received bytes; wake the caller when its last reply has arrived."""
         reader = self._reader
         reader.feed(data)
         try:
@@ -118,17 +118,17 @@ class RespConnection(asyncio.Protocol):
             self._wake()
 
     def eof_received(self) -> None:
-        """The server closed the connection; the transport closes this side too."""
+        """Note that the server closed the connection; the transport closes this side too."""
         self._break("the server closed it")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport is closed."""
+        """Note that the transport is closed."""
         self._break(str(exc or "it was closed"))
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def _take(self, reply: Reply) -> None:
-        """Take an error, or what no command has asked for."""
+        """Handle an error, or a message that is not a reply to a command."""
         if reply.__class__ is ErrorReply and reply.code in _UNUSABLE:
             self._break(str(reply), StoreLoadingError if reply.code == "LOADING" else ConnectionLostError)
         elif self._wanted:
@@ -142,7 +142,7 @@ class RespConnection(asyncio.Protocol):
             self._break(f"it sent {reply!r:.100}, which no command asked for")
 
     async def _answered(self, timeout_ms: int | None) -> None:
-        """Wait for the replies, or for a pushed message. The connection is closed when that fails, or is cancelled."""
+        """Wait for the replies, or for a pushed message. If that fails or is cancelled, the connection is closed."""
         loop = asyncio.get_running_loop()
         waiter = self._waiter = loop.create_future()
         if timeout_ms is not None:
@@ -171,7 +171,8 @@ class RespConnection(asyncio.Protocol):
         self._end(f"the connection to {self._address} broke: {why}", kind)
 
     def _end(self, why: str, kind: type[ConnectionLostError] = ConnectionLostError) -> None:
-        """Take no more commands, and fail the one that waits with this text. Only the first call counts."""
+        """Close the connection: accept no more commands and fail the waiting caller with `why`. Only the first call
+        counts."""
         if self._closed:
             return
         self._closed = why
@@ -182,7 +183,7 @@ class RespConnection(asyncio.Protocol):
             waiter.set_exception(kind(why))
         self._transport.abort()
 
-    # One timer for all time-outs, which hardly ever end a wait: it is moved only when one must end before it.
+    # One timer serves all time-outs, since hardly any expires: it is moved only when one must expire earlier.
 
     def _arm(self, loop: asyncio.AbstractEventLoop, at_s: float) -> None:
         if self._timer is not None:
@@ -201,7 +202,8 @@ class RespConnection(asyncio.Protocol):
 
 
 def error_reply(message: str) -> ErrorReply:
-    """An error that the store answered: its code is the first word, if that is in capitals."""
+    """Make the value of an error that the store answered: its code is the first word if that is in capitals, else
+    ERR."""
     first, _, rest = message.partition(" ")
     return ErrorReply(first, rest) if first.isupper() else ErrorReply("ERR", message)
 
@@ -215,7 +217,7 @@ def _is_address(host: str) -> bool:
 
 
 class _NamedSSLConnection(SSLConnection):
-    """TLS to an address that a look-up of a name gave; the certificate must be for that name."""
+    """A TLS connection to an address that a name was resolved to; the certificate must be for that name."""
 
     def __init__(self, *, server_hostname: str = "", **options: Any) -> None:
         super().__init__(**options)
@@ -227,7 +229,7 @@ class _NamedSSLConnection(SSLConnection):
 
 
 class StoreAddress:
-    """How to reach one server: redis-py's connection arguments and class."""
+    """Opens connections to one server, by redis-py's connection class and arguments."""
 
     def __init__(self, kind: type[AbstractConnection], options: Mapping[str, Any], connect_ms: int) -> None:
         self._kind = _NamedSSLConnection if issubclass(kind, SSLConnection) else kind
@@ -236,13 +238,13 @@ class StoreAddress:
 
     @property
     def address(self) -> str:
-        """The address as a person writes it."""
+        """The address for messages: `host:port`, or a socket's path."""
         if "path" in self._options:
             return str(self._options["path"])
         return f"{self._options.get('host', 'localhost')}:{self._options.get('port', 6379)}"
 
     def at(self, host: str, port: int) -> StoreAddress:
-        """Another server, with the same credentials and TLS."""
+        """The address of another server, with the same credentials and TLS."""
         options = {key: value for key, value in self._options.items() if key != "path"}
         kind = SSLConnection if issubclass(self._kind, SSLConnection) else Connection
         return StoreAddress(kind, {**options, "host": host, "port": port}, self._connect_ms)
@@ -250,7 +252,7 @@ class StoreAddress:
     async def connect(self) -> RespConnection:
         """Open a connection, handshake included.
 
-        Raises ConnectionLostError that names the address and the cause; StoreAccessError for refused credentials,
+        Raises ConnectionLostError, which names the address and the cause; StoreAccessError for refused credentials,
         StoreLoadingError for a store that loads its data.
         """
         try:
@@ -268,10 +270,10 @@ class StoreAddress:
             raise ConnectionLostError(f"cannot connect to {self.address}: {cause}") from error
 
     async def _found_at(self) -> list[Mapping[str, Any]]:
-        """The connection arguments, one set for each address that the server's name has.
+        """The connection arguments, one set for each address of the server's name.
 
-        The name is looked up here, because a time-out cancels uvloop's `create_connection`, and that does not cancel
-        its own look-up: when the look-up then failed, the log showed "Future exception was never retrieved".
+        The name is resolved here, because a time-out cancels uvloop's `create_connection` but not the name resolution
+        that it started: when that failed later, the log showed "Future exception was never retrieved".
         """
         host, port = self._options.get("host", "localhost"), self._options.get("port", 6379)
         if "path" in self._options or _is_address(host):

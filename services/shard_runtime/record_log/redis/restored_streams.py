@@ -1,11 +1,11 @@
-"""Writes the streams of a backup into an empty store, and keeps nodes from it until all of them are there (CM-143).
+"""Writes the streams of a backup into an empty store, and keeps nodes off it until all are written (CM-143).
 
-While a restore is not complete, the key of the cluster id is a hash. No node of any build starts on that, and none
-makes a cluster: to set a key that exists changes nothing, and to read a hash as text is an error. The last step
-replaces the hash by the cluster id.
+While a restore is incomplete, the key of the cluster id is a hash, the mark. No node of any build starts on such a
+store or makes a cluster in it: SET NX does not change a key that exists, and reading a hash as a string is an error.
+The last step replaces the hash by the cluster id.
 
-Every call may be repeated, also by a second run that stood still until the first one had ended and nodes worked on the
-store: ids are the backup's, and what is there already, an entry, a field or a string, stays as it is.
+Every call may be repeated, even by a second run that was suspended until the first had ended and nodes used the store:
+entries have the backup's ids, and an entry, field or string that exists already is left as it is.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class StoreNotEmptyError(LogError):
 
 
 class RestoredStreams:
-    """Writes into one store. Raises LogError."""
+    """Writes a backup into one store. Its calls raise LogError."""
 
     def __init__(self, store: Store, settings: StoreSettings) -> None:
         self._store = store
         self._settings = settings
         self._queries = QueryConnections(store, settings, None)
         self.unreplicated = False
-        """Whether some replica did not have a write in time: the restore goes on without it."""
+        """Whether a replica was late with a write; the restore then waits for no replica any more."""
 
     async def close(self) -> None:
         """Close every connection."""
@@ -60,8 +60,8 @@ class RestoredStreams:
     # -- the mark -----------------------------------------------------------------------------------------------------
 
     async def begin(self, backup_id: str, cluster_id: str) -> str:
-        """Mark the store, if it is empty or marked by a restore of the same backup. Returns the cluster id that the
-        mark holds. Raises StoreNotEmptyError."""
+        """Mark the store if it is empty or marked by a restore of the same backup. Returns the cluster id in the mark.
+        Raises StoreNotEmptyError."""
         await self.require_empty()
         made = await self._mark(_BACKUP, backup_id)
         await self._mark(_CLUSTER, cluster_id)
@@ -71,7 +71,7 @@ class RestoredStreams:
                 f"the store holds an incomplete restore of another backup, {backup}; restore that one again, or empty "
                 "the store"
             )
-        if not empty:  # nothing is written before this is noted; so whatever is there came from somebody else
+        if not empty:  # no restore has written here yet: each notes `empty` first, so any key is of another origin
             try:
                 await self._queries.answered("of the store", self._require_only_the_mark)
             except StoreNotEmptyError:
@@ -82,7 +82,7 @@ class RestoredStreams:
         return cluster
 
     async def require_empty(self) -> None:
-        """Raise StoreNotEmptyError for a store that holds a cluster, or keys of one without an incomplete restore."""
+        """Raise StoreNotEmptyError for a store that holds a cluster, or a cluster's keys without the mark."""
         (kind,) = await self._ask(META_CLUSTER_ID, ("TYPE", META_CLUSTER_ID))
         if kind == b"string":
             (found,) = await self._ask(META_CLUSTER_ID, ("GET", META_CLUSTER_ID))
@@ -95,7 +95,7 @@ class RestoredStreams:
             await self._queries.answered("of the store", self._require_only_the_mark)
 
     async def require_marked(self, backup_id: str) -> None:
-        """Raise LogError when the mark of this restore is gone: whatever the store holds is another's by now."""
+        """Raise LogError when this restore's mark is no longer there: the store may be in use by now."""
         (kind,) = await self._ask(META_CLUSTER_ID, ("TYPE", META_CLUSTER_ID))
         if kind != b"hash" or (await self._marked())[0] != backup_id:
             raise LogError(
@@ -104,10 +104,10 @@ class RestoredStreams:
             )
 
     async def finish(self, backup_id: str, cluster_id: str) -> None:
-        """Replace the mark by the cluster id: nodes may start from here on. Raises LogError when the mark is gone."""
+        """Replace the mark by the cluster id: then nodes may start. Raises LogError when the mark is missing."""
         await self.require_marked(backup_id)
         await self._write(META_CLUSTER_ID, ("SET", META_CLUSTER_ID, cluster_id))
-        with contextlib.suppress(LogError):  # nodes that wait look again by themselves
+        with contextlib.suppress(LogError):  # waiting nodes also check again by themselves
             await self._ask(WAKE_CHANNEL, ("PUBLISH", WAKE_CHANNEL, "restored"))
 
     async def _mark(self, field: str, value: str) -> bool:
@@ -120,7 +120,7 @@ class RestoredStreams:
         return backup.decode(), cluster.decode(), bool(empty)
 
     async def _require_only_the_mark(self) -> None:
-        """Raise StoreNotEmptyError for any key of a cluster but the mark."""
+        """Raise StoreNotEmptyError if the store holds a key of a cluster besides the mark."""
         try:
             await self._store.refresh()
             for node in self._store.nodes:
@@ -155,7 +155,7 @@ class RestoredStreams:
     # -- content ------------------------------------------------------------------------------------------------------
 
     async def append(self, stream: str, entries: Sequence[RawEntry]) -> None:
-        """Write entries under their own ids, all or none; those that are there already are left."""
+        """Write entries under their own ids in one transaction; those that exist already are left as they are."""
         adds: list[Command] = [("XADD", stream, str(entry.id), *entry.fields) for entry in entries]
         *_, replies = await self._write(stream, ("MULTI",), *adds, ("EXEC",))
         for reply in replies:
@@ -163,11 +163,11 @@ class RestoredStreams:
                 raise LogError(f"writing {stream}: the store answered {reply}")
 
     async def put_hash(self, key: str, fields: dict[bytes, bytes]) -> None:
-        """Write the fields of a hash that are not there yet."""
+        """Write the fields of a hash that do not exist yet."""
         await self._write(key, *(("HSETNX", key, name, value) for name, value in fields.items()))
 
     async def put_string(self, key: str, value: bytes) -> None:
-        """Write a string, unless there is one."""
+        """Write a string, unless the key exists."""
         await self._write(key, ("SET", key, value, "NX"))
 
     async def tip(self, stream: str) -> StreamTip | None:
@@ -176,7 +176,7 @@ class RestoredStreams:
         return None if reply is None else stream_tip(reply)
 
     async def _write(self, key: str, *commands: Command) -> list[Reply]:
-        """Run commands, and wait for the replicas that are connected; once one was late, for none any more."""
+        """Run commands and wait for the connected replicas; after one was late, wait for none any more."""
         replicas = 0 if self.unreplicated else self._queries.connected_replicas(key) or 0
         answered = await self._queries.repeat(key, commands, replicas)
         self.unreplicated = self.unreplicated or answered.acked < replicas

@@ -1,4 +1,4 @@
-"""An operator's notes beside a stream: damaged entries and what he settled about each (CM-103, CM-114)."""
+"""Reads and writes an operator's notes beside a stream: damaged entries and the settlement of each (CM-103, CM-114)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SKIPS_MAX: Final = 1_000
 
 
 async def read_skips(queries: QueryConnections, key: str) -> dict[StreamId, Settlement]:
-    """The ids noted in a hash, each with its settlement; read as one page so that the answer is bounded. Raises
+    """The ids noted in a hash, each with its settlement. Only one page is read, so that the reply is bounded. Raises
     LogError."""
     reply = (await queries.repeat(key, (("HSCAN", key, 0, "COUNT", _SKIPS_MAX),))).replies[0]
     if isinstance(reply, ErrorReply):
@@ -40,13 +40,13 @@ async def write_skip(
 
 
 def to_note(settlement: Settlement) -> str:
-    """The note in the hash `<tag>:skip`. Older builds read its field only, and skip the entry."""
+    """The note for the hash `<tag>:skip`. Older builds read only its field, the id, and skip the entry."""
     return json.dumps(settlement._asdict())
 
 
 def from_note(note: bytes) -> Settlement:
-    """The settlement in a note; a note of an older build is the time in seconds. A choice of a later build, or a note
-    that cannot be read, is a skip: the operator said at least to go on."""
+    """Parse a note. A note of an older build is the time in seconds. A choice of a later build, or a note that cannot
+    be parsed, means SKIP: the operator decided at least to go on without the entry."""
     try:
         found = json.loads(note)
         if isinstance(found, int):

@@ -1,4 +1,4 @@
-"""Checks a store when a process starts: refuses, by name, settings that lose data or cannot work (CM-20, SR-20).
+"""Checks a store when a process starts; refuses settings, by name, that lose data or cannot work (CM-20, SR-20).
 
 Every message says what was found, what was expected and what to do. `allow` names the findings an operator accepts.
 """
@@ -28,13 +28,13 @@ from shard_runtime.record_log.redis.keys import INCOMPLETE_RESTORE, META_CLUSTER
 
 _ASK_MS: Final = 5_000
 _PAUSE_MS: Final = 100
-#: How long the process waits for a store to load its data, s; and how often it logs that, s.
+#: How long the process waits for a store to load its data, and how often it logs that, in seconds.
 _LOADING_MAX_S: Final = 3_600.0
 _LOADING_TOLD_S: Final = 5.0
-#: A wait longer than this is logged, s, so that a person at the terminal sees a reason.
+#: A wait longer than this, in seconds, is logged, so that a person at the terminal sees a reason.
 _TOLD_AFTER_S: Final = 1.0
 _VERSION_MIN: Final = 7
-#: The findings that an operator may accept by name; with any other, no process can work.
+#: The findings that an operator may accept by name; any other prevents a start.
 ALLOWABLE: Final = ("appendfsync", "appendonly", "maxmemory-policy", "replicas", "version")
 
 
@@ -44,7 +44,7 @@ Tell = Callable[[str], None]
 
 
 class StoreCheckError(Exception):
-    """The store must not be used as it is; the message says what to change."""
+    """The store must not be used in its present state; the message says what to change."""
 
     def __init__(self, findings: list[Finding]) -> None:
         super().__init__("\n".join(f"{finding.message}{_way_out(finding)} [{finding.name}]" for finding in findings))
@@ -53,7 +53,7 @@ class StoreCheckError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as required. `name` is what a flag calls it to allow it, when it is one of ALLOWABLE."""
+    """One requirement that is not met. `name`: the value of the flag that allows it, if it is one of ALLOWABLE."""
 
     name: str
     message: str
@@ -67,7 +67,7 @@ def _way_out(finding: Finding) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoreNeeds:
-    """What this process needs of each node: connected replicas, and with `fsync_always` that every write is synced
+    """This process's requirements for each node: connected replicas, and with `fsync_always` that every write is synced
     before it is answered."""
 
     replicas: int = 0
@@ -80,7 +80,7 @@ class _Facts:
     server: Mapping[str, str]
     replication: Mapping[str, str]
     config: Mapping[str, str]
-    """Only what the store shows: managed stores refuse CONFIG."""
+    """Only the settings that the store shows: managed stores refuse CONFIG."""
 
 
 async def check_store(
@@ -96,9 +96,9 @@ async def check_store(
     """Require a usable store, waiting up to a bound, since replicas connect last when a store starts. Returns the
     findings that were allowed.
 
-    Raises StoreCheckError; at once for refused credentials. `replicas`: how many must be connected. `cluster_id` None:
-    it is not checked (`init`, and `up` on a new data directory). `fsync_always`: the settings say so (CM-12). `tell`:
-    says to a person what it waits for; without it that is logged.
+    Raises StoreCheckError; at once for refused credentials. `replicas`: how many must be connected. With `cluster_id`
+    None the id is not checked (`init`, and `up` on a new data directory). `fsync_always`: whether the settings promise
+    it (CM-12). `tell` shows a person the cause of a wait; without it the cause is logged.
     """
     wait, needs = _Wait(wait_ms, tell), StoreNeeds(replicas, fsync_always)
     while True:
@@ -121,9 +121,9 @@ async def check_store(
 
 
 async def await_loaded(store: Store, tell: Tell) -> None:
-    """Wait while the store loads its data, and say so from time to time; commands that check nothing else of a store
-    call this first. What else is wrong with the store, their own calls say. Raises StoreUnavailableError at the end of
-    the wait."""
+    """Wait while the store loads its data, and report that from time to time. Commands that do no other check of a
+    store call this first; their own calls report any other fault. Raises StoreUnavailableError at the end of the
+    wait."""
     wait = _Wait(0, tell)
     try:
         while True:
@@ -146,8 +146,8 @@ async def await_loaded(store: Store, tell: Tell) -> None:
 
 
 class _Wait:
-    """How long a check goes on: `wait_ms`, and as long as the store loads its data, up to _LOADING_MAX_S. `cause`: why
-    it goes on."""
+    """The time limit of a check: `wait_ms`, extended while the store loads its data, up to _LOADING_MAX_S. `cause`: the
+    reason for the wait."""
 
     def __init__(self, wait_ms: int, tell: Tell | None) -> None:
         self.wait_ms: Final = wait_ms
@@ -160,16 +160,17 @@ class _Wait:
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left to reach the store."""
+        """The seconds left to reach the store."""
         return max(self.deadline_s - self._clock(), 0.0)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is tried."""
+        """True once the time limit has passed."""
         return self._clock() >= self.deadline_s
 
     def loads(self, why: str, done: str = "?", seconds_left: str = "?") -> None:
-        """The store has answered that it loads its data. Raises StoreCheckError after _LOADING_MAX_S."""
+        """Extend the time limit, since the store answered that it loads its data. Raises StoreCheckError after
+        _LOADING_MAX_S."""
         waited_s = self._clock() - self._began_s
         if waited_s > _LOADING_MAX_S:
             message = f"store: it still loads its data after {waited_s:.0f} s, {done} % are done: {why}; try later"
@@ -180,7 +181,7 @@ class _Wait:
         self.deadline_s = self._clock() + self.wait_ms / 1000
 
     def say(self, event: str, **fields: object) -> None:
-        """Log a warning, or tell it a person."""
+        """Show a person the event, or log it as a warning."""
         if self._tell is None:
             log.warning(event, **fields)
         else:
@@ -190,13 +191,14 @@ class _Wait:
 async def _checked(
     store: Store, wait: _Wait, cluster_id: str | None, needs: StoreNeeds, allow: Collection[str]
 ) -> list[Finding]:
-    """What is not as required, when that no longer changes by itself. Raises ConnectionLostError, StoreCheckError."""
+    """Return the requirements that are not met, once waiting no longer helps. Raises ConnectionLostError,
+    StoreCheckError."""
     connection, node = await _reach(store, wait)
     loop = asyncio.get_running_loop()
     try:
         await _loaded(connection, node, wait)
         findings = await node_findings(connection, node, needs)
-        deadline_s = max(wait.deadline_s, loop.time() + wait.wait_ms / 2000)  # replicas come after a long load, too
+        deadline_s = max(wait.deadline_s, loop.time() + wait.wait_ms / 2000)  # leave replicas time after a long load
         told_s: float | None = loop.time() + _TOLD_AFTER_S
         while _may_mend_itself(findings, allow) and loop.time() < deadline_s:
             if told_s is not None and loop.time() >= told_s:
@@ -222,26 +224,28 @@ async def _loaded(connection: StoreConnection, node: str, wait: _Wait) -> None:
 
 
 def _served(node: str, reply: Reply) -> Reply:
-    """The reply. Raises ConnectionLostError for one that is of now only, and says nothing of the store (CM-182)."""
+    """Return the reply. Raises ConnectionLostError if it says that the node serves nothing for a while (CM-182)."""
     if not_now(reply):
         raise ConnectionLostError(f"{node} does not serve at present: {reply}")
     return reply
 
 
 async def node_findings(connection: StoreConnection, node: str, needs: StoreNeeds) -> list[Finding]:
-    """What is not as required on one node now. Raises ConnectionLostError, also when it serves nothing at present, and
-    StoreCheckError when it refuses INFO."""
+    """The requirements that one node does not meet now. Raises ConnectionLostError, also when the node serves nothing
+    for a while, and StoreCheckError when it refuses INFO."""
     facts = await _facts(connection, node)
     return [finding for check in _CHECKS if (finding := check(facts, needs)) is not None]
 
 
 def _may_mend_itself(findings: list[Finding], allow: Collection[str]) -> bool:
-    """Whether missing replicas are the only finding: they connect some time after their master has started."""
+    """Return whether missing replicas are the only finding that is not allowed: they connect some time after their
+    master has started."""
     return {finding.name for finding in findings} - set(allow) == {"replicas"}
 
 
 async def _reach(store: Store, wait: _Wait) -> tuple[StoreConnection, str]:
-    """Connect to the node of the metadata log; keep trying while the store starts. Raises StoreLoadingError."""
+    """Connect to the node of the metadata log; keep trying while the store starts. Raises StoreLoadingError,
+    StoreCheckError."""
     wait_ms, loop = wait.wait_ms, asyncio.get_running_loop()
     event = "the store cannot be reached yet; trying on"
     telling = loop.call_later(_TOLD_AFTER_S, lambda: wait.say(event, why=wait.cause, tries_for_s=wait_ms / 1000))
@@ -357,7 +361,8 @@ def _check_policy(facts: _Facts, _needs: StoreNeeds) -> Finding | None:
 
 
 def _check_fsync(facts: _Facts, needs: StoreNeeds) -> Finding | None:
-    """Of a store without an append-only file, or one that does not show its settings, `_check_appendonly` speaks."""
+    """Check `appendfsync`. For a store without an append-only file, or one that hides its settings, only
+    `_check_appendonly` reports."""
     found = facts.config.get("appendfsync", "")
     weak = found not in ({"always"} if needs.fsync_always else {"always", "everysec"})
     if not weak or not found or facts.config.get("appendonly") != "yes":

@@ -1,4 +1,4 @@
-"""Calls for a writer: what each sends, what the replies mean, and when an answer counts (CM-12, CM-18).
+"""Calls for a writer: their commands, the meaning of the replies, and when an answer counts (CM-12, CM-18).
 
 A call outlives reconnects, so every call here is safe to repeat. For flushes, which have more to judge, see `flush.py`.
 """
@@ -31,7 +31,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class Verdict(Enum):
-    """What a writer does with a call after its pipeline was answered."""
+    """A writer's next step with a call after its pipeline was answered."""
 
     DONE = auto()
     AGAIN = auto()
@@ -39,12 +39,12 @@ class Verdict(Enum):
     LATER = auto()
     """Keep it for a later pipeline, after a pause."""
     RECHECK = auto()
-    """Keep it, and check the connection anew before anything else is written (CM-19)."""
+    """Keep it, and check the connection again before anything else is written (CM-19)."""
 
 
 class PipelineResult(NamedTuple):
-    """What a pipeline showed as a whole. `intact`: the history read after it equals the one its connection was checked
-    with."""
+    """The result of a pipeline as a whole. `acked`: replicas that answered its WAIT. `intact`: the history read after
+    it equals the one its connection was checked with."""
 
     connection: StoreConnection
     acked: int
@@ -67,7 +67,7 @@ class StoreCall(Protocol):
 
     @property
     def unresolved(self) -> bool:
-        """Whether it makes the node unavailable to new work: its outcome is unknown, or too few replicas have it
+        """True while it makes the node unavailable to new work: its outcome is unknown, or too few replicas have it
         (CM-15)."""
         ...
 
@@ -77,19 +77,19 @@ class StoreCall(Protocol):
         ...
 
     def commands(self) -> Sequence[Command]:
-        """What to send now; nothing when only a WAIT is still needed."""
+        """The commands to send now; none when only a WAIT is still needed."""
         ...
 
     def after(self) -> Sequence[Command]:
-        """What to send after the WAIT."""
+        """The commands to send after the WAIT."""
         ...
 
     def settle(self, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
-        """Judge the replies; answer the caller if they decide. Returns what the writer does with the call next."""
+        """Judge the replies; answer the caller if they are conclusive. Returns the writer's next step with the call."""
         ...
 
     def lost(self) -> None:
-        """The connection broke before the replies came: the commands' outcome is unknown."""
+        """Note that the connection broke before the replies came: the commands' outcome is unknown."""
         ...
 
     def fail(self, error: Exception) -> None:
@@ -120,7 +120,7 @@ class AnsweredCall(Generic[AnswerT]):
         return ()
 
     def after(self) -> Sequence[Command]:
-        """Nothing."""
+        """No commands."""
         return ()
 
     def lost(self) -> None:
@@ -147,13 +147,13 @@ class AnsweredCall(Generic[AnswerT]):
 
 
 def seen(future: asyncio.Future[AnswerT]) -> None:
-    """Retrieve a future's error when its caller has gone, so that the event loop does not log it as never retrieved."""
+    """Retrieve a future's error, so that the event loop does not log it as never retrieved when no caller awaits it."""
     if not future.cancelled():
         future.exception()
 
 
 class ClaimCall(AnsweredCall[ClaimAnswer]):
-    """`claim_v2`, its WAIT, and then a read whether the owner record is still this claim's (CM-12)."""
+    """`claim_v2`, its WAIT, and then a read that checks whether the owner record is still this claim's (CM-12)."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class ClaimCall(AnsweredCall[ClaimAnswer]):
         self._sent_ms = 0
 
     def commands(self) -> Sequence[Command]:
-        """The claim; its lease counts from this sending, also when the claim is repeated."""
+        """The claim. Its lease runs from the last time it was sent."""
         self._sent_ms = self._clock.now_ms()
         return (lease_commands.claim_command(self._request, self._record),)
 
@@ -224,12 +224,12 @@ class RenewCall(AnsweredCall[list[Renewed]]):
 
     @property
     def shards(self) -> Sequence[ClaimedShard]:
-        """The renewed shards: a renewal lets their owner go on answering, so their tails must have been checked
+        """The renewed shards. A renewal lets their owner go on answering, so their tails must have been checked
         (CM-19)."""
         return self._held
 
     def commands(self) -> Sequence[Command]:
-        """The renewal; leases count from this sending."""
+        """The renewal. Leases run from the last time it was sent."""
         self._sent_ms = self._clock.now_ms()
         renewal = lease_commands.renew_command(self._renewals)
         return (renewal,) if self._cluster_id is None else (renewal, ("GET", META_CLUSTER_ID))
@@ -261,8 +261,8 @@ class ReleaseCall(AnsweredCall[bool]):
         return (self._command, ("PUBLISH", WAKE_CHANNEL, f"released {self._shard.tag}"))
 
     def settle(self, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
-        """Answer whether this process owned the shard. No WAIT is needed: the owner never uses that epoch again,
-        whatever the reply."""
+        """Answer whether this process owned the shard. No WAIT is needed, since the owner never uses that epoch
+        again."""
         if isinstance(replies[0], ErrorReply):
             return self.refused(replies[0])
         return self.succeed(replies[0] == b"1")
@@ -287,8 +287,8 @@ class CompactCall(AnsweredCall[bool]):
         return (self._held,)
 
     def commands(self) -> Sequence[Command]:
-        """First the owner record's `replay_from`, then the trim. Nothing once the shard is lost: entries that the store
-        has lost justify no trim."""
+        """First the update of the owner record's `replay_from`, then the trim. No commands once the shard is lost:
+        entries that the store has lost justify no trim."""
         if self._held.lost is not None:
             self.fail(self._held.lost)
             return ()
@@ -320,7 +320,7 @@ class CompactCall(AnsweredCall[bool]):
 
 
 class PlainCall(AnsweredCall[list[Reply]]):
-    """Commands that may be repeated as they are. Without commands it only waits until the connection and `held` are
+    """Commands that may be repeated unchanged. Without commands it only waits until the connection and `held` are
     checked."""
 
     def __init__(self, key: str, commands: Sequence[Command], held: Sequence[ClaimedShard] = ()) -> None:

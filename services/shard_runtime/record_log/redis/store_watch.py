@@ -1,8 +1,8 @@
-"""Watches a store while a process uses it: its clock (CM-170), and settings that were changed under way (CM-171).
+"""Watches a store while a process uses it: its clock (CM-170), and settings changed at run time (CM-171).
 
-The start checks say what a store must be; `CONFIG SET` changes that without a restart. Each node is asked on a
-connection of its own, several times within a lease. An unreachable node keeps its last findings: the writers notice
-that by themselves.
+The start checks require certain settings, but `CONFIG SET` can change them without a restart. Each node is checked on a
+connection of its own, several times within a lease. An unreachable node keeps its last findings: the writers notice by
+themselves that it is unreachable.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from shard_runtime.record_log.redis.startup_checks import (
 log = structlog.get_logger(__name__)
 
 _ASK_MS: Final = 2_000
-#: The findings that say that the store may lose what it confirms. The writers notice missing replicas by themselves.
+#: The findings that mean the store may lose what it confirmed. The writers notice missing replicas by themselves.
 UNSAFE: Final = ("appendfsync", "appendonly", "maxmemory-policy")
 
 
 class StoreWatch:
-    """One process's watch of its store. `accepted`: what was found at the start and allowed; `stop_writes`: whether new
+    """One process's watch of its store. `accepted`: names of findings allowed at the start; `stop_writes`: whether new
     work is refused while a store node is unsafe."""
 
     def __init__(
@@ -58,11 +58,11 @@ class StoreWatch:
 
     @property
     def unsafe(self) -> frozenset[str]:
-        """The names of the settings by which a node may lose what it confirms, of UNSAFE."""
+        """The names from UNSAFE of the settings with which a node may lose what it confirmed."""
         return frozenset(name for found in self._unsafe.values() for name in found)
 
     def start(self, interval_ms: int) -> None:
-        """Look again and again, until `stop`."""
+        """Check every node at this interval, until `stop`."""
         self._task = asyncio.get_running_loop().create_task(self._run(interval_ms / 1000), name="store-watch")
 
     async def stop(self) -> None:
@@ -75,7 +75,7 @@ class StoreWatch:
             await self._close(node)
 
     async def look(self) -> None:
-        """Ask every node once; note, and log what has changed."""
+        """Check every node once; note the findings and log those that changed."""
         nodes = self._store.nodes
         for node in [node for node in (*self._connections, *self._unsafe) if node not in nodes]:
             self._unsafe.pop(node, None)

@@ -1,6 +1,6 @@
-"""Streams as they lie in the store, for a backup: every field of every entry, and nothing decoded (CM-140, CM-141).
+"""Reads streams as they are stored, for a backup: every field of every entry, not decoded (CM-140, CM-141).
 
-It only reads. A store that fails over meanwhile may have lost what was read before: then every call raises.
+It only reads. A store that fails over meanwhile may have lost entries that were read before: then every call raises.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from shard_runtime.record_log.transaction_store import BadCursorError, StoredTra
 
 
 class HistoryChangedError(LogError):
-    """The store failed over or was restarted during the copy: what was read before may be gone. Begin anew."""
+    """The store failed over or was restarted during the copy, so entries read before may be lost. Start over."""
 
 
 class RawEntry(NamedTuple):
-    """An entry as the store has it: its fields' names and values in turn."""
+    """An entry as it is stored: its fields' names and values, alternating."""
 
     id: StreamId
     fields: tuple[bytes, ...]
@@ -47,8 +47,8 @@ class RawEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RawPage:
-    """Some entries. `first`: the oldest id in the stream just behind the read. `damaged`: ids whose checksum is wrong,
-    with the reason. `largest`, `size`: bytes of the largest entry, and of all."""
+    """Some entries. `first`: the oldest id still in the stream right after the read. `damaged`: ids whose checksum is
+    wrong, with the reason. `largest`, `size`: bytes of the largest entry, and of all."""
 
     entries: list[RawEntry]
     first: StreamId
@@ -82,7 +82,7 @@ class StreamCopies:
                     (info,) = await connection.run([INFO_REPLICATION], self._settings.reply_ms)
                 finally:
                     await connection.close()
-                if isinstance(info, ErrorReply):  # its history would be taken for another one
+                if isinstance(info, ErrorReply):  # it would be parsed as an empty history
                     raise StoreUnavailableError(f"store node {node}: it answered {info}")
                 found.add(parse_replication(info).history)
         except ConnectionLostError as error:
@@ -95,7 +95,7 @@ class StreamCopies:
         return None if reply is None else stream_tip(reply)
 
     async def replay_from(self, shard: ShardId) -> StreamId:
-        """Where a replay of the shard begins by its owner record; the lowest id without one (CM-18)."""
+        """The id where a replay of the shard begins, by its owner record; the lowest id without one (CM-18)."""
         (reply,) = await self._ask(shard.owner_key, ("HMGET", shard.owner_key, "replay_from"))
         return STREAM_START if reply[0] is None else stream_id(reply[0])
 
@@ -114,7 +114,7 @@ class StreamCopies:
         return RawPage(raw, stream_tip(tip).first, damaged, max(sizes, default=0), sum(sizes))
 
     async def hash_of(self, key: str) -> dict[bytes, bytes]:
-        """A small hash, whole; empty when there is none."""
+        """All fields of a small hash; empty when there is none."""
         (reply,) = await self._ask(key, ("HGETALL", key))
         return dict(reply) if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
@@ -124,7 +124,7 @@ class StreamCopies:
         return reply if isinstance(reply, bytes) else None
 
     async def transactions(self, take: Callable[[str, StoredTransaction], Awaitable[None]]) -> None:
-        """Give each record of a transactional id to `take`, some of them twice. Raises StoreUnavailableError, and
+        """Call `take` with each record of a transactional id, for some of them twice. Raises StoreUnavailableError, and
         HistoryChangedError when a node failed over meanwhile."""
         cursor, tries = "", 0
         while cursor or not tries:

@@ -1,11 +1,11 @@
-"""Where a store's masters are: one server, one found through Sentinels, or the nodes of a Redis Cluster.
+"""Finds a store's masters: one server, one named by Sentinels, or the nodes of a Redis Cluster.
 
     redis://host:port/0   rediss://…   unix:///path/to.sock        one server (`redis://…?cluster=true`: a cluster)
     redis+cluster://host:port,host:port   rediss+cluster://…       a cluster, from any of its nodes
     redis+sentinel://host:port,host:port/service                   the master of a service
 
-Credentials and options are redis-py's, in the URL. Whether a server is a master is checked by `connection_check`, not
-here.
+Credentials and options are redis-py's, in the URL. `connection_check` checks that a server is a master; this module
+does not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ASK_MS: Final = 2_000
 
 
 def open_store(url: str, connect_ms: int = _CONNECT_MS) -> Store:
-    """The store that a URL names. Connects to nothing yet. Raises ValueError for a URL it cannot read."""
+    """The store that a URL names. It is not connected yet. Raises ValueError for a URL that cannot be parsed."""
     shown = masked_url(url)
     if "://" not in url:
         raise ValueError(f"store URL {shown}: it has no scheme; try redis://{shown}")
@@ -62,7 +62,7 @@ def open_store(url: str, connect_ms: int = _CONNECT_MS) -> Store:
 
 
 def _parts(url: str) -> SplitResult:
-    """Split a URL. Raises ValueError, without showing a password, when the password is not where it belongs.
+    """Split a URL. Raises ValueError, without showing a password, when part of the password seems to be elsewhere.
 
     In `redis://:a/b@host` the address would be `:a`, and the error of a later failure would show half of the password.
     """
@@ -114,11 +114,11 @@ class SingleStore:
         return (self._node,)
 
     def node_of(self, key: str) -> str | None:
-        """There is one node."""
+        """The server, for every key."""
         return self._node
 
     async def refresh(self) -> None:
-        """Nothing to learn."""
+        """Do nothing: there is one server."""
 
     async def connect(self, node: str) -> StoreConnection:
         """Connect to the server."""
@@ -128,8 +128,8 @@ class SingleStore:
 class SentinelStore:
     """The master of a service. For every new connection the Sentinels are asked which server that is.
 
-    A replaced master may learn of it seconds later, and goes on answering until then. So as soon as the Sentinels name
-    another master, all connections to other servers are closed.
+    A replaced master may notice its replacement seconds later, and goes on answering until then. So as soon as the
+    Sentinels name another master, all connections to other servers are closed.
     """
 
     clustered = False
@@ -212,8 +212,8 @@ class ClusterStoreMap:
     async def refresh(self) -> None:
         """Ask known masters, then the seeds, for the slot map.
 
-        A master that has lost the other nodes answers with an old map, in which it is still a master. So the map of a
-        node that says it is cut off is used only if no other node gives a map (CM-19).
+        A master that has lost contact with the other nodes answers with an old map, in which it is still a master. So
+        the map of a node whose cluster state is "fail" is used only if no other node gives a map (CM-19).
         """
         known = [_split(node) for node in self.nodes]
         causes: list[str] = []
@@ -263,7 +263,7 @@ def _split(node: str) -> tuple[str, int]:
 
 
 def _worse(kind: type[ConnectionLostError], error: ConnectionLostError) -> type[ConnectionLostError]:
-    """Which of several nodes' failures to report: refused credentials come first, since waiting does not help; then a
+    """Choose which of several nodes' failures to report: refused credentials first, since waiting does not help; then a
     node that loads its data, since waiting does."""
     for worse in (StoreAccessError, StoreLoadingError):
         if issubclass(kind, worse) or isinstance(error, worse):
@@ -272,7 +272,7 @@ def _worse(kind: type[ConnectionLostError], error: ConnectionLostError) -> type[
 
 
 def _is_down(state: Reply) -> bool:
-    """Whether a node says that it cannot serve. A node that does not show its state is taken to serve."""
+    """Return whether a node says that it cannot serve. A node that does not show its state is assumed to serve."""
     if isinstance(state, str):
         state = state.encode()
     return isinstance(state, bytes) and b"cluster_state:fail" in state

@@ -1,4 +1,4 @@
-"""The records of transactional ids in a store (CM-151): compare-and-set, and reads that no fail-over takes back."""
+"""The records of transactional ids in a store (CM-151): compare-and-set, and reads that no fail-over undoes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from shard_runtime.record_log.redis.keys import TRANSACTION_PREFIX, transaction_
 from shard_runtime.record_log.redis.query_connection import QueryConnections
 from shard_runtime.record_log.transaction_store import BadCursorError, StoredTransaction, TransactionPage
 
-#: How many keys the store looks at for one step of a page, how many steps and records a page has at most: some
-#: milliseconds of the store's time, in pieces of one.
+#: Bounds of a page: the keys that the store scans in one step, the steps, and the records after which no further step
+#: is made. A page costs the store some milliseconds, about one for each step.
 _SCANNED: Final = 1_000
 _STEPS_MAX: Final = 20
 _PAGE: Final = 250
@@ -34,14 +34,14 @@ _NOWHERE: Final = (0, 0)
 
 
 class StoreTransactionStore:
-    """`TransactionStore` over any store. `queries`: connections shared with others; they are not closed here."""
+    """`TransactionStore` over any store. `queries`: shared connections, which it does not close."""
 
     def __init__(self, queries: QueryConnections, settings: StoreSettings) -> None:
         self._queries = queries
         self._settings = settings
 
     async def look(self, transactional_id: str) -> StoredTransaction:
-        """The record, as a write with its WAIT behind the read proves."""
+        """Return the record. The script also writes, so the WAIT after it proves that the record is durable."""
         key = transaction_key(transactional_id)
         now_ms, *found = await self._durable(key, ("EVALSHA", scripts.TRANSACTION_LOOK.digest, 1, key))
         if not found:
@@ -52,7 +52,7 @@ class StoreTransactionStore:
     async def change(
         self, transactional_id: str, before: bytes | None, record: bytes, expires_ms: int
     ) -> StoredTransaction | None:
-        """Compare and set; repeated after a lost reply, for a bounded time."""
+        """Compare and set. The call is repeated after a lost reply, for a bounded time."""
         key = transaction_key(transactional_id)
         digest = "" if before is None else hashlib.sha1(before, usedforsecurity=False).hexdigest()
         proof = checksum(key, _NOWHERE, _TYPE, record)
@@ -63,7 +63,8 @@ class StoreTransactionStore:
         return StoredTransaction(record, now_ms) if changed else None
 
     async def page(self, cursor: str) -> TransactionPage:
-        """The keys of one node after the other, by SCAN: it finds all that are there from its beginning to its end."""
+        """Read a page, scanning one node after another. SCAN finds every key that exists from its beginning to its
+        end."""
         nodes = await self._queries.nodes()
         node, _, at = cursor.rpartition("|") if cursor else (nodes[0], "", _BEGINNING)
         if node not in nodes or not (at.isascii() and at.isdecimal() and len(at) <= _CURSOR_DIGITS):
@@ -94,7 +95,7 @@ class StoreTransactionStore:
         return f"{behind[0]}|{_BEGINNING}" if behind else ""
 
     async def _asked(self, node: str, *commands: Command) -> list[Reply]:
-        """Replies of one node. Raises StoreUnavailableError, also for a refusal."""
+        """The replies of one node. Raises StoreUnavailableError, also for a refusal."""
         replies = (await self._queries.repeat_at(node, commands)).replies
         refused = next((reply for reply in replies if isinstance(reply, ErrorReply)), None)
         if refused is not None:
@@ -102,9 +103,9 @@ class StoreTransactionStore:
         return replies
 
     async def _durable(self, key: str, command: Command) -> list[Reply]:
-        """The reply, once as many replicas as an append needs have what it wrote or read, under one history.
+        """Return the reply once as many replicas as an append needs have what it wrote or read, under one history.
 
-        A repetition may find a change of its own: then the function answers as the first time.
+        A repeated change may find that it was already made: then the function answers as it did the first time.
         """
         wait, pause_ms = self._settings.append_replicas, self._settings.backoff_ms
         last = "no answer came in time"
@@ -130,7 +131,7 @@ class StoreTransactionStore:
 
 
 def record_fields(key: str, record: bytes) -> dict[bytes, bytes]:
-    """The fields of a record that does not expire, as a backup has them."""
+    """The fields that a backup holds for a record, one that does not expire."""
     return {b"r": record, b"c": checksum(key, _NOWHERE, _TYPE, record), b"x": b"0"}
 
 

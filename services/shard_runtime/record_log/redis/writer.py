@@ -1,7 +1,7 @@
 """The one connection that writes to a store node: checks, pipelines, reconnects (CM-15, CM-19, P-9).
 
 One pipeline is in flight; calls that arrive meanwhile form the next. A pipeline is the commands of all its calls, one
-WAIT, a read of the history, and the calls' `after` commands. The writer never decides what a reply means: calls do.
+WAIT, a read of the history, and the calls' `after` commands. The writer never interprets replies: calls do.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _log = structlog.get_logger(__name__)
 
 
 class Writer:
-    """Writes to one store node. `route` takes calls whose key has moved to another node; `held_on` lists the shards
-    claimed on this node."""
+    """Writes to one store node. `route` takes calls whose key has moved to another node; `held_on` lists this process's
+    claimed shards on a node."""
 
     def __init__(
         self,
@@ -66,19 +66,19 @@ class Writer:
 
     @property
     def connected(self) -> bool:
-        """Whether it is connected to a checked master."""
+        """True while it is connected to a checked master."""
         return self._connection is not None
 
     @property
     def available(self) -> bool:
-        """Connected, and no flush is unresolved (CM-15)."""
+        """True while it is connected and no flush is unresolved (CM-15)."""
         if self._waiting or self._parked_calls:
             return self.connected and not any(call.unresolved for call in (*self._waiting, *self._parked_calls))
         return self._connection is not None
 
     @property
     def idle(self) -> bool:
-        """Whether it has no calls and no claimed shards; then its node need not be reachable."""
+        """True while it has no calls and no claimed shards; its node need not be reachable then."""
         return not (self._waiting or self._queue or self._parked_calls or self._held_on(self.node))
 
     def submit(self, call: StoreCall) -> None:
@@ -119,7 +119,7 @@ class Writer:
             await self._reroute()
 
     def _back_off(self) -> float:
-        """The back-off before the next attempt, in seconds: 0 at first, then doubling up to a cap, half of it
+        """The back-off before the next attempt, in seconds: 0 at first, then doubling up to a limit, half of it
         random."""
         if self._attempt == 0:
             return 0.0
@@ -148,8 +148,8 @@ class Writer:
         return [held for held in self._held_on(self.node) if held.lost is None]
 
     async def _disconnect(self) -> None:
-        """Close the connection. A call that was read back on it, or executed without its WAIT, is of unknown outcome
-        again."""
+        """Close the connection. The outcome of each unresolved call is unknown again: its read-back or its execution on
+        this connection no longer counts."""
         connection, self._connection = self._connection, None
         for call in (*self._waiting, *self._queue, *self._parked_calls):
             if call.unresolved:
@@ -188,7 +188,7 @@ class Writer:
                     await self._store.refresh()
 
     def _take(self) -> list[StoreCall]:
-        """The calls of the next pipeline: first those that wait for replicas, then queued ones, up to the bounds."""
+        """The calls of the next pipeline: first those kept from the last one, then queued ones, up to the bounds."""
         self._waiting = [call for call in self._waiting if not call.done]
         size = sum(call.size for call in self._waiting)
         while self._queue and size <= self._settings.turn_bytes and len(self._waiting) < self._settings.turn_jobs:
@@ -199,7 +199,7 @@ class Writer:
         return self._waiting
 
     async def _look_first(self, batch: Sequence[StoreCall]) -> None:
-        """Check shards that came to this connection later (their slot moved) before their first write here."""
+        """Check shards that moved to this connection later, with their slot, before their first write here."""
         connection = self._connection
         if connection is None:
             raise ConnectionLostError("the connection was closed")
@@ -284,8 +284,8 @@ class Writer:
 
 
 def _judged(call: StoreCall, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
-    """Let a call judge its replies, unless it is answered already. A reply it cannot parse loses the shard, but never
-    ends the writer (CM-13)."""
+    """Let a call judge its replies, unless it is answered already. If it cannot parse a reply, its shards count as
+    lost, but the writer goes on (CM-13)."""
     if call.done:
         return Verdict.DONE
     try:

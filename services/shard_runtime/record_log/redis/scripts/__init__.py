@@ -1,4 +1,4 @@
-"""The server-side functions: names, versions, sources and digests. They are the only code of ours in the store.
+"""The server-side functions: names, versions, sources and digests. They are our only code in the store.
 
 A function is never changed once released. New behaviour is a new version under a new name, so that processes of two
 releases can share a store. Each function touches one hash tag and is called by digest (EVALSHA). `renew_v1` takes many
