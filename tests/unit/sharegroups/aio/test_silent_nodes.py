@@ -364,7 +364,7 @@ def test_a_silent_leader_does_not_keep_the_others_from_being_asked() -> None:
 
 @pytest.mark.rule("CL-36")
 def test_where_one_leader_is_asked_at_a_time_one_that_hangs_is_waited_for_until_its_answer_is_a_second_late() -> None:
-    """Of CL-36 the last clause, for a request that does not wait; not one that waits for its share of the time."""
+    """Of CL-36 the last clause, for a request that does not wait."""
 
     async def story(fake: FakeCluster, transport: SilentTransport) -> None:
         fake.move_leader("t", 1, 2)
@@ -378,6 +378,35 @@ def test_where_one_leader_is_asked_at_a_time_one_that_hangs_is_waited_for_until_
             began = now_s()
             assert [await first(consumer, 5) for _ in range(3)] == [[b"b0"], [b"b1"], [b"b2"]]
             assert 1.0 <= now_s() - began < 1.1
+            await transport.speak("node1:9000")
+
+    play(story, partitions=2)
+
+
+@pytest.mark.rule("CL-36")
+def test_one_that_hangs_while_it_waits_for_its_share_of_the_time_is_late_a_second_after_that_share() -> None:
+    """Of CL-36 the last two clauses, for leaders that have no records."""
+
+    async def story(fake: FakeCluster, transport: SilentTransport) -> None:
+        fake.move_leader("t", 1, 2)
+        one_by_one = {"share.acquire.mode": "record_limit", "max.poll.records": 1, "fetch.max.wait.ms": 1000}
+        async with member(fake, transport, **one_by_one) as consumer:
+            for number in (0, 1):
+                produce(fake, 1, partition=number)
+            assert await first(consumer, 5)
+            assert await first(consumer, 5)
+            polling = asyncio.create_task(first(consumer, 10))
+            await asyncio.sleep(1.2)  # each was asked without waiting, and waits for its share now
+            transport.slow.add("node1:9000")
+            sent, since = 0, now_s()
+            while now_s() - since < 0.6:  # a leader that answers is followed by the other after 500 ms
+                await asyncio.sleep(0.01)
+                if len(fake.fetches) != sent:
+                    sent, since = len(fake.fetches), now_s()
+            assert fake.fetches[-1].max_wait_ms == 500
+            produce(fake, 1, partition=1, value=b"b")
+            assert await polling == [b"b0"]
+            assert 1.48 <= now_s() - since < 1.6
             await transport.speak("node1:9000")
 
     play(story, partitions=2)
