@@ -7,8 +7,8 @@ import atexit
 import gc
 import sys
 
-# What is imported is no garbage, and what is left goes with the process. Python's searches through it take a tenth of
-# what the imports cost, and a tenth of a second at the end.
+# Imported objects are not garbage, and the rest is freed with the process. Garbage collection would add a tenth to the
+# cost of the imports, and a tenth of a second at the end.
 gc.disable()
 atexit.register(gc.freeze)
 

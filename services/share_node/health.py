@@ -26,8 +26,8 @@ SERVICES: Final = (STARTUP, LIVENESS, READINESS)
 
 
 def address_of(settings: Settings) -> str:
-    """The address of the process with these settings, from the same machine. Raises SettingsError without a fixed
-    port."""
+    """Return the address of the process with these settings, from the same machine. Raises SettingsError without a
+    fixed port."""
     host, port = settings[LISTEN_HOST], settings[LISTEN_PORT]
     if port == 0:
         raise SettingsError(
@@ -44,7 +44,7 @@ def address_of(settings: Settings) -> str:
 
 
 async def status_of(address: str, service: str, wait_s: float = ANSWER_WAIT_S) -> str:
-    """`SERVING`, `NOT_SERVING`, or the gRPC status of the failed call, such as `UNAVAILABLE`."""
+    """Return `SERVING`, `NOT_SERVING`, or the gRPC status of the failed call, such as `UNAVAILABLE`."""
     # No proxy from the environment: the process is on this machine.
     async with grpc.aio.insecure_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
         try:

@@ -46,10 +46,10 @@ OLDER_GONE_MS: Final = 60_000
 
 
 class OlderNodes:
-    """Whether the node list has a node of an older build, without an internal address; logs each change of that.
+    """Reports whether the node list has a node of an older build, which has no internal address; logs each change.
 
-    It also says so for a minute after the last one: where a rollout is taken back, an older node may come and call
-    before the node list here shows it, and it would take UNIMPLEMENTED for a failure (CM-16).
+    The answer stays True for a minute after the last one: in a roll-back, an older node may start and call before the
+    node list here shows it, and it would treat UNIMPLEMENTED as a failure (CM-16).
     """
 
     def __init__(self, nodes: Callable[[], Sequence[NodeRecord]], now_ms: Callable[[], int]) -> None:
@@ -59,7 +59,7 @@ class OlderNodes:
         self._until_ms = 0
 
     def __call__(self) -> bool:
-        """Called at each call of a service between nodes that comes to the client port."""
+        """Return whether to serve a call of a service between nodes that arrives at the client port."""
         older = [node.name for node in self._nodes() if not node.internal_address]
         now_ms = self._now_ms()
         if older:
@@ -79,7 +79,7 @@ class OlderNodes:
 
 
 def internal_host(settings: Settings) -> str:
-    """The host on which services between nodes listen."""
+    """Return the host on which services between nodes listen."""
     return settings[INTERNAL_LISTEN_HOST] or settings[LISTEN_HOST]
 
 
@@ -104,7 +104,7 @@ def _internal_host_setting(settings: Settings) -> Setting[str]:
 
 
 def is_unspecified(host: str) -> bool:
-    """Whether this is 0.0.0.0 or ::, which mean all addresses of a machine."""
+    """Return whether this is 0.0.0.0 or ::, which mean all addresses of a machine."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_unspecified
     except ValueError:
@@ -113,7 +113,7 @@ def is_unspecified(host: str) -> bool:
 
 def refuse_uncallable(settings: Settings) -> None:
     """Raise ListenError, which names the setting, for an advertised address such as 0.0.0.0, at which clients and nodes
-    would call themselves (CM-1), and for one port that is to be listened on twice."""
+    would call themselves (CM-1), and when both listeners have the same port."""
     told = ADVERTISED_HOST if settings[ADVERTISED_HOST] else LISTEN_HOST
     if is_unspecified(settings[told]):
         raise ListenError(

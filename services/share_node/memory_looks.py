@@ -1,4 +1,5 @@
-"""Looks at this process's memory every 10 s: searches it for rings of garbage, and gives back what was freed."""
+"""Checks this process's memory every 10 s: searches for reference cycles if it has grown, and gives freed memory
+back."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ LOOK_S: Final = 10.0
 
 @contextlib.contextmanager
 def looks_at_memory(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Keep CM-95 and CM-95a while the context is open on `loop`."""
+    """Carry out CM-95 and CM-95a while the context is open on `loop`."""
     searches, freed = RingSearches(), of_this_process()
     timer: asyncio.TimerHandle | None = None
 

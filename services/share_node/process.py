@@ -48,7 +48,7 @@ log = structlog.get_logger(__name__)
 READY_POLL_S: Final = 0.02
 #: How long streams get for their last answers, s, and at most drain.grace.ms: clients would keep them open.
 STREAMS_WAIT_S: Final = 1.0
-#: How often within a lease the store's settings and clock are looked at (CM-170, CM-171).
+#: How often within a lease the store's settings and clock are checked (CM-170, CM-171).
 _LOOKS_PER_LEASE: Final = 3
 
 

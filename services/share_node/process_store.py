@@ -51,10 +51,10 @@ _OWN_FINDINGS: Final = frozenset({"credentials", "other-cluster"})
 
 
 def awaited(error: Exception) -> str:
-    """What a process that could not start may wait for, in a few words (CM-130); "" when waiting does not help.
+    """Return what a process that could not start may wait for, in a few words (CM-130); "" when waiting does not help.
 
-    It waits for what others provide: the store, its contents and its settings, a cluster in it. It does not wait when
-    its own settings are wrong: password, URL, data directory, port, number of shards.
+    It waits for things that others provide: the store, its contents and its settings, a cluster in it. It does not wait
+    when its own settings are wrong: password, URL, data directory, port, number of shards.
     """
     if isinstance(error, NoClusterError):
         return "a cluster in the store"
@@ -79,7 +79,7 @@ class StoreClient:
     cluster_id: str
     damage: DamageNotes = field(default_factory=DamageNotes)
     watch: StoreWatch | None = None
-    """None: nothing watches the store, and its clock is not known."""
+    """None when nothing watches the store; its clock is not known then."""
 
     async def close(self) -> None:
         """Close every connection."""
@@ -151,7 +151,7 @@ async def open_clients(
             accepted=[finding.name for finding in accepted],
             stop_writes=settings[STORE_UNSAFE_STOP],
         )
-        await watch.look()  # from its first claim on, this process goes by the store's clock
+        await watch.look()  # from its first claim on, this process uses the store's clock
         if directory is not None and found != known:
             directory.remember(CLUSTER_MEMO, found)
     except BaseException:  # the caller may try again, so nothing of this attempt may stay open

@@ -1,8 +1,8 @@
 """Keeps Python's garbage collector from blocking the event loop: objects that survived a search are not searched again.
 
-Python frees an object at once when nothing refers to it. Only objects that refer to each other (rings) need a search,
-and searching all objects takes 0.4 µs each: 0.4 s with 20,000 partitions, every half minute (CM-95). This module
-decides when to search; it frees nothing itself.
+Python frees an object at once when nothing refers to it. Only objects that refer to each other (reference cycles) need
+a search, and searching all objects takes 0.4 µs each: 0.4 s with 20,000 partitions, every half minute (CM-95). This
+module decides when to search; it frees nothing itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OLDEST: Final = 2
 
 
 def resident_bytes() -> int:
-    """The memory that this process uses now, in bytes."""
+    """Return the memory that this process uses now, in bytes."""
     pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
@@ -42,7 +42,7 @@ class RingSearches:
     """
 
     def __init__(self, resident: Callable[[], int] = resident_bytes, limit_bytes: int | None = None) -> None:
-        """`limit_bytes`: the memory that this process may use; None: the container's or machine's."""
+        """`limit_bytes`: the memory that this process may use; None for the memory of the container or machine."""
         self._resident = resident
         self._limit = memory_bytes() if limit_bytes is None else limit_bytes
         self._least = 0
@@ -78,7 +78,8 @@ class RingSearches:
         return True
 
     def _much(self) -> int:
-        """How much growth triggers a search: rings then use at most as much as all else, and never all that is left."""
+        """Return the growth that triggers a search: reference cycles then use at most as much memory as everything
+        else, and never all that is left."""
         return min(max(self._least, GROWN_BYTES), max((self._limit - self._least) // 2, SCARCE_BYTES))
 
     def _searched(self, phase: str, info: Mapping[str, Any]) -> None:

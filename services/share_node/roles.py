@@ -91,8 +91,8 @@ _MEMBER_SESSIONS: Final = member_sessions_service_pb2.DESCRIPTOR.services_by_nam
 _LEADER: Final = partition_leader_service_pb2.DESCRIPTOR.services_by_name["PartitionLeaderService"]
 _STATE: Final = share_coordinator_service_pb2.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 
-#: So many entries for each live key may be in a log before it is compacted (CM-18). Groups are many and change seldom:
-#: a start gains more by a short log than it costs to copy. Share state changes with every acknowledgement.
+#: How many entries for each live key a log may have before it is compacted (CM-18). Groups are many and change seldom:
+#: a short log saves more at a start than the copying costs. Share state changes with every acknowledgement.
 _GROUP_ENTRIES: Final = 2
 _STATE_ENTRIES: Final = 4
 
@@ -322,7 +322,7 @@ class Roles:
             ),
         )
 
-    # ---- what roles look up
+    # ---- lookups for roles
 
     def _addresses(self) -> list[str]:
         return [node.peer_address for node in self._node.registry.nodes()]
@@ -344,7 +344,7 @@ class Roles:
         return None if owner is None else owner.node.peer_address
 
     def _idle_ms(self, group_id: str) -> int:
-        """After how long a share session without a stream and without requests ends, ms (PL-524)."""
+        """Return after how long a share session without a stream and without requests ends, ms (PL-524)."""
         effective = self._node.configs
         session = effective.group(group_id, kafka_configs.GROUP_SESSION_TIMEOUT_MS)
         return max(session, effective.group(group_id, kafka_configs.GROUP_LOCK_DURATION_MS))

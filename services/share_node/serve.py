@@ -69,7 +69,8 @@ WITH_PARENT: Final = "--with-parent"
 #: clients and for nodes; after the second a reason as JSON.
 READY_WORD: Final = "ready"
 FAILED_WORD: Final = "failed"
-#: How long it may then take to leave, s: the parent's store ends, too, and a new parent waits for the name.
+#: How long a role process may take to leave after its parent has ended, s: the parent's store ends, too, and a new
+#: parent waits for the name.
 PARENT_GONE_GRACE_S: Final = 0.5
 #: Exit status of a command that SIGTERM ended; for a role process, which a supervisor starts and ends, it is 0.
 TERMINATED: Final = 128 + signal.SIGTERM
@@ -78,7 +79,7 @@ NAME_WAIT_S: Final = 1.0
 
 
 def node_name(settings: Settings) -> str:
-    """`node.name`, else `<host>-<roles>-<port>` (CM-1)."""
+    """Return `node.name`, else `<host>-<roles>-<port>` (CM-1)."""
     if settings[NODE_NAME]:
         return settings[NODE_NAME]
     roles = settings.text(NODE_ROLES.name).replace(",", "+")
@@ -86,8 +87,8 @@ def node_name(settings: Settings) -> str:
 
 
 def identity(settings: Settings) -> NodeIdentity:
-    """This process's name and incarnation. With a `data.dir` the name is locked there, so that a restart after a kill
-    takes its shards back at once; without it, a restart waits until its leases end (CM-12). Raises
+    """Return this process's name and incarnation. With a `data.dir` the name is locked there, so that a restart after a
+    kill takes its shards back at once; without it, a restart waits until its leases end (CM-12). Raises
     DataDirectoryError."""
     name = node_name(settings)
     if settings[DATA_DIR]:
@@ -112,7 +113,7 @@ class StopSignal:
         return TERMINATED if self.number == signal.SIGTERM else 0
 
     def with_parent(self) -> None:
-        """Also be set when standard input, a pipe, closes: the parent has ended, perhaps by SIGKILL."""
+        """Set `received` also when standard input, a pipe, closes: the parent has ended, perhaps by SIGKILL."""
         loop = asyncio.get_running_loop()
 
         def readable() -> None:
@@ -131,7 +132,7 @@ class StopSignal:
 
 
 async def unless_stopped(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
-    """The result of `work`; None when `stop` is set first: then the work is cancelled."""
+    """Return the result of `work`; None when `stop` is set first, which cancels the work."""
     task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -157,9 +158,9 @@ async def serve(
 ) -> str:
     """Run one process until it has stopped. Returns "" after `stop`, else the reason. Raises one of START_ERRORS.
 
-    `waits`: wait, instead of raising, for what others may still provide: a store, or a cluster in it (CM-130). For the
-    end of a dead predecessor's entry it always waits.
-    `on_ready` is called with the addresses for clients and for nodes.
+    `waits`: wait, instead of raising, for things that others may still provide: a store, or a cluster in it (CM-130).
+    It always waits for the end of a dead predecessor's entry. `on_ready` is called with the addresses for clients and
+    for nodes.
     """
     refuse_unusable(settings)
     clock = SystemClock()
@@ -194,11 +195,11 @@ Opened = Callable[[], Awaitable[StoreClient]]
 async def _start(
     settings: Settings, stop: asyncio.Event, clock: Clock, opened: Opened, *, waits: bool
 ) -> Started | None:
-    """The process and its address; None when `stop` was set meanwhile.
+    """Start the process; return it and its address, or None when `stop` was set meanwhile.
 
-    Wait for the end of a dead predecessor's entry under this name: `up` meets one in a copied data directory, whose
-    original lives on elsewhere. With `waits`, also for whatever others may still provide. Raises one of START_ERRORS
-    for the first thing that is missing and not waited for.
+    Waits for the end of a dead predecessor's entry under this name: `up` meets one in a copied data directory, whose
+    original runs on elsewhere. With `waits`, also waits for things that others may still provide. Raises one of
+    START_ERRORS for the first missing thing that is not waited for.
     """
     waiting = Waiting(settings, stop)
     me: NodeIdentity | None = None
@@ -291,7 +292,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def serve_role(role: str, arguments: Sequence[str]) -> int:
-    """Run one role, or several with commas, on a store with a cluster, until a signal ends it. The exit status."""
+    """Run one role, or several with commas, on a store with a cluster, until a signal ends it. Returns the exit
+    status."""
     if HELP & set(arguments):
         print(USAGE.format(role=role))
         return 0
@@ -340,7 +342,7 @@ def _tell_person(reason: str) -> None:
 
 
 def _tell_log(reason: str) -> None:
-    """Log the reason: with JSON logs, a program reads them, so every line must be JSON, the last one too."""
+    """Log the reason: a program reads JSON logs, so every line must be JSON, the last one too."""
     log.error("this process cannot start, or go on", why=masked(reason))
 
 

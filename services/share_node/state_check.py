@@ -47,7 +47,7 @@ Finding = dict[str, object]
 
 
 class StateCheck:
-    """One check of everything in a store."""
+    """One check of all entries in a store."""
 
     def __init__(self, url: str) -> None:
         self.entries = 0
@@ -93,7 +93,7 @@ class StateCheck:
         return [ShardId(kind, name) for kind in ShardKind for name in sorted(names[kind])]
 
     async def _stream(self, shard: ShardId, stream: str) -> AsyncIterator[Finding]:
-        """Damaged entries, and places where entries are missing, as sequences or offsets show."""
+        """Yield damaged entries, and places where sequences or offsets show that entries are missing."""
         topic = shard.kind is ShardKind.TOPIC
         main = stream == shard.streams[0]
         skipped = await self._log.skipped(shard)
@@ -117,7 +117,7 @@ class StateCheck:
 
 
 def _covered(coverage: Coverage | None, entry: Entry) -> Coverage | None:
-    """The coverage after an entry of a topic log; it begins with the first intact entry."""
+    """Return the coverage after an entry of a topic log; it begins with the first intact entry."""
     batch, hole = read_batch(entry), read_marker(entry)
     start, end = (batch.base_offset, batch.end_offset) if batch is not None else hole or (-1, -1)
     if start < 0:
@@ -138,8 +138,8 @@ def _finding(stream: str, entry: str, why: str, skipped: bool, settled: Settleme
 
 @contextlib.asynccontextmanager
 async def opened(store: str | None, password_env: str, data: Path | None) -> AsyncIterator[str]:
-    """The URL of the chosen store. A data directory's own store is started when it does not run, since damage may be
-    what keeps `up` from running. Raises UsageError, EmbeddedStoreError, DataDirectoryError, ValueError, LogError."""
+    """Yield the URL of the chosen store. A data directory's own store is started when it does not run, since damage may
+    keep `up` from running. Raises UsageError, EmbeddedStoreError, DataDirectoryError, ValueError, LogError."""
     if (store is None) == (data is None):
         raise click.UsageError("give either --store URL or --data DIR")
     if data is None:
@@ -148,7 +148,7 @@ async def opened(store: str | None, password_env: str, data: Path | None) -> Asy
     running: str | None = None
     with contextlib.suppress(click.ClickException):
         running = embedded_url(data)
-    if running is not None:  # outside the `suppress`: what the caller raises is the caller's
+    if running is not None:  # outside the `suppress`, so that the caller's errors propagate
         yield await loaded(running)
         return
     if not (data / "store").is_dir():

@@ -1,4 +1,4 @@
-"""What `sharegroups state` shows of an entry, and its options: which store, which shard (CM-16).
+"""Describes entries for `sharegroups state`, and defines its options: which store, which shard (CM-16).
 
 Entries with types or fields that this build does not know are shown as such, never skipped silently.
 """
@@ -27,7 +27,7 @@ _MESSAGES: Final[dict[str, type[Message]]] = {
     ShardKind.SHARE_STATE.value: share_state_log_pb2.ShareStateRecord,
     ShardKind.TOPIC.value: topic_log_pb2.TopicLogRecord,
 }
-#: What has shards: group log, share-partition state, topic log.
+#: The kinds that have shards: group log, share-partition state, topic log.
 KINDS: Final = sorted(_MESSAGES)
 _NUMBER: Final = (re.compile(r"\d+"), "a number")
 _SHARD_NAMES: Final = {
@@ -41,7 +41,8 @@ _SHARD_NAMES: Final = {
 
 
 def embedded_url(data: Path) -> str:
-    """The URL of the embedded store that runs on a data directory. Raises click.ClickException when none runs."""
+    """Return the URL of the embedded store that runs on a data directory. Raises click.ClickException when none
+    runs."""
     memo = data / "store.socket-dir"
     path = Path(memo.read_text().strip()) / "store.sock" if memo.exists() else None
     if path is None or not path.exists():
@@ -52,7 +53,7 @@ def embedded_url(data: Path) -> str:
 
 
 def describe(stream: str, entry: Entry, kind: ShardKind) -> dict[str, object]:
-    """One entry as plain values."""
+    """Return one entry as plain values."""
     message: Message
     record: object
     if entry.kind == CLAIM_TYPE:
@@ -90,7 +91,7 @@ def state() -> None:
 
 
 def which_store(command: Command) -> Command:
-    """The options that choose the store."""
+    """Add the options that choose the store."""
     data = click.option(
         "--data",
         type=click.Path(path_type=Path),
@@ -101,7 +102,7 @@ def which_store(command: Command) -> Command:
 
 
 def named_shard(kind: str, name: str) -> ShardId:
-    """The shard with this kind and name. Raises UsageError."""
+    """Return the shard with this kind and name. Raises UsageError."""
     form, words = _SHARD_NAMES[kind]
     if not form.fullmatch(name):
         raise click.UsageError(f"--shard is {name!r}; expected {words} for the kind {kind}")

@@ -16,9 +16,9 @@ _UNKNOWN: Final = -1
 
 
 def as_kafka_has_it(entry: Entry) -> dict[str, object] | None:
-    """One snapshot, update or tombstone, with Kafka's names; what only this suite stores is left out.
+    """Return one snapshot, update or tombstone, with Kafka's names; fields that only this suite stores are left out.
 
-    None for claims and no-ops, of which Kafka has none. Raises ValueError for an entry that is damaged or not known.
+    None for claims and no-ops, which Kafka does not have. Raises ValueError for an entry that is damaged or not known.
     """
     if entry.damage:
         raise ValueError(entry.damage)

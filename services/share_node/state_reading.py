@@ -1,4 +1,4 @@
-"""`sharegroups state dump`: prints the entries of the store's streams, ours or as Kafka has them; it only reads (CM-16,
+"""`sharegroups state dump`: prints the entries of the store's streams, in our form or in Kafka's; it only reads (CM-16,
 CT-96)."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Printer:
         self._kind = kind
 
     def print(self, stream: str, entry: Entry) -> None:
-        """Print one entry, or tell on standard error why it cannot be."""
+        """Print one entry, or print on standard error why it cannot be printed."""
         if not self._as_kafka:
             click.echo(json.dumps(describe(stream, entry, self._kind)))
             self.printed += 1
@@ -60,7 +60,7 @@ class _Printer:
 
 
 async def _names(url: str, kind: ShardKind) -> list[str]:
-    """The shards of a kind: as many as clusters have by default, and those that had an owner."""
+    """Return the shards of a kind: as many as clusters have by default, and those that had an owner."""
     cluster = StoreClusterStore(open_store(url), StoreSettings(), DamageNotes(quiet=True))
     try:
         owned = await cluster.hints(kind)
@@ -70,7 +70,7 @@ async def _names(url: str, kind: ShardKind) -> list[str]:
 
 
 async def _entries(log: StoreRecordLog, shard: ShardId) -> AsyncIterator[tuple[str, Entry]]:
-    """Every entry of a shard's streams, oldest first. Raises LogError."""
+    """Yield every entry of a shard's streams, oldest first. Raises LogError."""
     for stream in shard.streams:
         after = STREAM_START
         while page := await log.index(stream, after, None, _PAGE):

@@ -1,6 +1,6 @@
 """`sharegroups state repair`: shows what is known of damaged entries of coordinators' logs, and settles them (CM-115).
 
-It only notes a decision beside the stream; the owner of the shard goes by it within seconds, with no restart.
+It only stores a decision beside the stream; the owner of the shard follows it within seconds, with no restart.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from share_node.state_check import opened, run_told
 from share_node.state_dump import named_shard, which_store
 
 _ENTRY: Final = re.compile(r"\d+-\d+")
-#: How often it looks again for entries that do not fit any more.
+#: Limit on searches for damaged entries: when one is settled, others may no longer fit without it.
 _ROUNDS_MAX: Final = 100
 _SHARDS: Final = {ShardKind.GROUP: kafka_configs.GROUP_SHARDS, ShardKind.SHARE_STATE: kafka_configs.STATE_SHARDS}
 
@@ -104,7 +104,7 @@ class _Asked:
         self._json = output == "json"
 
     def check(self) -> None:
-        """Raises UsageError for options that do not go together."""
+        """Raise UsageError for options that do not go together."""
         if self.shard is not None and self.kind is None:
             raise click.UsageError("--shard names a shard of a kind; give --kind gc or --kind sgs, too")
         if self._entry is not None and (self.shard is None or not _ENTRY.fullmatch(self._entry)):
@@ -117,11 +117,11 @@ class _Asked:
             )
 
     def means(self, found: Damaged) -> bool:
-        """Whether this entry is asked for."""
+        """Return whether this entry is selected."""
         return self._entry in {None, found.found.at}
 
     def require_among(self, found: Sequence[Damaged]) -> None:
-        """Raises ClickException at the first look when the entry that is asked for is none that waits."""
+        """Raise ClickException in the first round when the selected entry does not wait for a decision."""
         if self._entry is not None and not self._looked and not any(map(self.means, found)):
             raise click.ClickException(
                 f"no damaged entry {self._entry} of {{{self.kind}:{self.shard}}} waits for a decision; leave --entry "
@@ -143,7 +143,8 @@ class _Asked:
             click.echo(f"  --choose {choice.value}: {loses}")
 
     def agreed(self, found: Damaged) -> bool:
-        """Whether this entry is to be settled now: it may be, and somebody said so."""
+        """Return whether to settle this entry now: the choice is possible, and --execute or the person at the terminal
+        confirms it."""
         if self.choice is None:
             return False
         name = f"{self.choice.value} entry {found.found.at} of {found.found.stream}"
@@ -162,7 +163,7 @@ class _Asked:
 
 
 async def _shards(url: str, asked: _Asked) -> Sequence[ShardId]:
-    """The shards that are asked for: those that clusters have by default, and those that had an owner."""
+    """Return the selected shards: the named one, or those that clusters have by default and those that had an owner."""
     if asked.shard is not None and asked.kind is not None:
         return [named_shard(asked.kind, asked.shard)]
     cluster = StoreClusterStore(open_store(url), StoreSettings(), DamageNotes(quiet=True))
@@ -178,8 +179,8 @@ async def _shards(url: str, asked: _Asked) -> Sequence[ShardId]:
 
 
 async def _rounds(log: StoreRecordLog, shards: Sequence[ShardId], asked: _Asked) -> list[Damaged]:
-    """Show and settle; the entries that still wait. Without an entry, others may not fit any more: it looks again as
-    long as it settles something. Raises LogError."""
+    """Show and settle entries; return those that still wait. Without a settled entry, others may no longer fit: the
+    search is repeated as long as something is settled. Raises LogError."""
     left: dict[tuple[ShardId, str], Damaged] = {}
     for _ in range(_ROUNDS_MAX):
         with _quiet():
@@ -210,7 +211,7 @@ async def _settle(log: StoreRecordLog, each: Damaged, settlement: Settlement) ->
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """A replay logs what it finds; here it is printed instead."""
+    """Suppress logs: a replay logs its findings, which are printed here instead."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:

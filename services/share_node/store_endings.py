@@ -1,8 +1,8 @@
 """Remembers which histories of the embedded store ended with everything on disk, from start to start (CM-104).
 
 A store that ends in good order has everything on disk that it confirmed, also with `appendfsync everysec`. Then no tail
-is lost and no log has to jump. The notes cover only an unbroken row of such endings: after any other ending, a claim
-may be missing without a trace.
+is lost and no log has to jump over offsets. The notes cover only an unbroken series of such endings: after any other
+ending, a claim may be missing without a trace.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StoreEndings:
         self._directory.remember(_CLEAN_MEMO, "")
 
     def broken(self) -> None:
-        """The store died: forget the earlier histories."""
+        """Forget the earlier histories, because the store died."""
         self._before = []
 
     async def began(self, url: str) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ class StoreEndings:
         return await self._ask(url, flush=True)
 
     def ended(self, history: str) -> None:
-        """The store ended with status 0; `history` is what `flushed` returned before."""
+        """Note that the store ended with status 0; `history` is what `flushed` returned before."""
         if history:
             self._directory.remember(_CLEAN_MEMO, history)
 

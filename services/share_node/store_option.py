@@ -16,7 +16,7 @@ password_option: Final[Callable[[Any], Any]] = click.option(
 
 
 def url_with_password(url: str | None, variable: str) -> str:
-    """The URL with the variable's password; without a variable, the URL as it is. Raises click.UsageError."""
+    """Return the URL with the variable's password; without a variable, the URL as it is. Raises click.UsageError."""
     if url is None:
         raise click.UsageError("--password-env is for the store given by --store, and none is given")
     if not variable:

@@ -1,4 +1,4 @@
-"""A store to read: the one of a URL, the embedded one that runs on a data directory, or a copy of one that does not.
+"""Opens a store for reading: that of a URL, the embedded one that runs on a data directory, or a copy when none runs.
 
 Nothing is written to the data directory: a store that is started rewrites its files, so a copy is started.
 """
@@ -27,8 +27,8 @@ from sharegroups.cli.output import tell
 
 @contextlib.asynccontextmanager
 async def readable(store: str | None, password_env: str, data: Path | None) -> AsyncIterator[str]:
-    """The URL of the chosen store, when it has loaded its data. Raises UsageError, ClickException, EmbeddedStoreError,
-    DataDirectoryError, ValueError, LogError."""
+    """Yield the URL of the chosen store once it has loaded its data. Raises UsageError, ClickException,
+    EmbeddedStoreError, DataDirectoryError, ValueError, LogError."""
     if (store is None) == (data is None):
         raise click.UsageError("give either --store URL or --data DIR")
     if data is None:
@@ -51,19 +51,20 @@ async def readable(store: str | None, password_env: str, data: Path | None) -> A
 
 
 async def loaded(url: str) -> str:
-    """The URL, when its store has loaded its data; a person is told of the wait (CM-182). Raises ValueError,
+    """Return the URL once its store has loaded its data; a warning reports the wait (CM-182). Raises ValueError,
     LogError."""
     await await_loaded(open_store(url), warn)
     return url
 
 
 def warn(words: str) -> None:
-    """Say something to the person at the terminal; the result goes to standard output."""
+    """Print a warning on standard error, for the person at the terminal."""
     tell(f"Warning: {masked(words)}")
 
 
 async def _copied(data: Path, folder: Path) -> bool:
-    """Copy a store's files while nobody uses them; False when it runs. Raises EmbeddedStoreError without room."""
+    """Copy a store's files while no process uses them. Returns False when it runs. Raises EmbeddedStoreError without
+    room."""
     lock = DataDirectory(data).lock("store")
     try:
         lock.acquire(f"process {os.getpid()}, which copies the store to read it")

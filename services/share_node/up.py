@@ -48,11 +48,12 @@ log = structlog.get_logger(__name__)
 ROLE_ORDER = (ROLE_GROUP_COORDINATOR, ROLE_SHARE_COORDINATOR, ROLE_PARTITION_LEADER)
 #: The node of a plain `up`.
 _ONLY: Final = "up"
-#: Bound of `--leaders`. Each is a process of some 60 MB with a core of its own to fill.
+#: Limit of `--leaders`. Each is a process of some 60 MB that can use one core fully.
 LEADERS_MAX: Final = 64
 
 
-#: Where the services between nodes listen: all processes run on this machine, even if clients do not (CM-80).
+#: The address on which the services between nodes listen: all processes run on this machine, even if clients do not
+#: (CM-80).
 LOOPBACK: Final = "127.0.0.1"
 
 
@@ -78,7 +79,7 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What is printed when everything is served. `store_pid` is 0 for a store of the user's; `store` has no
+    """The report that everything is served. `store_pid`: 0 for a store of the user's. `store`: its URL without a
     password."""
 
     bootstrap: str
@@ -89,12 +90,13 @@ class Ready:
     started_in_ms: int
 
     def as_json(self) -> str:
-        """One line of JSON, for programs."""
+        """Return one line of JSON, for programs."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
 
 async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asyncio.Event) -> str:
-    """Run until `stop` is set. Returns "" then, else why it ended. Raises one of START_ERRORS or EmbeddedStoreError."""
+    """Run until `stop` is set. Returns "" then, else the reason for the end. Raises one of START_ERRORS or
+    EmbeddedStoreError."""
     began = time.monotonic()
     # First of all: a wrong setting must not leave a data directory, or a store that was started in vain.
     settings = load_settings(_flags(options, options.data, options.store or ""), os.environ, options.config)
@@ -112,7 +114,7 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asynci
             await unless_stopped(stop, store.start())
             if stop.is_set():
                 return ""
-            # Settings that the user gives win over what is found here, and over all that `up` sets.
+            # Settings that the user gives override the one found here, and all that `up` sets.
             whole = {STORE_WHOLE_HISTORIES.name: ",".join(store.whole)}
             options = replace(options, settings=whole | options.settings)
             store.failed.add_done_callback(lambda future: None if future.cancelled() else stop.set())
@@ -200,8 +202,8 @@ async def _in_processes(
         served.cancel()
     finally:
         stopping.cancel()
-        # The leaders first, and together: while one drains it still writes state through the coordinators, and if they
-        # went one by one, each would take over what the one before it led.
+        # The leaders first, and together: a draining leader still writes state through the coordinators, and if they
+        # stopped one by one, each would take over the partitions of the one before it.
         leaders = [child for child in children if ROLE_PARTITION_LEADER in names[child.name].split(",")]
         await asyncio.gather(*(leader.stop() for leader in leaders))
         for child in reversed([child for child in children if child not in leaders]):
@@ -210,11 +212,11 @@ async def _in_processes(
 
 
 def role_processes(processes: bool, leaders: int) -> dict[str, str]:
-    """The processes in the order of their start: the roles of each, by the name of its node.
+    """Return the processes in the order of their start: the roles of each, by the name of its node.
 
-    With `processes` there is one for each coordinator, else every process has all roles: then half of the share state
-    of two of them is written without leaving the process. The first of several is named as an only one is, so that it
-    takes back at once what that one owned.
+    With `processes` there is one for each coordinator. Otherwise every process has all roles: with two of them, half of
+    the share state is then written without leaving the process. The first of several has the name that a single one
+    has, so that it takes back at once the shards which that one owned.
     """
     if not processes:
         numbers = ["", *(f"-{number}" for number in range(2, leaders + 1))]
@@ -233,7 +235,7 @@ async def _wait(stop: asyncio.Event) -> list[str]:
 
 
 def _metrics_flag(settings: Settings, place: int) -> dict[str, str]:
-    """The metrics port of the process at this place in the order of starts, when one port is given for all."""
+    """Return the metrics port of the process at this place in the order of starts, when one port is given for all."""
     port = settings[METRICS_PORT]
     return {METRICS_PORT.name: str(port + place)} if port > 0 else {}
 
@@ -246,7 +248,7 @@ def _child_arguments(flags: dict[str, str], name: str, keeps_port: bool) -> list
 
 
 def _child_environment(flags: dict[str, str], config: Path | None) -> dict[str, str]:
-    """A child's environment: settings that must not be in a process list, and the settings file."""
+    """Return a child's environment: settings that must not be in a process list, and the settings file."""
     hidden = {NODE_SETTINGS[name].environment: value for name, value in flags.items() if _is_hidden(name)}
     return hidden | ({FILE_VARIABLE: str(config)} if config is not None else {})
 
@@ -255,16 +257,16 @@ def _is_hidden(name: str) -> bool:
     return name in NODE_SETTINGS and NODE_SETTINGS[name].sensitive
 
 
-#: For how long `up` keeps groups without members, in milliseconds: a week (GC-46).
+#: How long `up` keeps groups without members, in milliseconds: a week (GC-46).
 _EMPTY_RETENTION_MS: Final = 7 * 24 * 3_600_000
 
 
-#: The assignor of groups here: nobody expects of a work queue that a slow member stalls a partition (GC-52a).
+#: The assignor of groups here: in a work queue, a slow member must not stall a partition (GC-52a).
 _ASSIGNOR: Final = "shared"
 
 
 def _flags(options: UpOptions, data: Path, url: str) -> dict[str, str]:
-    """The settings that `up` makes; those that the user gives by name win."""
+    """Return the settings that `up` makes; those that the user gives by name override them."""
     always = options.store is None and options.fsync == "always"
     return {
         NODE_NAME.name: _ONLY,
@@ -282,8 +284,8 @@ def _flags(options: UpOptions, data: Path, url: str) -> dict[str, str]:
 
 
 def _may_make(options: UpOptions) -> bool:
-    """Whether a cluster may be made: an embedded store is new when it is empty, but a user's store only if the user
-    says so."""
+    """Return whether a cluster may be made: an embedded store is new when it is empty, but a user's store only if the
+    user says so."""
     return options.store is None or options.initialise
 
 

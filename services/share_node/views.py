@@ -1,4 +1,4 @@
-"""What each role sees of the cluster: the runtime's metadata image, hints and configs, as that role's protocols."""
+"""Each role's view of the cluster: the runtime's metadata image, hints and configs, as that role's protocols."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.record_log.protocol import ShardId, ShardKind
 
 _NO_TOPIC = ""
-#: Partitions without a topic that are remembered; with one more, all are asked for anew.
+#: How many partitions without a topic are remembered; one more clears them all.
 _MISSING_MAX: Final = 10_000
 _NEVER_MS = -1
 _DLQ_VERSION = 2  # share.version from which on there are dead-letter queues (PL-901)
@@ -39,7 +39,7 @@ class StateMetadata:
         return None if found is None else found.partitions
 
     def settled_since(self, now_ms: int) -> bool:
-        """Whether the image has everything that was in the metadata log at `now_ms`."""
+        """Return whether the image has everything that was in the metadata log at `now_ms`."""
         return self._metadata.complete_since_ms >= now_ms
 
 
@@ -50,12 +50,12 @@ class LeaderFacts:
         self._node = node
 
     def partitions(self, topic_id: bytes) -> int | None:
-        """The topic's number of partitions."""
+        """The topic's number of partitions; None when the topic is not known."""
         found = self._node.metadata.image.by_id.get(topic_id)
         return None if found is None else found.partitions
 
     def name(self, topic_id: bytes) -> str:
-        """The topic's name."""
+        """The topic's name; "" when the topic is not known."""
         found = self._node.metadata.image.by_id.get(topic_id)
         return "" if found is None else found.name
 
@@ -69,7 +69,7 @@ class LeaderFacts:
         return effective.topic(name, kafka_configs.RETENTION_MS), effective.topic(name, kafka_configs.RETENTION_BYTES)
 
     def consumed(self, topic_id: bytes) -> bool:
-        """Whether the topic has `sharegroups.retention=consumed`."""
+        """Return whether the topic has `sharegroups.retention=consumed`."""
         return self._node.configs.topic(self._name(topic_id), kafka_configs.RETENTION_POLICY) == kafka_configs.CONSUMED
 
     def leader(self, partition: TopicIdPartition) -> Leader | None:
@@ -91,7 +91,7 @@ class LeaderFacts:
 
 
 class PartitionLeaders:
-    """Who leads what, for the markers of transactions (`Leaders`)."""
+    """The leaders of partitions, for the markers of transactions (`Leaders`)."""
 
     def __init__(self, node: ClusterNode, clock: Clock) -> None:
         self._node = node
@@ -99,14 +99,14 @@ class PartitionLeaders:
         self._missing: dict[TopicIdPartition, int] = {}
 
     def address(self, partition: TopicIdPartition) -> str | None:
-        """The address at which other nodes reach the partition's leader, by the hints."""
+        """The address at which other nodes reach the partition's leader, by the hints; None when none is known."""
         owner = self._node.owners.look(topic_shard(partition))
         return None if owner is None else owner.node.peer_address
 
     def gone(self, partition: TopicIdPartition) -> bool:
-        """Whether the partition's topic was deleted: it was not known when first asked for, nor is it in an image that
-        has everything which was in the metadata log at that time. (A node that is behind must not take a new topic
-        for a deleted one: its part of the transaction would get no marker.)"""
+        """Return whether the partition's topic was deleted: it was not known when first asked for, nor is it in an
+        image that has everything which was in the metadata log at that time. (A node with older metadata must not
+        mistake a new topic for a deleted one: its part of the transaction would get no marker.)"""
         metadata = self._node.metadata
         found = metadata.image.by_id.get(partition.topic_id)
         if found is not None and partition.partition < found.partitions:
@@ -119,7 +119,8 @@ class PartitionLeaders:
 
 
 class LetterView:
-    """The dead-letter queues of groups, for the partition leader (`LetterFacts`). `history`: the store's."""
+    """The dead-letter queues of groups, for the partition leader (`LetterFacts`). `history`: returns the store's
+    history."""
 
     def __init__(self, node: ClusterNode, clock: Clock, history: Callable[[], str]) -> None:
         self._node = node
@@ -157,7 +158,7 @@ class LetterView:
         return "" if found is None else found.name
 
     def takes_letters(self, topic_id: bytes) -> bool:
-        """Whether the topic is enabled as a dead-letter topic."""
+        """Return whether the topic is enabled as a dead-letter topic."""
         name = self.name(topic_id)
         return bool(name) and self._node.configs.topic(name, kafka_configs.TOPIC_DLQ_ENABLE)
 

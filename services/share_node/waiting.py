@@ -26,8 +26,8 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: An attempt that takes longer than this, s, counts as a wait: the port is opened, since probes begin with the
-#: container.
+#: An attempt that takes longer than this, s, counts as a wait: the port is opened, since probes begin when the
+#: container starts.
 AT_ONCE_S: Final = 1.0
 #: The pause between two attempts, s: it doubles from the first value to the second. Attempts also wait themselves
 #: (`check_store`).
@@ -87,7 +87,7 @@ class WaitingPort:
 
 
 class Waiting:
-    """Repeats attempts while what is missing may still come; one object for one start of a process."""
+    """Repeats attempts while a missing thing may still become available; one object for one start of a process."""
 
     def __init__(self, settings: Settings, stop: asyncio.Event, now: Callable[[], float] = time.monotonic) -> None:
         self.port: Final = WaitingPort(settings)
@@ -100,7 +100,7 @@ class Waiting:
         self._pause_s = PAUSE_S
 
     async def attempt(self, work: Awaitable[T]) -> T | None:
-        """The result of `work`; None when the process is told to stop first: then `work` is cancelled and has ended.
+        """Return the result of `work`; None when the process must stop first: then `work` is cancelled and has ended.
 
         Raises what `work` raises, and ListenError when the port cannot be opened.
         """
@@ -118,8 +118,8 @@ class Waiting:
             await asyncio.gather(doing, stopped, return_exceptions=True)
 
     async def after(self, error: Exception) -> None:
-        """Log what is missing, then pause before the next attempt, or until told to stop. Raises `error` when waiting
-        does not help, ListenError when the port cannot be opened."""
+        """Log what is missing, then pause before the next attempt, or until the process must stop. Raises `error` when
+        waiting does not help, ListenError when the port cannot be opened."""
         cause, now = awaited(error), self._now()
         if not cause or (isinstance(error, NameTakenError) and self._is_living(now)):
             raise error
@@ -138,7 +138,8 @@ class Waiting:
             self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
 
     def _is_living(self, now: float) -> bool:
-        """Whether the name's holder renews its entry: a dead process's entry would have lapsed after one lease."""
+        """Return whether the name's holder renews its entry: a dead process's entry would have lapsed after one
+        lease."""
         if self._name_taken_since is None:
             self._name_taken_since = now
         return now - self._name_taken_since > 2 * self._lease_s

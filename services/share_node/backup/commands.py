@@ -42,7 +42,7 @@ from sharegroups.cli.output import tell
 
 _MIB: Final = 1024 * 1024
 _TOLD_EVERY_S: Final = 5.0
-#: A page of large batches may take long on a slow link; a store that does not answer is waited for this long.
+#: A page of large batches may take long on a slow link; it is also the longest wait for a store that does not answer.
 _SETTINGS: Final = StoreSettings(call_ms=60_000, reply_ms=30_000)
 _ERRORS: Final = (
     LogError, StoreCheckError, BackupFilesError, EmbeddedStoreError, DataDirectoryError, ValueError,
@@ -79,7 +79,7 @@ def backup(
 
     async def body() -> dict[str, object]:
         began_s = time.monotonic()
-        writer = SegmentWriter(directory)  # before a store is copied or asked, for it may be refused
+        writer = SegmentWriter(directory)  # before a store is copied or read: the directory may be refused
         saved = False
         try:
             async with readable(store, password_env, data) as url:
@@ -129,7 +129,7 @@ def restore_command(
             async with told(progress):
                 checked = await asyncio.to_thread(check, directory, progress)
         finally:
-            progress.given_up = True  # after Ctrl-C: the thread would read on to the end
+            progress.given_up = True  # after Ctrl-C the thread would otherwise read to the end
         found = _summary(directory, checked.manifest)
         if not dry_run:
             writing = True
@@ -142,7 +142,7 @@ def restore_command(
 
 
 def _data_of_up() -> Path:
-    """The data directory that `up` uses by default, if it holds a store. Raises UsageError."""
+    """Return the data directory that `up` uses by default, if it holds a store. Raises UsageError."""
     path = default_data()
     if not (path / "store").is_dir():
         raise click.UsageError(
@@ -195,7 +195,8 @@ async def _restore(
 async def _writable(
     store: str | None, password_env: str, data: Path | None
 ) -> AsyncIterator[tuple[str, Callable[[str], None]]]:
-    """The URL of the chosen store, and what notes its cluster. A data directory's own store is started for it.
+    """Yield the URL of the chosen store, and a function that stores its cluster id. A data directory's own store is
+    started for this.
 
     Raises EmbeddedStoreError, DataDirectoryError; the latter while `up` runs on the directory.
     """
@@ -217,7 +218,7 @@ async def _writable(
 
 
 def _told(quiet: bool) -> _Told:
-    """Tells progress on standard error from time to time."""
+    """Return a context manager that prints progress on standard error from time to time, unless `quiet`."""
 
     @contextlib.asynccontextmanager
     async def telling(progress: Progress) -> AsyncIterator[None]:
@@ -283,12 +284,13 @@ def _end(
     interrupted: Callable[[], str],
 ) -> None:
     """Run a command's body, print its result or its error, and end the process: with 1 after an error, after Ctrl-C and
-    SIGTERM with 130 and 143 (CT-80), when the body has cleaned up. `interrupted` says how things stand then."""
+    SIGTERM with 130 and 143 (CT-80), when the body has cleaned up. `interrupted` returns the text to print after an
+    interruption."""
     status, found, ended = 1, None, False
 
     async def guarded() -> None:
         nonlocal status, found, ended
-        stop = StopSignal()  # in the loop: an exception in the middle of a callback would be taken for one of the store
+        stop = StopSignal()  # in the loop: an exception inside a callback would be mistaken for a store error
         try:
             found = await unless_stopped(stop.received, body())
         except _ERRORS as error:
@@ -301,7 +303,7 @@ def _end(
 
     try:
         run(guarded)
-    except KeyboardInterrupt as interrupt:  # before the loop listened for signals, or when it had ended
+    except KeyboardInterrupt as interrupt:  # before the loop handled signals, or after it had ended
         if not ended:
             status = status_of(interrupt)
             tell(f"Interrupted: {interrupted()}")

@@ -1,9 +1,8 @@
-"""Decides how a backup reads: in which order, how much at once, and when what was read has a gap (CM-141). Pure.
+"""Decides how a backup reads: in which order, how much at once, and when the read data has a gap (CM-141). Pure.
 
-The order makes the cut consistent: what refers to something is read before what it refers to. (What `transactions`
-decides is about transactions only.) Share-partition state
-names offsets, so it is read before the topics that hold them. Share-partition state has state epochs that its group
-gave, so it is read before the groups. All name topics, so the metadata are read last.
+The order makes the cut consistent: data is read before the data that it refers to. (For transactions, see
+`transactions`.) Share-partition state names offsets, so it is read before the topics that hold them. It has state
+epochs that its group gave, so it is read before the groups. All of them name topics, so the metadata is read last.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from shard_runtime.record_log.protocol import ShardId, ShardKind, StreamId
 
 #: The kinds of shards in the order in which they are read; the metadata log comes after them.
 ORDER: Final = (ShardKind.SHARE_STATE, ShardKind.GROUP, ShardKind.TOPIC)
-#: How often a stream is read again from its beginning when it was trimmed while it was read.
+#: How many times a stream is read from its beginning at most, when it is trimmed during the read.
 ATTEMPTS_MAX: Final = 10
 
 _PAGE_BYTES: Final = 1024 * 1024
@@ -26,9 +25,9 @@ _ENTRIES_MAX: Final = 500
 
 
 class PageSize:
-    """How many entries to ask for at once: XRANGE knows no byte limit, so the largest entry so far is the measure.
+    """The number of entries to read at once: XRANGE has no byte limit, so the largest entry so far determines it.
 
-    It begins low and at most doubles, so that a first large entry does not come five hundred times.
+    It begins low and at most doubles, so that the first page of large entries does not have five hundred of them.
     """
 
     __slots__ = ("_largest", "count")
@@ -46,10 +45,11 @@ class PageSize:
 class Reading:
     """One stream read from `start` through `through`, both inclusive, page by page.
 
-    `trims_matter`: an entry that was trimmed before it was read is missing, for the replay begins at `start`. Of a
-    topic log only records below the log start are trimmed; the control log, which is read later, knows that start.
+    `trims_matter`: an entry trimmed before it was read is missing, because the replay begins at `start`. False for a
+    topic log: only records below the log start are trimmed there, and the control log, which is read later, has that
+    start.
 
-    `overtaken`: `start` lies behind the end that was seen, so the owner has compacted the stream since: read it again.
+    `overtaken`: `start` is after the end that was seen, so the owner has compacted the stream since: read it again.
     """
 
     __slots__ = ("_held", "_trims_matter", "after", "done", "overtaken", "through")
@@ -63,9 +63,10 @@ class Reading:
         self._trims_matter = trims_matter
 
     def page(self, first: StreamId, ids: tuple[StreamId, StreamId] | None) -> bool:
-        """Note a page: `first` is the oldest id that the stream held just behind it, `ids` the page's first and last.
+        """Note a page. `first`: the oldest id in the stream right after the page was read. `ids`: the page's first and
+        last id.
 
-        Returns whether nothing is missing before or in this page. When something is, read the stream again.
+        Returns whether nothing is missing before or in this page. When something is missing, read the stream again.
         """
         if self._trims_matter and first > self._held:
             return False
@@ -87,11 +88,11 @@ def topic_shards(image: MetadataImage) -> list[ShardId]:
 
 
 def deleted_meanwhile(listed: MetadataImage, last: MetadataImage) -> list[str]:
-    """Topic ids, as text, that were there when the topics were listed, and that the metadata of the backup do not have
-    any more: their records are left out on restore."""
+    """Return the ids, as text, of topics that were listed and that the metadata of the backup no longer has: their
+    records are left out on restore."""
     return sorted(topic_id_text(topic_id) for topic_id in listed.by_id if topic_id not in last.by_id)
 
 
 def pause_s(done_bytes: int, elapsed_s: float, bytes_per_s: float | None) -> float:
-    """How long to wait before the next page, s, so that no more than `bytes_per_s` are read; None: no limit."""
+    """Return how long to wait before the next page, s, so that at most `bytes_per_s` are read; None means no limit."""
     return 0.0 if bytes_per_s is None else max(0.0, done_bytes / bytes_per_s - elapsed_s)

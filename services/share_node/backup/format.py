@@ -1,8 +1,8 @@
 """The format of a backup's files, version 1 (CM-142). Pure: bytes in, bytes out.
 
 A segment is a header line and then frames. A frame is its body's length and CRC-32C, four bytes each, most significant
-first, and the body: one byte that says how the rest is packed, then the rest. Unpacked that is one item: a page of one
-stream's entries, a hash, or a string, with the key it belongs to.
+first, and the body. The body is one byte that says how the rest is packed, and the rest: one item, which is a page of
+one stream's entries, a hash, or a string, with the key it belongs to.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SIZE: Final = struct.Struct(">I")
 
 
 class FormatError(ValueError):
-    """The bytes are no frame of this format; the message says what is wrong."""
+    """The bytes are not a frame of this format; the message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ Item = StreamPage | StoredHash | StoredString
 
 
 def crc(data: bytes, so_far: int = 0) -> int:
-    """CRC-32C of some bytes, carried on over the bytes before them."""
+    """Return the CRC-32C of `data`, continuing from `so_far`, the CRC of the bytes before it."""
     return int(google_crc32c.extend(so_far, data))
 
 
 def frame(item: Item) -> bytes:
-    """The frame of an item; it is packed when that makes it smaller."""
+    """Return the frame of an item; it is packed when that makes it smaller."""
     plain = _encoded(item)
     packed = zlib.compress(plain, _LEVEL)
     body = _ZLIB + packed if len(packed) < len(plain) else _PLAIN + plain
@@ -76,7 +76,7 @@ def frame(item: Item) -> bytes:
 
 
 def item_of(body: bytes, expected_crc: int) -> Item:
-    """The item of a frame's body. Raises FormatError."""
+    """Return the item of a frame's body. Raises FormatError."""
     found = crc(body)
     if found != expected_crc:
         raise FormatError(f"its checksum is {expected_crc:08x}, its bytes give {found:08x}")
@@ -128,7 +128,7 @@ def _decoded(plain: bytes) -> Item:
 
 
 class _Cursor:
-    """Reads a frame's unpacked bytes from front to end. Raises FormatError when they end too early."""
+    """Reads a frame's unpacked bytes from start to end. Raises FormatError when they end too early."""
 
     __slots__ = ("_data", "at")
 
@@ -145,7 +145,7 @@ class _Cursor:
         return taken
 
     def word(self) -> bytes:
-        """The next word, which says its size."""
+        """The next word; its size comes before it."""
         return self.take(_SIZE.unpack(self.take(_SIZE.size))[0])
 
     def entry(self) -> RawEntry:

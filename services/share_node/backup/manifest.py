@@ -1,4 +1,4 @@
-"""The manifest of a backup: what it holds, and its files with sizes and checksums (CM-142). Pure.
+"""The manifest of a backup: its contents, and its files with sizes and checksums (CM-142). Pure.
 
 It is written last. A directory without one holds no backup, or one that was interrupted.
 """
@@ -19,7 +19,7 @@ _SEGMENT_NAME: Final = re.compile(r"segment-\d{6,12}")
 
 
 class ManifestError(ValueError):
-    """The text is no manifest that this build can use; the message says why."""
+    """The text is not a manifest that this build can use; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a backup holds.
+    """The contents of a backup.
 
-    Times are by the clock of the machine that made it, ms. `began_ms`: what was confirmed before it is in the backup.
-    `left_out`: ids of topics that were deleted meanwhile; their records are in the
-    segments and are not restored. `damaged`: entries whose checksum was wrong in the store already (CM-101).
+    Times are by the clock of the machine that made it, ms. `began_ms`: everything confirmed before this time is in the
+    backup. `left_out`: ids of topics that were deleted meanwhile; their records are in the segments and are not
+    restored. `damaged`: how many entries were damaged in the store already (CM-101).
     """
 
     backup_id: str
@@ -60,13 +60,13 @@ class Manifest:
 
 
 def encode(manifest: Manifest) -> bytes:
-    """The manifest's text."""
+    """Return the manifest's text."""
     document = {"format": _FORMAT, "version": VERSION, **asdict(manifest)}
     return json.dumps(document | {"checksum": _checksum(document)}, indent=1).encode() + b"\n"
 
 
 def decode(data: bytes) -> Manifest:
-    """The manifest of a text. Raises ManifestError."""
+    """Return the manifest of a text. Raises ManifestError."""
     try:
         document = json.loads(data)
         checksum = document.pop("checksum")

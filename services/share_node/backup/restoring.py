@@ -1,7 +1,7 @@
 """Restores a backup: checks all of it, then writes it into an empty store (CM-143).
 
-It writes what the store held and nothing else: no owners, no leases, no node list. So nodes claim every shard anew,
-with epochs above all that were restored.
+It writes the data that the store held and nothing else: no owners, no leases, no node list. So nodes claim every shard
+again, with epochs above all restored ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TIPS_AT_ONCE: Final = 256
 
 @dataclass(slots=True)
 class StreamTotal:
-    """A stream of a backup: how many entries, and the last id."""
+    """A stream of a backup: its number of entries, and its last id."""
 
     entries: int = 0
     last: StreamId = STREAM_START
@@ -50,7 +50,7 @@ class Checked:
     items: int = 0
 
     def all_items(self) -> Iterator[Item]:
-        """What is to be restored, in order. Raises BackupFilesError when a file has changed since."""
+        """Yield the items to restore, in order. Raises BackupFilesError when a file has changed since."""
         left_out = frozenset(self.manifest.left_out)
         for segment in self.manifest.segments:
             for item in items(self.directory, segment):
@@ -88,7 +88,8 @@ def check(directory: Path, progress: Progress) -> Checked:
 async def restore(checked: Checked, streams: RestoredStreams, cluster_id: str, progress: Progress) -> str:
     """Write a checked backup into a store. Returns the cluster id that the store has now.
 
-    An interrupted restore leaves the store marked; the same restore again goes on. Raises LogError, BackupFilesError.
+    An interrupted restore leaves the store marked; running the same restore again continues it. Raises LogError,
+    BackupFilesError.
     """
     backup_id = checked.manifest.backup_id
     progress.step, progress.done, progress.total = "entries", 0, sum(each.entries for each in checked.streams.values())
@@ -99,7 +100,7 @@ async def restore(checked: Checked, streams: RestoredStreams, cluster_id: str, p
         await _write(streams, item)
         if isinstance(item, StreamPage):
             progress.done += len(item.entries)
-    await streams.require_marked(backup_id)  # else nodes may have trimmed what is compared now
+    await streams.require_marked(backup_id)  # without the mark, nodes may have trimmed entries
     await _require_all(checked, streams)
     await streams.finish(backup_id, in_force)
     return in_force
@@ -115,7 +116,7 @@ async def _write(streams: RestoredStreams, item: Item) -> None:
 
 
 async def _require_all(checked: Checked, streams: RestoredStreams) -> None:
-    """Raise LogError unless every stream in the store has what the backup has."""
+    """Raise LogError unless every stream in the store has all entries of the backup."""
     keys = list(checked.streams)
     for at in range(0, len(keys), _TIPS_AT_ONCE):
         some = keys[at : at + _TIPS_AT_ONCE]

@@ -1,7 +1,7 @@
 """Writes and reads the files of a backup (CM-142). Blocking: the hosts call it in a thread.
 
 Every file is written under another name, flushed to disk and then renamed; the manifest comes last. So a directory with
-a manifest holds all that the manifest names, whatever ended the process that wrote it.
+a manifest holds all that the manifest names, however the process that wrote it ended.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _PART: Final = ".part"
 
 
 class BackupFilesError(Exception):
-    """The files cannot be written, or are no backup; the message names file and place, and says what to do."""
+    """The files cannot be written, or are not a backup; the message names file and place, and says what to do."""
 
 
 class SegmentWriter:
     """Writes one backup into a directory that is empty or does not exist. Raises BackupFilesError.
 
-    `keep` and `rewind`: forget what was written since, when a stream has to be read again. In between everything goes
-    into one file.
+    After `keep`, `rewind` discards everything written since, when a stream has to be read again; `settle` ends that. In
+    between everything goes into one file.
     """
 
     def __init__(self, directory: Path, segment_bytes: int = _SEGMENT_BYTES) -> None:
@@ -56,14 +56,14 @@ class SegmentWriter:
                 self._finish()
 
     def keep(self) -> None:
-        """From here on `rewind` may be called."""
+        """Mark the point to which `rewind` returns."""
         with self._told():
             if self._file is None:
                 self._open()
         self._kept = self._bytes, self._crc, self._frames
 
     def rewind(self) -> None:
-        """Forget what was written since `keep`."""
+        """Discard everything written since `keep`."""
         assert self._kept is not None
         assert self._file is not None
         with self._told():
@@ -73,11 +73,11 @@ class SegmentWriter:
             self._file.truncate()
 
     def settle(self) -> None:
-        """What was written since `keep` stays."""
+        """Keep everything written since `keep`; `rewind` may no longer be called."""
         self._kept = None
 
     def seal(self) -> None:
-        """End the last segment: all of them are on disk now."""
+        """Finish the last segment: all of them are on disk then."""
         with self._told():
             if self._file is not None:
                 self._finish()
@@ -171,7 +171,7 @@ def _sync(directory: Path) -> None:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of a backup. Raises BackupFilesError."""
+    """Read the manifest of a backup. Raises BackupFilesError."""
     path = directory / manifests.NAME
     try:
         return manifests.decode(path.read_bytes())
@@ -192,7 +192,8 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def items(directory: Path, segment: Segment) -> Iterator[Item]:
-    """The items of one file, in order, in the memory of one item. Raises BackupFilesError, which names the byte.
+    """Yield the items of one file, in order, with one item in memory at a time. Raises BackupFilesError, which names
+    the byte.
 
     The checksum of the whole file is compared at its end.
     """

@@ -44,8 +44,8 @@ _WHAT: Final = {ShardKind.SHARE_STATE: "share state", ShardKind.GROUP: "groups",
 
 @dataclass(slots=True)
 class Progress:
-    """How far a backup or a restore is: `done` of `total` parts of a step, and the bytes of all steps so far.
-    `given_up`: nobody waits for it any more."""
+    """The progress of a backup or a restore: `done` of `total` parts of a step, and the bytes of all steps so far.
+    `given_up`: the caller no longer waits for it."""
 
     step: str = ""
     done: int = 0
@@ -60,7 +60,7 @@ class _Counts:
     entries: int = 0
     damaged: int = 0
     stream: str = ""
-    """The stream that was counted last: one without a page in the backup does not count."""
+    """The stream that was counted last: a stream without a page in the backup does not count."""
 
     def copy(self) -> _Counts:
         return replace(self)
@@ -74,9 +74,9 @@ class _End(NamedTuple):
 
 
 class BackupRun:
-    """One backup. `bytes_per_s`: read no more than that from the store; None: as fast as it goes.
+    """One backup. `bytes_per_s`: the most to read from the store; None for no limit.
 
-    `tell`: called with each damaged entry found, in words. Raises LogError and BackupFilesError.
+    `tell`: called with a description of each damaged entry found. Raises LogError and BackupFilesError.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class BackupRun:
                     shards[kind] = topic_shards(listed)
                 vanished += await self._kind(kind, shards[kind])
             await self._transactions()
-            relisted = await self._metadata(keep=False)  # what is committed by now may be in topics of now
+            relisted = await self._metadata(keep=False)  # committed records may be in topics created since
             vanished += await self._rests(topic_shards(relisted))
             last = await self._metadata(keep=True)
             left_out = sorted({*deleted_meanwhile(listed, last), *deleted_meanwhile(relisted, last)})
@@ -163,7 +163,7 @@ class BackupRun:
         }
 
     async def _kind(self, kind: ShardKind, shards: list[ShardId]) -> list[ShardId]:
-        """All shards of a kind. Returns those whose streams went while they were read."""
+        """Read all shards of a kind. Returns those whose streams were deleted while they were read."""
         self.progress.step, self.progress.done, self.progress.total = _WHAT[kind], 0, len(shards)
         vanished = []
         for shard in shards:
@@ -175,7 +175,7 @@ class BackupRun:
         return vanished
 
     async def _partition(self, shard: ShardId) -> bool:
-        """The log of a partition as it is now. False: it went."""
+        """Read the log of a partition as it is now. Returns False when it was deleted."""
         stream = shard.streams[0]
         tip = await self._copies.tip(stream)
         if tip is None or not tip.length:
@@ -183,7 +183,7 @@ class BackupRun:
         return await self._read(stream, Reading(tip.first, tip.last, trims_matter=False), self._save_log)
 
     async def _transactions(self) -> None:
-        """What is committed and what is over; saved is what still lacks markers (CM-146)."""
+        """Note which transactions are committed or over; save those that still lack markers (CM-146)."""
         self.progress.step, self.progress.done, self.progress.total = "transactions", 0, 1
         saved: set[str] = set()
 
@@ -206,7 +206,8 @@ class BackupRun:
         await self._copies.transactions(take)
 
     async def _rests(self, shards: list[ShardId]) -> list[ShardId]:
-        """What the logs have behind what was saved, and the control logs. Returns those that went."""
+        """Read the rest of the logs, after the saved part, and the control logs. Returns the shards that were
+        deleted."""
         self.progress.step, self.progress.done, self.progress.total = "ends of topic partitions", 0, len(shards)
         vanished = []
         for shard in shards:
@@ -216,8 +217,8 @@ class BackupRun:
         return vanished
 
     async def _rest(self, shard: ShardId) -> bool:
-        """What a log has behind what was saved, up to a commit that is not in the backup; then its control log, which
-        so knows of every trim of the log. False: it went."""
+        """Read the rest of a log, after the saved part, up to a commit that is not in the backup; then its control log,
+        which thus has every trim of the log. Returns False when it was deleted."""
         stream, control = shard.streams
         tip = await self._copies.tip(stream)
         end = self._ends.get(stream)
@@ -244,7 +245,7 @@ class BackupRun:
         return await self._unbroken(control, _from_first, take_control)
 
     async def _whole(self, stream: str, shard: ShardId) -> None:
-        """A coordinator's log from where its replay begins; begun anew when it is trimmed meanwhile."""
+        """Read a coordinator's log from where its replay begins; start again when it is trimmed meanwhile."""
 
         async def start(tip: StreamTip) -> Reading:
             return Reading(max(await self._copies.replay_from(shard), tip.first), tip.last, trims_matter=True)
@@ -253,7 +254,7 @@ class BackupRun:
         await self._skips(shard.skip_key)
 
     async def _metadata(self, *, keep: bool) -> MetadataImage:
-        """The metadata log; with `keep` it is saved, too."""
+        """Read the metadata log; with `keep`, save it too."""
         self.progress.step, self.progress.done, self.progress.total = "metadata", 0, 1
         images: list[MetadataImage] = []
 
@@ -279,8 +280,8 @@ class BackupRun:
             await self._put(StoredHash(key, noted))
 
     async def _unbroken(self, stream: str, start: _Start, take: _Take, *, keep: bool = True) -> bool:
-        """Read a stream; forget it and read it again when entries were trimmed before they were read. False: it went
-        meanwhile."""
+        """Read a stream; discard it and read it again when entries were trimmed before they were read. Returns False
+        when it was deleted meanwhile."""
         counts = self._counts.copy()
         went = False
         if keep:
@@ -303,7 +304,7 @@ class BackupRun:
         return not went
 
     async def _read(self, stream: str, reading: Reading, take: _Take) -> bool:
-        """Read a stream page by page. False: entries are missing, or the stream is gone."""
+        """Read a stream page by page. Returns False when entries are missing or the stream was deleted."""
         size = PageSize()
         if reading.overtaken:
             return False
@@ -326,7 +327,7 @@ class BackupRun:
         return pause_s(self.progress.bytes, elapsed_s, self._bytes_per_s)
 
     async def _save_log(self, stream: str, page: RawPage) -> None:
-        """Save a page of a topic log, and note how far that goes."""
+        """Save a page of a topic log, and note its end."""
         await self._save(stream, page)
         former = self._ends.get(stream, _End(STREAM_START, 0))
         ends = max(entry.id.seq for entry in page.entries)
@@ -349,13 +350,14 @@ class BackupRun:
         self._writing = asyncio.create_task(asyncio.to_thread(self._writer.add, item))
 
     async def _in_thread(self, step: Callable[[], None]) -> None:
-        """Call the writer in a thread, behind all that was put."""
+        """Call the writer in a thread, after everything that was put."""
         await self._written()
         self._writing = asyncio.create_task(asyncio.to_thread(step))
         await self._written()
 
     async def _written(self) -> None:
-        """Wait for the outstanding write. A cancelled wait leaves it, for a thread cannot be ended: wait again."""
+        """Wait for the outstanding write. A cancelled wait leaves it running, because a thread cannot be ended: wait
+        again."""
         if self._writing is not None:
             await asyncio.shield(self._writing)
             self._writing = None
@@ -366,7 +368,7 @@ async def _from_first(tip: StreamTip) -> Reading:
 
 
 def image_after(image: MetadataImage, entry: RawEntry, *, damaged: bool) -> MetadataImage:
-    """The metadata after an entry of their log; one that is damaged or cannot be read changes nothing (CM-103)."""
+    """Return the metadata after an entry of its log; one that is damaged or cannot be read changes nothing (CM-103)."""
     named = dict(zip(entry.fields[::2], entry.fields[1::2], strict=False))
     try:
         found = decode(named.get(b"r", b""))
@@ -380,7 +382,7 @@ def image_after(image: MetadataImage, entry: RawEntry, *, damaged: bool) -> Meta
 
 
 def _require_deleted(vanished: list[ShardId], left_out: list[str]) -> None:
-    """Raise LogError for a partition whose streams are gone although its topic is not deleted."""
+    """Raise LogError for a partition whose streams were deleted although its topic was not."""
     for shard in vanished:
         if shard.name.partition(":")[0] not in left_out:
             raise LogError(

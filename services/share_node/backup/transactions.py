@@ -1,8 +1,8 @@
 """Cuts topic logs so that each transaction is in a backup whole, or is aborted after its restore (CM-146). Pure.
 
-The records of transactional ids are read once, between two readings of every log. What they call committed then has
-all of its records in the logs as they are read afterwards; what is committed later is not committed in the backup, so
-no log goes beyond its COMMIT marker.
+The records of transactional ids are read once, between two readings of every log. A transaction that is committed by
+then has all of its records in the logs as they are read afterwards. One committed later is not committed in the backup,
+so no log is saved beyond its COMMIT marker.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from transaction_coordinator.core.transaction import State, Transaction
 
 
 class Decided:
-    """Which transactions were over, or committed, when their records were read: one number for each producer id."""
+    """The transactions that were over, or committed, when their records were read: one epoch for each producer id."""
 
     def __init__(self) -> None:
         self._through: dict[int, int] = {}
 
     def note(self, known: Transaction) -> None:
-        """Take a record in."""
+        """Note the record of a transactional id."""
         producer_id, epoch = known.identity
         over = epoch if known.state is State.PREPARE_COMMIT else epoch - 1
         for each, last in ((producer_id, over), *(past.identity for past in known.ended)):
             self._through[each] = max(self._through.get(each, -1), last)
 
     def knows(self, producer_id: int, epoch: int) -> bool:
-        """Whether a COMMIT marker of this transaction may be in the backup."""
+        """Return whether a COMMIT marker of this transaction may be in the backup."""
         return epoch <= self._through.get(producer_id, -1)
 
     def before_commits(self, page: RawPage) -> RawPage:
-        """The entries of a log before the first COMMIT marker that may not be in the backup."""
+        """Return the entries of a log before the first COMMIT marker that may not be in the backup."""
         damaged = {at for at, _ in page.damaged}
         for index, raw in enumerate(page.entries):
             batch = None if raw.id in damaged else read_batch(_entry(raw))
@@ -45,16 +45,17 @@ class Decided:
 
 
 def saved_record(transactional_id: str, known: Transaction, change_id: int) -> bytes | None:
-    """The record as a restored cluster gets it; None where it needs none. Only what is committed and not marked in
-    every partition: all else is aborted when nobody knows it, and a producer begins anew with another id."""
+    """Return the record for a restored cluster; None when it needs none. Only a transaction that is committed, but not
+    marked in every partition, needs a record: any other is aborted without one, and its producer begins again with
+    another id."""
     if known.state is not State.PREPARE_COMMIT:
         return None
     return record_bytes(transactional_id, known._replace(restored=True), change_id)
 
 
 def within(page: RawPage, log_end: int) -> RawPage:
-    """The entries of a control log without snapshots that cover more than the log has in the backup: such a snapshot
-    does not know what was open at the log's end."""
+    """Return the entries of a control log without snapshots that cover more than the log has in the backup: such a
+    snapshot lacks the transactions that were open at the log's end."""
     damaged = {at for at, _ in page.damaged}
     return _only(page, [raw for raw in page.entries if raw.id in damaged or _covered(raw) <= log_end])
 

@@ -1,6 +1,6 @@
 """The demo's own cluster: `sharegroups up` as a child process, on a temporary directory that is removed afterwards.
 
-Or on a directory that is kept, so that a person can look at what was persisted.
+The directory can be kept instead, so that a person can inspect the persisted data.
 """
 
 from __future__ import annotations

@@ -49,17 +49,18 @@ class Job(Protocol):
         ...
 
     def process(self, value: bytes) -> Tally:
-        """Return the record's counters. Raises BrokenRecordError: reject the record."""
+        """Return the record's counters. Raises BrokenRecordError when the record must be rejected."""
         ...
 
 
 class StandardLibrary:
-    """Every source file of the running Python's standard library, parsed; and a few added files that cannot be."""
+    """Every source file of the running Python's standard library, parsed; and a few added files that cannot be
+    parsed."""
 
     name = "standard library"
 
     def records(self) -> Iterator[tuple[str, bytes]]:
-        """(path in the library, bytes of the file), ordered by path, without packages that users installed."""
+        """Yield (path in the library, bytes of the file), ordered by path, without packages that users installed."""
         root = Path(sysconfig.get_paths()["stdlib"])
         for path in sorted(root.rglob("*.py")):
             relative = path.relative_to(root)
@@ -96,7 +97,7 @@ class FileInput:
             self.columns = len(_csv_fields(first[1].decode("utf-8", "replace"))) if first else 0
 
     def records(self) -> Iterator[tuple[str, bytes]]:
-        """(number from 1, line or row without its end). Raises InputError when the file cannot be read."""
+        """Yield (number from 1, line or row without its end). Raises InputError when the file cannot be read."""
         try:
             with gzip.open(self.path, "rb") if self.path.suffix == ".gz" else self.path.open("rb") as lines:
                 for number, line in enumerate(_csv_rows(lines) if self.format == "csv" else lines, 1):
@@ -125,8 +126,8 @@ class FileInput:
 
 
 def _csv_rows(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The bytes of each row, as the csv module splits them; also those of a row it cannot read: `process` refuses
-    it."""
+    """Yield the bytes of each row, as the csv module splits them; also of a row it cannot read, which `process`
+    refuses."""
     row: list[bytes] = []
 
     def texts() -> Iterator[str]:
@@ -141,13 +142,13 @@ def _csv_rows(lines: Iterable[bytes]) -> Iterator[bytes]:
         except StopIteration:
             return
         except csv.Error:
-            pass  # the reader goes on after it
+            pass  # the reader continues after it
         yield b"".join(row)
         row.clear()
 
 
 def _csv_fields(text: str) -> list[str]:
-    """The fields of one row. Raises csv.Error, also for text with more than one row."""
+    """Return the fields of one row. Raises csv.Error, also for text with more than one row."""
     rows = list(csv.reader(io.StringIO(text, newline="\n")))
     if len(rows) > 1:
         raise csv.Error(f"{len(rows)} rows in one record")
@@ -155,7 +156,7 @@ def _csv_fields(text: str) -> list[str]:
 
 
 def job_for(path: str | None) -> Job:
-    """The job for `--input`, else the standard library's. Raises InputError for a path that is not a file."""
+    """Return the job for `--input`, else the standard library's. Raises InputError for a path that is not a file."""
     if path is None:
         return StandardLibrary()
     if not Path(path).is_file():
@@ -164,17 +165,17 @@ def job_for(path: str | None) -> Job:
 
 
 def has_more_records(job: Job, count: int) -> bool:
-    """Whether the job has more than `count` records; reads no more than that. Raises InputError."""
+    """Return whether the job has more than `count` records; reads no more than that. Raises InputError."""
     return next(itertools.islice(job.records(), count, None), None) is not None
 
 
 def fails_first_attempt(key: str) -> bool:
-    """Whether the demo injects a failure at this record's first delivery."""
+    """Return whether the demo injects a failure at this record's first delivery."""
     return zlib.crc32(key.encode()) % FAILURE_EVERY == 0
 
 
 def direct_count(job: Job) -> tuple[Tally, int, int]:
-    """The totals without the queue: (counters, records processed, records broken)."""
+    """Return the totals without the queue: (counters, records processed, records broken)."""
     totals: Tally = Counter()
     accepted = rejected = 0
     for _, value in job.records():

@@ -40,7 +40,7 @@ class Ledger:
     released: set[Place] = field(default_factory=set)
     deliveries: Counter[Place] = field(default_factory=Counter)
     by_worker: Counter[int] = field(default_factory=Counter)
-    #: Dead letters that were written; None: the group has no topic for them.
+    #: Dead letters that were written; None when the group has no topic for them.
     letters: int | None = None
 
     def add(self, report: Report) -> None:
@@ -54,37 +54,38 @@ class Ledger:
 
     @property
     def unfinished(self) -> int:
-        """How many produced records have no final result."""
+        """The number of produced records without a final result."""
         return sum(place not in self.final for place in self.produced)
 
     @property
     def strangers(self) -> int:
-        """How many places were delivered that no producer's answer named; only final after everything is produced."""
+        """The number of deliveries of records that no producer's answer named; only final after everything is
+        produced."""
         return sum(times for place, times in self.deliveries.items() if place not in self.produced)
 
     @property
     def accepted(self) -> int:
-        """How many records' last result was accepted."""
+        """The number of records whose last result was accepted."""
         return sum(report.outcome == "accepted" for report in self.final.values())
 
     @property
     def rejected(self) -> int:
-        """How many records' last result was rejected."""
+        """The number of records whose last result was rejected."""
         return sum(report.outcome == "rejected" for report in self.final.values())
 
     @property
     def redelivered(self) -> int:
-        """How many records were delivered more than once, by the leader's delivery count."""
+        """The number of records that were delivered more than once, by the leader's delivery count."""
         return sum(report.delivery_count > 1 for report in self.final.values())
 
     @property
     def failed(self) -> int:
-        """How many records' jobs failed, and were released to be tried again."""
+        """The number of records whose jobs failed, and which were released to be tried again."""
         return len(self.released)
 
     @property
     def delivery_counts(self) -> dict[int, int]:
-        """How many records were finished at each delivery count."""
+        """The number of records that were finished at each delivery count."""
         return dict(sorted(Counter(report.delivery_count for report in self.final.values()).items()))
 
     @property

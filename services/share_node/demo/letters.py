@@ -1,4 +1,4 @@
-"""The demo's dead letters: a topic for what its workers reject, and how many letters are in it."""
+"""The demo's dead letters: a topic for records that its workers reject, and the number of letters in it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from sharegroups import Admin, AlterConfig, ConfigResource, KafkaError, NewTopic
 
 
 def letters_topic(topic: str) -> str:
-    """The name of the dead-letter topic that belongs to a topic of the demo."""
+    """Return the name of the dead-letter topic that belongs to a topic of the demo."""
     return f"dlq.{topic}"
 
 
 def set_up(admin: Admin, group: str, topic: str) -> KafkaError | None:
-    """Give the group a dead-letter topic. Returns why the cluster does not take one, if so; then there is none."""
+    """Give the group a dead-letter topic. Returns the error when the cluster refuses; the group has none then."""
     made = NewTopic(topic, 1, config={"errors.deadletterqueue.group.enable": "true"})
     error = admin.create_topics([made])[topic]
     if error is not None:
@@ -25,7 +25,7 @@ def set_up(admin: Admin, group: str, topic: str) -> KafkaError | None:
 
 
 def how_many(admin: Admin, topic: str) -> int:
-    """How many letters were written. Raises KafkaError."""
+    """Return how many letters were written. Raises KafkaError."""
     here = TopicPartition(topic, 0)
     found = admin.list_offsets([here])[here]
     if isinstance(found, KafkaError):

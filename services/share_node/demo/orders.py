@@ -1,4 +1,4 @@
-"""What the demo tells each of its worker processes, in the environment, and what they tell it, on standard output."""
+"""The messages between the demo and its worker processes: orders in the environment, results on standard output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PREFIX: Final = "SHAREGROUPS_DEMO_"
 
 
 class Orders(NamedTuple):
-    """Where a worker works, and on what. `input`: the user's own file, or ""."""
+    """A worker's cluster, topic, group, number and input. `input`: the user's own file; "" for the standard library."""
 
     bootstrap: str = "127.0.0.1:7932"
     topic: str = "demo"
@@ -28,11 +28,11 @@ class Orders(NamedTuple):
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Orders:
-        """As they stand in the environment."""
+        """Read the orders from the environment."""
         return cls(**{name: environment[key] for name in cls._fields if (key := _PREFIX + name.upper()) in environment})
 
     def environment(self) -> dict[str, str]:
-        """For a worker's environment."""
+        """Return the variables for a worker's environment."""
         return {_PREFIX + name.upper(): value for name, value in self._asdict().items()}
 
     @property
@@ -42,8 +42,7 @@ class Orders(NamedTuple):
 
 
 def fail_now_and_then() -> None:
-    """Raise ConnectionError at the first delivery of every ninth record, as a service does that is away for a
-    moment."""
+    """Raise ConnectionError at the first delivery of every ninth record, like a service that is briefly unavailable."""
     job = current_job()
     if job.delivery_count == 1 and fails_first_attempt((job.key or b"").decode()):
         raise ConnectionError("planted: the first try fails for every ninth record")
@@ -51,9 +50,10 @@ def fail_now_and_then() -> None:
 
 @contextlib.contextmanager
 def told() -> Iterator[Tally]:
-    """Around a job: write a line of JSON with how it ended and the tally, *before* the worker acknowledges the record.
+    """Report on a job: yield its tally, then write a line of JSON with the outcome and the tally, *before* the worker
+    acknowledges the record.
 
-    So the demo may hear of a result twice, but never misses one.
+    So the demo may receive a result twice, but never misses one.
     """
     tally, outcome = Tally(), "accepted"
     try:
@@ -72,8 +72,8 @@ def told() -> Iterator[Tally]:
 
 
 def leave_when_dismissed() -> None:
-    """Let this process get a SIGTERM when its standard input closes: the demo dismisses it so, and so does the demo's
-    own end."""
+    """Send this process a SIGTERM when its standard input closes: when the demo dismisses it, or the demo itself
+    ends."""
 
     def wait() -> None:
         sys.stdin.read()

@@ -75,7 +75,7 @@ def print_outcome(console: Console, name: str, outcome: Outcome) -> None:
 
 
 def as_json(outcome: Outcome) -> dict[str, object]:
-    """The same, as JSON for programs."""
+    """Return the outcome as a JSON object, for programs."""
     ledger = outcome.ledger
     return {
         "produced": len(ledger.produced),

@@ -16,9 +16,9 @@ from share_node.demo.letters import how_many, letters_topic, set_up
 from share_node.demo.orders import Orders
 from sharegroups import Admin, DeliveryReport, KafkaError, NewTopic, Producer, UnknownTopicOrPartitionError
 
-#: Fewer than workers: members of a share group share a partition, so others go on with a killed one's.
+#: Fewer than workers: members of a share group share a partition, so others continue with a killed one's records.
 PARTITIONS: Final = 2
-#: The first worker with this many reports is killed, amid its jobs: it has more records in its hands.
+#: The first worker with this many reports is killed, amid its jobs: it still holds more records.
 KILL_AFTER: Final = 13
 STALLED_AFTER_S: Final = 120.0
 #: Lines of a worker's log that the demo shows, the first of each sort.
@@ -58,7 +58,7 @@ class Demo:
     """One run, on a topic and a group of its own."""
 
     def __init__(self, bootstrap: str, job: Job, workers: int, input_path: str | None) -> None:
-        #: Whether a worker will be killed: only if one surely reports enough records, however the workers share them.
+        #: True when a worker will be killed: only if one surely reports enough records, however the workers share them.
         self.kills = workers > 1 and has_more_records(job, (KILL_AFTER - 1) * workers)
         self._bootstrap = bootstrap
         self._job = job

@@ -1,4 +1,4 @@
-"""A worker of the demo, in a process of its own: as one that you write, but for `orders` and `told`."""
+"""A worker of the demo, in a process of its own: like one that you write, except for `orders` and `told`."""
 
 import os
 
@@ -15,7 +15,8 @@ job = orders.job
 
 @worker.job(orders.topic, retry=Retry(backoff=0.2, maximum=2), outcomes={BrokenRecordError: Reject})
 def count(value: bytes) -> None:
-    """Count what is in one record. What cannot be parsed is rejected; any other failure is tried again."""
+    """Count the contents of one record. One that cannot be parsed is rejected; after any other failure it is tried
+    again."""
     with told() as tally:
         fail_now_and_then()
         tally.update(job.process(value))

@@ -1,1 +1,1 @@
-"""`sharegroups scaler`: tells KEDA how much work a share group has, to scale its workers."""
+"""`sharegroups scaler`: reports to KEDA how much work a share group has, to scale its workers."""

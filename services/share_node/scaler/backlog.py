@@ -1,8 +1,9 @@
 """Reads how much work a share group has now: from its coordinator, with ages from the partitions' leaders.
 
-Work is what members hold and what can be delivered. A record that waits for the end of a delay is none until then, nor
-is one that waits for its dead letter: a worker could only wait, too. Markers are none, nor, for a group that reads
-committed records, is what was aborted or is not decided. Where the leader does not say, the lag counts.
+Work is the records that members hold and those that can be delivered. A record that waits for the end of a delay, or
+for its dead letter, does not count: a worker could only wait, too. Markers do not count; nor, for a group that reads
+committed records, do records of aborted and of open transactions. Where the leader does not report the work, the lag
+counts.
 
 Reading does not affect the group: no record is acquired and no offset moves (CM-45).
 """
@@ -26,19 +27,19 @@ from sharegroups.aio.admin import Admin
 LOOKUPS_MAX: Final = 16
 LOOKUP_WAIT_S: Final = 5.0
 
-#: Asks the leader at an address about a topic's partition, from an offset on; None: it did not answer.
+#: Asks the leader at an address about a topic's partition, from an offset on; None when it did not answer.
 _Ask = Callable[[str, bytes, int, int], Awaitable[int | None]]
 
 
 class BacklogReader:
-    """Reads with an Admin client; `transport` is the same client's, for the call that Admin does not have."""
+    """Reads with an Admin client; `transport` is that client's own, for the calls that Admin does not have."""
 
     def __init__(self, admin: Admin, transport: Transport) -> None:
         self._admin = admin
         self._transport = transport
 
     async def read(self, trigger: Trigger, *, ages: bool) -> list[PartitionBacklog]:
-        """One entry for each partition with a known lag. Raises KafkaError when the group cannot be described.
+        """Return one entry for each partition with a known lag. Raises KafkaError when the group cannot be described.
 
         A partition of `trigger.topics` in which the group has not begun counts in full, so that the first worker
         starts.
@@ -86,7 +87,7 @@ class BacklogReader:
         return {name: (start, max(0, lag - nothing.get(name, 0))) for name, (start, lag) in found.items()}
 
     async def _of_leaders(self, starts: Mapping[TopicPartition, int], ask: _Ask) -> dict[TopicPartition, int]:
-        """Each partition's leader's answer for its offset; leaders that do not answer are left out."""
+        """Ask each partition's leader about its offset; return the answers, without leaders that do not answer."""
         if not starts:
             return {}
         topics = await self._admin.list_topics({partition.topic for partition in starts})
@@ -113,7 +114,7 @@ class BacklogReader:
         return oldest_ms(answer)
 
     async def _empty(self, group: str, address: str, topic_id: bytes, partition: int, start: int) -> int | None:
-        """How many offsets from `start` on have nothing for the group."""
+        """Return how many offsets from `start` on have nothing for the group; None when the leader does not answer."""
         try:
             answer = await self._transport.call(
                 address, LIST_OFFSETS, end_request(topic_id, partition, start, group), LOOKUP_WAIT_S

@@ -33,8 +33,8 @@ def end_request(topic_id: bytes, partition: int, start: int, group: str) -> List
 
 
 def empty(response: ListOffsetsResponse) -> int:
-    """The number of offsets that have nothing for the group; those without a record, or 0, from a leader that knows no
-    more."""
+    """Return the number of offsets that have nothing for the group; from a leader that does not report it, the number
+    of those without a record, or 0."""
     return sum(
         part.group_empty if part.HasField("group_empty") else part.holes
         for topic in response.topics
@@ -52,7 +52,7 @@ def fetch_request(topic_id: bytes, partition: int, offset: int) -> FetchRequest:
 
 
 def oldest_ms(response: FetchResponse) -> int | None:
-    """The first non-empty batch's timestamp, ms since 1970; None when there is no such batch, or it is invalid.
+    """Return the first non-empty batch's timestamp, ms since 1970; None when there is no such batch, or it is invalid.
 
     It is the batch's base timestamp: records of a batch differ by at most the producer's linger.
     """

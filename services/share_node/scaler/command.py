@@ -1,4 +1,5 @@
-"""`sharegroups scaler`: the external scaler as a process, with settings, health services and drain as the roles'."""
+"""`sharegroups scaler`: the external scaler as a process, with settings, health services and drain like those of
+roles."""
 
 from __future__ import annotations
 

@@ -28,18 +28,18 @@ class TriggerError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """What a ScaledObject asks for. `topics` empty: all topics in which the group has offsets."""
+    """The request of a ScaledObject. `topics`: empty for all topics in which the group has offsets."""
 
     group: str
     topics: frozenset[str]
     targets: Mapping[str, float]
-    """Metric → its value per worker."""
+    """Value per worker, by metric."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionBacklog:
     """One share-partition: the number of records that could be worked on now, and the timestamp of the oldest that is
-    not finished; None: not known."""
+    not finished; None when not known."""
 
     lag: int
     oldest_ms: int | None = None
@@ -76,7 +76,7 @@ def _positive(word: str, text: str) -> float:
 
 
 def values(backlog: Iterable[PartitionBacklog], now_ms: int) -> dict[str, float]:
-    """The metrics: the sum of all lags, and the greatest age. A record with a future timestamp has the age 0."""
+    """Return the metrics: the sum of all lags, and the greatest age. A record with a future timestamp has the age 0."""
     waiting = [partition for partition in backlog if partition.lag > 0]
     ages = [now_ms - partition.oldest_ms for partition in waiting if partition.oldest_ms is not None]
     return {LAG: float(sum(partition.lag for partition in waiting)), AGE: max(0, *ages, 0) / 1000}

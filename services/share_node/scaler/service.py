@@ -21,7 +21,7 @@ class Backlog(Protocol):
     """The source of the numbers."""
 
     async def read(self, trigger: Trigger, *, ages: bool) -> list[PartitionBacklog]:
-        """One entry for each partition with a known lag. Raises KafkaError: answer UNAVAILABLE."""
+        """Return one entry for each partition with a known lag. Raises KafkaError, which is answered as UNAVAILABLE."""
         ...
 
 
@@ -34,7 +34,7 @@ class ExternalScaler:
         self._now_ms = now_ms
 
     async def is_active(self, request: keda.ScaledObjectRef, context: object = None) -> keda.IsActiveResponse:
-        """Whether any record could be worked on now. Raises RpcFailureError."""
+        """Answer whether any record could be worked on now. Raises RpcFailureError."""
         del context
         backlog = await self._read(_trigger(request), ages=False)
         return keda.IsActiveResponse(result=any(partition.lag > 0 for partition in backlog))
@@ -42,7 +42,7 @@ class ExternalScaler:
     async def get_metric_spec(
         self, request: keda.ScaledObjectRef, context: object = None
     ) -> keda.GetMetricSpecResponse:
-        """The metrics that the trigger has targets for. Raises RpcFailureError."""
+        """Answer with the metrics that the trigger has targets for. Raises RpcFailureError."""
         del context
         response = keda.GetMetricSpecResponse()
         for name, target in _trigger(request).targets.items():
@@ -50,7 +50,7 @@ class ExternalScaler:
         return response
 
     async def get_metrics(self, request: keda.GetMetricsRequest, context: object = None) -> keda.GetMetricsResponse:
-        """The present value of one metric. Raises RpcFailureError."""
+        """Answer with the present value of one metric. Raises RpcFailureError."""
         del context
         trigger = _trigger(request.scaled_object_ref)
         name = request.metric_name

@@ -51,7 +51,7 @@ def prospective(window: Window) -> Progress:
 
 
 def _frontier(window: Window, pending_commits: bool) -> int:
-    """Return the start offset by PL-121 … PL-123. With `pending_commits`, pending transitions count as committed."""
+    """Return the start offset of PL-121 … PL-123; with `pending_commits`, as if pending transitions had committed."""
     start = window.start_offset
     if window.is_empty:
         return start

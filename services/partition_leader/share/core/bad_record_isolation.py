@@ -54,12 +54,12 @@ def is_throttled(batch: InFlightBatch, now: AcquisitionPass) -> bool:
 
 
 def acquire_subset(window: Window, batch: InFlightBatch, now: AcquisitionPass, cap: int | None) -> list[AcquiredRange]:
-    """Acquire Available records of the batch inside the read (PL-240), at most `cap`: record-limit mode gives its
-    remaining cap, None means as many as isolation allows."""
+    """Acquire Available records of the batch inside the read (PL-240), at most `cap`. Record-limit mode passes its
+    remaining cap; None allows as many as isolation does."""
     low, high = max(batch.first, now.first_read), min(batch.last, now.last_acquirable)
     if low > high or not batch.available:
         return []
-    if batch.max_count >= now.throttle_at:  # above a limit of 2, no last delivery is below that
+    if batch.max_count >= now.throttle_at:  # for limits above 2, a last delivery is never below this
         return _acquire_isolated(window, batch, now, cap, (low, high))
     if cap is None:
         result = [
@@ -97,7 +97,7 @@ def _first_available(batch: InFlightBatch, cap: int, bounds: Span) -> list[Acqui
 def _acquire_isolated(
     window: Window, batch: InFlightBatch, now: AcquisitionPass, cap: int | None, bounds: tuple[int, int]
 ) -> list[AcquiredRange]:
-    """Acquire record by record: the last delivery alone, the ones before in halving parts (PL-240 a…d)."""
+    """Acquire record by record: the last delivery alone, earlier ones in parts that halve each time (PL-240 a…d)."""
     result: list[AcquiredRange] = []
     taken = 0
     quota: int | None = None

@@ -24,7 +24,7 @@ from partition_leader.share.core.pieces import records_of
 from partition_leader.share.core.spans import Span
 from partition_leader.share.core.transitions import DLQ_DONE, LEAVING_CODES
 
-#: Limit of pieces of finished records before the first unfinished one: the limit of stored state batches.
+#: Limit on pieces of finished records before the first unfinished one: the limit on stored state batches.
 PIECES_MAX: Final = SHARE_PARTITION_BATCHES_MAX
 
 

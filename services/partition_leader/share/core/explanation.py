@@ -1,6 +1,6 @@
 """Finds out why a record is, or is not, delivered now, for ExplainRecord (PL-820 … PL-826).
 
-Owns which state and which obstacle each offset has, from the window of a loaded share-partition, or from the share
+Determines the state and the obstacle of each offset, from the window of a loaded share-partition, or from the share
 coordinator's stored state of one that is not loaded. It changes no state, lock or counter. The sentences are in
 `explanation_words`.
 """
@@ -286,7 +286,7 @@ def _delayed(first: int, last: int, count: int, left_ms: int) -> Fate:
 def _writes(
     state: PartitionState, asked: Question, unknown: Sequence[Span], first: int, last: int
 ) -> Iterator[tuple[int, int, PendingWrite]]:
-    """Cut pending offsets where they wait for another write. `unknown`: the spans whose write was not answered."""
+    """Split pending offsets by the write that they wait for. `unknown`: the spans whose write was not answered."""
     outstanding = state.write_back.outstanding
     for low, high, runs in cut(first, last, outstanding.spans if outstanding else ()):
         if runs and outstanding is not None:
@@ -331,7 +331,7 @@ def _stored_fates(stored: StateSummary, low: int, high: int, now_ms: int) -> Ite
         yield Fate(at, high, RecordState.AVAILABLE, delivery_count=0)
 
 
-# For both.
+# For loaded and stored share-partitions.
 
 
 def _spans(asked: Question) -> list[Span]:

@@ -1,4 +1,4 @@
-"""Describes a record's fate in words, for a person who waits for it: what holds it up, until when, and what then
+"""Describes a record's fate in words, for a person who waits for it: what holds it up, until when, and what follows
 (PL-823).
 
 All numbers of a sentence are of one moment. Programs do not parse the sentences: they read the fields.

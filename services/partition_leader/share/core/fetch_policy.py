@@ -83,7 +83,7 @@ class FetchBudget:
         return erroneous == self._partitions
 
     def is_filled_by(self, acquirable: Iterable[int]) -> bool:
-        """Return whether so many records of each share-partition fill the fetch (PL-216)."""
+        """Return whether these counts of acquirable records, one per share-partition, fill the fetch (PL-216)."""
         wanted = self.records_left
         for count in acquirable:
             wanted -= count

@@ -13,7 +13,7 @@ from partition_leader.share.core.in_flight import Window
 from partition_leader.share.core.limits import LIMITS, Limits
 from partition_leader.share.core.transitions import DELAYED, KNOWN_STATES
 
-#: Offsets in flight that a stored state may span: more than any batch with a false length left before CM-112 (2^31).
+#: Offsets in flight that a stored state may span. Before CM-112, batches with a false length left spans of up to 2^31.
 _SPAN_MAX: Final = 2**32
 
 

@@ -1,5 +1,4 @@
-"""Thresholds from which the memory of a share-partition is swept, joined or cut: they bound cost, and decide no
-outcome.
+"""Thresholds at which the memory of a share-partition is swept, joined or cut: they bound cost, and decide no outcome.
 
 A host uses `LIMITS`. Tests use small ones, so that a history of a few records triggers every sweep.
 """

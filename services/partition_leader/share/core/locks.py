@@ -1,7 +1,7 @@
 """Acquisition locks: one heap of (deadline, first, last), an entry per acquired range (P-13, PL-302).
 
-Owns which ranges fall due when. Never changes a record: an entry is only a hint, and a record's own deadline decides
-whether it is due, so copied, renewed and cancelled timers are left in the heap and do nothing (PL-303).
+Owns the times at which ranges fall due. Never changes a record: an entry is only a hint, and a record's own deadline
+decides whether it is due, so copied, renewed and cancelled timers are left in the heap and do nothing (PL-303).
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class LostMembers:
         return fresh
 
     def failed(self, reports: Iterable[Report]) -> None:
-        """Queue reports that could not be sent again, unless a newer report of the same member waits."""
+        """Put unsent reports back, unless a newer report of the same member waits."""
         for report in reports:
             if report.key in self._waiting:
                 continue

@@ -24,7 +24,8 @@ class _Found(NamedTuple):
 
 
 class QuarantinedPartitions:
-    """The error that the last read of each found. Entries older than `TOLD_MS` are removed on the next `note`."""
+    """The error that the last read of each share-partition found. Entries older than `TOLD_MS` are removed on the next
+    `note`."""
 
     def __init__(self) -> None:
         self._found: dict[SharePartitionKey, _Found] = {}

@@ -1,8 +1,8 @@
 """Members that their group coordinator has removed, and which of their lives is over (PL-528, PL-529).
 
-A removal gives the group a new epoch. The member epochs of the life that it ended are lower; those of a later life are
-not. So no clock is needed to distinguish the two, and a removal that arrives late, twice, or from a former coordinator
-does not affect a later life. Pure and bounded.
+A life is one membership of a member id. A removal gives the group a new epoch. The member epochs of the life that it
+ended are lower; those of a later life are not. So no clock is needed to distinguish the two, and a removal that arrives
+late, twice, or from a former coordinator does not affect a later life. Pure and bounded.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ def join_settled(window: Window) -> None:
     """While records wait, keep settled records anywhere in the window in as few pieces as possible.
 
     It runs when the changes since the last join, in batches and in finished records, reach both the limit and half the
-    number of batches of then. A join reads all batches, so without the second condition its cost would grow with the
-    records that wait (P-3).
+    number of batches at that time. A join reads all batches, so without the second condition its cost would grow with
+    the records that wait (P-3).
     """
     count, closing = window.joined_at
     changed = abs(window.batch_count - count) + abs(window.closing - closing)

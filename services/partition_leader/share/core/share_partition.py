@@ -47,7 +47,7 @@ class SharePartition:
 
     A fresh object is INITIALIZING: the host reads the stored state and sends `Initialized` or `InitializeFailed`.
     Retiring takes `operation_timeout_ms` at most (PL-631). `chance`: numbers in 0…1 for back-offs (PL-936). `limits`:
-    thresholds from which its memory is swept.
+    thresholds at which its memory is swept.
     """
 
     def __init__(

@@ -11,7 +11,8 @@ from kip932.state_batches import StateBatch
 
 
 class Status(Enum):
-    """PL-601. RETIRING is the part of FENCED in which queued writes and dead letters still finish (PL-631)."""
+    """The status of an object (PL-601). RETIRING is the part of FENCED in which queued writes and dead letters still
+    finish (PL-631)."""
 
     INITIALIZING = "INITIALIZING"
     ACTIVE = "ACTIVE"
@@ -65,7 +66,7 @@ class Delays(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Overview:
     """One moment of a share-partition. `records` lists its cached records from the start offset on as state batches,
-    Acquired ones included; a record whose transition is being written shows the state it is going to."""
+    Acquired ones included; a record whose transition is being written shows the state that it is changing to."""
 
     status: Status
     state_epoch: int

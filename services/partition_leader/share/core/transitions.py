@@ -49,7 +49,7 @@ PENDING_CODES: Final = bytes(
 )
 # Terminal, or on its way to the dead-letter queue: never delivered again (PL-915).
 LEAVING_CODES: Final = TERMINAL_CODES + bytes([STATE_ARCHIVING])
-# Records that neither a lock nor a fetch involves now; PL-935 counts all the others.
+# Records that are neither held nor deliverable now; PL-935 counts all the others.
 SETTLED_CODES: Final = LEAVING_CODES + bytes([DELAYED])
 # Terminal, or terminal once the outstanding write commits (PL-125).
 CLOSING_CODES: Final = TERMINAL_CODES + bytes([PENDING_ACKNOWLEDGED, PENDING_ARCHIVED])
@@ -114,12 +114,12 @@ _Rows = dict[tuple[int, Trigger], Transition]
 
 
 def _any_pending(trigger: Trigger, code: int, rule: str) -> _Rows:
-    """A row of PL-102 that begins with "any pending"."""
+    """Return the rows of PL-102 for "any pending"."""
     return {(pending, trigger): Transition(code, rule) for pending in PENDING_CODES}
 
 
 def _stays(trigger: Trigger, rule: str, *codes: int) -> _Rows:
-    """Records that the trigger may meet and leaves as they are."""
+    """Return the rows of records that the trigger may meet and leaves as they are."""
     return {(code, trigger): Transition(code, rule) for code in codes}
 
 
@@ -315,7 +315,7 @@ def released_state(delivery_count: int, limit: int, dlq_enabled: bool) -> int:
     return STATE_ARCHIVING if dlq_enabled else STATE_ARCHIVED
 
 
-# For arrays of acknowledge types with marked codes between them. These are other spellings of a code, not transitions.
+# For arrays of acknowledge types with marked codes between them. These are other encodings of a code, not transitions.
 _UNMARKED: Final = [(UNTOUCHED | code, code) for code in KNOWN_CODES]
 #: Acknowledge type → code of an Acquired record below the limit, marked code → code; ILLEGAL for an unknown type.
 TYPE_CODES: Final = {

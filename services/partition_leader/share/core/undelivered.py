@@ -33,7 +33,7 @@ class Undelivered:
 
     def take_back(self, first: int, last: int, count: int, start_offset: int) -> list[Span]:
         """Note that `first`…`last`, delivered for the `count`th time, were not delivered after all. Returns the spans
-        for which the bounds allow this. A delivery that counted in between begins a new row."""
+        for which the bounds allow this. A delivery that counted in between starts a new series."""
         if len(self._back) + last - first + 1 > self.records_max:
             self.forget(start_offset)
         back, granted = self._back, list[Span]()
@@ -74,8 +74,8 @@ class Undelivered:
         self._back = {offset: noted for offset, noted in self._back.items() if offset >= start_offset}
 
     def most(self) -> tuple[int, int]:
-        """Return how often in a row the most often taken back record was, and its offset; 0 and −1 when there is
-        none."""
+        """Return the highest number of times in a row that a record was taken back, and its offset; 0 and −1 when there
+        is none."""
         return max(((times, offset) for offset, (_, times) in self._back.items()), default=(0, -1))
 
     def __len__(self) -> int:

@@ -110,8 +110,8 @@ class WriteBack:
         self.confirmed_start = max(self.confirmed_start, start_offset)
 
     def hurry_start(self, window: Window) -> None:
-        """Request a write now if the store does not have the start offset: this object does not stay for PL-621's five
-        seconds (PL-523)."""
+        """Request a write now if the store does not have the start offset: this object ends before PL-621's five
+        seconds are over (PL-523)."""
         self.urgent |= self.confirmed_start < window.start_offset
 
     def note(

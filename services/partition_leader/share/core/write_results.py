@@ -59,7 +59,7 @@ def _start_dead_letters(state: PartitionState, write: Write) -> None:
     causes += [(span, DLQ_DELIVERY_COUNT_EXCEEDED) for span in write.carried.archiving]
     if causes:
         state.effects += state.dead_letters.send(state.window, causes)
-        state.wake = True  # records that wait for their letters leave room (PL-915)
+        state.wake = True  # what waits for its letter leaves room (PL-915)
 
 
 def persist_failed(state: PartitionState, event: events.PersistFailed) -> None:
