@@ -165,7 +165,7 @@ _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setti
     "--rows",
     default="",
     metavar="URI",
-    help="Where files of rows go, as s3a://BUCKET/FOLDER; positions and what tells which files count stay in --data. "
+    help="Where files of rows go, as s3a://BUCKET/FOLDER; positions, and the list of files that count, stay in --data. "
     "Into --data if absent.",
 )
 @click.option(

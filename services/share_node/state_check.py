@@ -166,7 +166,7 @@ async def opened(store: str | None, password_env: str, data: Path | None) -> Asy
 @click.command()
 @which_store
 def check(store: str | None, password_env: str, data: Path | None) -> None:
-    """Look at every stored entry, and print one JSON document a line for each that is damaged or missing.
+    """Check every stored entry, and print a line of JSON for each that is damaged or missing.
 
     Exit status: 0 when nothing is wrong, 1 when something is, or the store cannot be read.
     """
@@ -200,9 +200,9 @@ def check(store: str | None, password_env: str, data: Path | None) -> None:
 def skip(  # noqa: PLR0917 - click passes options by name
     store: str | None, password_env: str, data: Path | None, kind: str, shard: str, entry: str
 ) -> None:
-    """Go on without a damaged entry: what it changed is lost, and whatever depended on it is served again.
+    """Continue without a damaged entry: its change is lost, and everything that depended on it is served again.
 
-    The entry stays in the store. Nodes that run take the shard up by themselves.
+    The entry stays in the store. Running nodes take the shard up by themselves.
     """
     named = _ENTRY.fullmatch(entry)
     if named is None:

@@ -87,7 +87,7 @@ def _with_topic_ids(value: object) -> object:
 
 @click.group()
 def state() -> None:
-    """Look at what is stored, and settle what is damaged."""
+    """Inspect the stored state, and settle damaged entries."""
 
 
 def which_store(command: Command) -> Command:

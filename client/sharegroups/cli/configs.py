@@ -62,9 +62,9 @@ class _Kafkas(KafkaLayout):
 
 @click.group(cls=_Kafkas)
 def configs() -> None:
-    """Look at and change configs of topics, groups and nodes, while they are in use.
+    """Show and change configs of topics, groups and nodes while they are in use.
 
-    What was set on a group or topic itself wins over what is set for the cluster. Kafka's way to write it works too:
+    A value set on a group or topic overrides the cluster's. Kafka's options work too:
     sharegroups configs --describe --entity-type groups --entity-name workers.
     """
 

@@ -33,8 +33,9 @@ _NAMES: Final = ("share.version",)
 def features(bootstrap_server: str, command_config: Path | None, output: str) -> None:
     """Show at which level each node has the features of share groups.
 
-    A level is a setting of a node, share.version, and changes with its restart; there is none of the cluster, nothing
-    to upgrade or downgrade, and no node tells which levels it could have. Nodes that differ are told on standard error.
+    A level is a node's setting, share.version, and changes when the node restarts. The cluster has no level of its own,
+    there is nothing to upgrade or downgrade, and nodes do not report the levels they support. Nodes that differ are
+    listed on standard error.
     """
     given = settings(bootstrap_server, command_config)
     with failures("Describing features"), reached_admin(given) as admin:

@@ -182,7 +182,7 @@ def consume(
     """Consume and accept records of TOPIC, and print how many a second came.
 
     Times are local. The row's time begins before the group is joined, as Kafka's does, and ends with the last record;
-    standard error tells the rates from the first record on. Whole answers are counted, so it may be more than
+    standard error has the rates from the first record on. Whole answers are counted, so it may be more than
     --num-records. Exit codes: 0 done, 1 an error, also when fewer records came, 130 after Ctrl-C, 143 after SIGTERM.
     """
     records = num_records or old_records

@@ -37,7 +37,7 @@ from sharegroups.cli.topic_retention import keep_only_needed
 
 @click.group()
 def topics() -> None:
-    """Create, change and look at topics."""
+    """Create, change and describe topics."""
 
 
 topics.add_command(delete_records)

@@ -34,7 +34,7 @@ _KINDS: Final = {kind.name.lower(): kind for kind in AcknowledgeType}
               help=f"How records are acknowledged, in turn: {', '.join(_KINDS)}; with sync or async.")  # fmt: skip
 @click.option("--offset-reset-strategy", "reset", type=click.Choice(["earliest", "latest"]),
               help="Set share.auto.offset.reset of the group first.")  # fmt: skip
-@click.option("--verbose", is_flag=True, help="Tell each record, too.")
+@click.option("--verbose", is_flag=True, help="Print each record, too.")
 @connection_options
 def verify_consumer(
     *,
@@ -48,7 +48,7 @@ def verify_consumer(
     bootstrap_server: str,
     command_config: Path | None,
 ) -> None:
-    """Consume TOPIC and tell what happens as events, one JSON object a line, as Kafka's verifiable consumer does.
+    """Consume TOPIC and print its events, one JSON object a line, as Kafka's verifiable consumer does.
 
     Events: startup_complete, offset_reset_strategy_set, records_consumed, record_data, offsets_acknowledged,
     shutdown_requested, shutdown_complete. It takes no more records than --max-messages, and acknowledges each that it

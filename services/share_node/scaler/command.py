@@ -72,7 +72,7 @@ async def serve_scaler(settings: Settings, bootstrap: str, stop: asyncio.Event) 
               show_default=True, show_envvar=True, help="host:port of any nodes, separated by commas.")  # fmt: skip
 @click.option("--config", type=click.Path(path_type=Path, exists=True), help="Settings file (TOML).")
 def scaler(bootstrap: str, config: Path | None) -> None:
-    """Tell KEDA how many workers a share group needs: by lag, and by the age of its oldest unfinished record.
+    """Report to KEDA how many workers a share group needs: by lag, and by the age of its oldest unfinished record.
 
     Listens where the settings listen.host and listen.port say. Exit status: 0 after Ctrl-C, 143 after SIGTERM, 1
     when it cannot listen.

@@ -78,8 +78,9 @@ def redrive(
 ) -> None:
     """Send dead letters back to the topic and partition of their origin, as fresh records that all its groups get.
 
-    After each page of letters it says what is confirmed. When it is interrupted, run it again: what was redriven before
-    is found in the topic and passed over. The headers of a letter say where it goes; look at it with --dry-run first.
+    After each page of letters it prints how many are confirmed. When it is interrupted, run it again: it finds the
+    records that it has sent before in the topic, and skips them. A letter's headers say where it goes; check that with
+    --dry-run first.
 
     Exit codes: 0 all were redriven, now or before; 1 some were not, or an error; 130 after Ctrl-C, 143 after SIGTERM.
     """

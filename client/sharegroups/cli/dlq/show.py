@@ -45,7 +45,7 @@ _HEX_WIDTH: Final = 64
 def show(topic: str, offset: int, bootstrap_server: str, command_config: Path | None, output: str) -> None:
     """Show all of one dead letter: where it comes from and why, its key, value and headers.
 
-    Of a letter without a copy the record that it is about is shown, while its topic still has it.
+    For a letter without a copy of its record, the record itself is shown while its topic still has it.
     """
     where = where_of("--topic", topic)
     if where.partition is None:

@@ -23,9 +23,9 @@ class _Kafkas(KafkaLayout):
 @click.group(cls=_Kafkas)
 @version_option
 def groups() -> None:
-    """Look at share groups, ask why a record does not come, set where they go on, delete them.
+    """Describe share groups, explain why a record is not delivered, reset offsets, delete groups.
 
-    Kafka's way to write it works too: sharegroups groups --describe --group workers.
+    Kafka's options work too: sharegroups groups --describe --group workers.
     """
 
 

@@ -72,7 +72,7 @@ def explain(
 ) -> None:
     """Why a record does not come: its state for a group, who holds it and until when, and what it waits for.
 
-    Without --offset it tells of the first records that the group has not finished: why nothing comes. Asking changes
+    Without --offset it explains the first records that the group has not finished: why nothing comes. It changes
     nothing.
     """
     topic = place if not texts and place.strip() and ":" not in place else None

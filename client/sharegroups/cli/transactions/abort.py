@@ -29,7 +29,7 @@ def abort(name: str, bootstrap_server: str, command_config: Path | None, output:
     """Abort the transaction that a producer has left open.
 
     Its records are never delivered to groups with share.isolation.level=read_committed. The producer is fenced: if it
-    still lives, it is told so; a new one with the same transactional.id may begin.
+    still runs, its next call fails. A new one with the same transactional.id may begin.
     """
     given = settings(bootstrap_server, command_config)
     look = f"sharegroups transactions describe --transactional-id {quote(name)}"

@@ -11,7 +11,7 @@ from sharegroups.cli.transactions.list_transactions import list_
 
 @click.group()
 def transactions() -> None:
-    """Look at transactions of producers, find those that hang, and abort what was left open."""
+    """Describe producers' transactions, find those that hang, and abort those left open."""
 
 
 for _command in (list_, describe, abort):

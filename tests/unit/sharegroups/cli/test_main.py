@@ -313,7 +313,7 @@ def test_an_unknown_group_and_a_wrong_command_line_exit_with_1(fake: FakeCluster
         (("topics", "create", "t", "--output", "xml"), "'xml' is not one of 'text', 'json'"),
         (("nonsense",), "No such command 'nonsense'"),
         (("--nonsense",), "No such option '--nonsense'"),
-        (("topics",), "Create, change and look at topics."),
+        (("topics",), "Create, change and describe topics."),
         ((), "Queues for Kafka's share groups"),
     ],
 )
