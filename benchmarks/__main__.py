@@ -1,6 +1,6 @@
 """`python -m benchmarks [B1 …] [--quick]`: runs benchmarks. Prints JSON lines on standard output, tables on stderr.
 
-Exit status: 0 when every run could be counted, whatever its ratios; 1 when one could not.
+Exit status: 0 when every run could be counted, even if its ratios are bad; 1 when one could not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Size:
     core_records: int
 
 
-#: The mock broker forgets what does not fit in 5 MB for each partition.
+#: The mock broker keeps only 5 MB of each partition.
 _MOCK_RECORDS: Final = 30_000
 _DENOMINATORS: Final = {report.ECHO_BYTES: "B1", report.ECHO_SMALL_BYTES: "B5"}
 FULL: Final = Size(300_000, 3.0, 100_000)
@@ -39,7 +39,7 @@ QUICK: Final = Size(20_000, 0.5, 5_000)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for. Returns the exit status."""
+    """Run the requested benchmarks. Returns the exit status."""
     options = _parser().parse_args(arguments)
     wanted = {name.upper() for name in options.benchmarks} or set(BENCHMARKS)
     if (wanted & {"B3"} or options.kafka) and (lack := peers.missing(options.python, ["confluent_kafka"])):
@@ -101,7 +101,7 @@ def _systems(options: argparse.Namespace) -> list[drain.System]:
 
 
 def _releases(options: argparse.Namespace) -> list[drain.System]:
-    """Of this suite: what is here, and the release before it."""
+    """Return the systems of this suite: the present code, and the release before it."""
     found: list[drain.System] = [_ours(options)] if report.OURS in options.systems else []
     return [*found, Release(options.before)] if options.before else found
 

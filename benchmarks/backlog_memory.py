@@ -1,11 +1,11 @@
-"""What a topic costs the store while a group works it off: `python -m benchmarks.backlog_memory`.
+"""Measures how much store memory a topic takes while a group consumes it: `python -m benchmarks.backlog_memory`.
 
-A million small records go through one topic, and one consumer accepts them as they come, first with Kafka's retention,
-then with `sharegroups.retention=consumed` (CM-160), each time in a cluster of its own. From time to time it is looked
-how much memory the store uses and where the log begins. A row is one JSON document. Memory is what the store says of
-itself, less what it said after the topic was made; the embedded store syncs every write.
+A million small records go through one topic, and one consumer accepts them as they arrive, first with Kafka's
+retention, then with `sharegroups.retention=consumed` (CM-160), each time in a new cluster. From time to time the run
+prints, as one JSON document, how much memory the store uses and where the log begins. Memory is the store's own figure
+minus its figure just after the topic was created; the embedded store syncs every write.
 
-    python -m benchmarks.backlog_memory                      # two minutes and a half
+    python -m benchmarks.backlog_memory                      # two and a half minutes
     python -m benchmarks.backlog_memory --records 100000 --policies consumed
 """
 
@@ -36,7 +36,7 @@ _MIB: Final = 1 << 20
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for. Returns the exit status."""
+    """Run the requested policies in turn. Returns the exit status."""
     options = _parser().parse_args(arguments)
     for policy in options.policies:
         asyncio.run(_one(policy, options))
@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
 
 @asynccontextmanager
 async def _cluster() -> AsyncIterator[tuple[str, Redis]]:
-    """`sharegroups up` on a directory of its own; where clients begin, and its store."""
+    """Run `sharegroups up` on its own directory. Yields its bootstrap address and a client of its store."""
     with tempfile.TemporaryDirectory(prefix="bm-", ignore_cleanup_errors=True) as folder:
         words = ["share_node", "up", "--data", str(Path(folder, "data")), "--port", "0", "--output", "json"]
         node = Process("node", [sys.executable, "-m", *words, "--log-level", "warning"], Crew(), is_server=True)
@@ -84,12 +84,12 @@ async def _one(policy: str, options: argparse.Namespace) -> None:
             for row in range(1, options.rows + 1):
                 await done.until(options.records * row // options.rows)
                 _print(policy, done.records, await _used(store) - before, await _begins(admin), begun)
-        await asyncio.sleep(12)  # two rounds later
+        await asyncio.sleep(12)  # two rounds of retention later
         _print(policy, done.records, await _used(store) - before, await _begins(admin), begun)
 
 
 class _Done:
-    """How many records are accepted, confirmed by the store."""
+    """Counts the records whose acceptance is confirmed."""
 
     def __init__(self) -> None:
         self.records = 0

@@ -1,12 +1,11 @@
-"""What gRPC and the store take of a job's way, without anything of this suite: `python -m benchmarks.bare_way`.
+"""Measures the part of a job's delivery that gRPC and the store take by themselves: `python -m benchmarks.bare_way`.
 
     python -m benchmarks.bare_way --jobs 500 --rounds 3
 
-A sender writes a job to a stream of gRPC. A server stores it (`MULTI`, `XADD`, `EXEC`) and, once the store has
-answered, writes it to the stream of a worker, which notes when it is there: two hops of gRPC and one trip to the
-store. A record that shall be durable and be handed out over gRPC takes these, whatever the server does; batches,
-checks, locks, sessions, protobuf and threads come on top. So this is the least that B12's time to start can be
-(`python -m benchmarks.workers --only noop`, in the same hour).
+A sender writes a job to a gRPC stream. A server stores it (`MULTI`, `XADD`, `EXEC`) and, once the store has answered,
+writes it to the stream of a worker, which notes its arrival: two gRPC hops and one round trip to the store. Any server
+that stores a record and delivers it over gRPC needs these; batches, checks, locks, sessions, protobuf and threads come
+on top. So this is a lower bound for B12's time to start (`python -m benchmarks.workers --only noop`, in the same hour).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _OK: Final = b"+OK\r\n+QUEUED\r\n*1\r\n"
 
 
 def run(store: int, jobs: int, per_second: float) -> dict[str, Any]:
-    """One run on the store at this port: how long jobs were under way. Raises BenchmarkError."""
+    """Run once on the store at this port, and return how long jobs were under way. Raises BenchmarkError."""
     crew, processes = Crew(), list[Process]()
     try:
         processes.append(server := worker("bare server", "bare_way", "server", {"store": store}, crew))
@@ -68,7 +67,7 @@ def run(store: int, jobs: int, per_second: float) -> dict[str, Any]:
 
 
 class _Store:
-    """A connection that appends jobs to a stream, one after the other."""
+    """A connection that appends jobs to a stream, one at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -141,7 +140,7 @@ async def _sender(settings: dict[str, Any]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for. Returns the exit status."""
+    """Run the rounds. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bare_way", description=__doc__)
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--per-second", type=float, default=100.0)

@@ -28,7 +28,7 @@ _POLL_S: Final = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many partitions and consumers."""
+    """The numbers of partitions and consumers."""
 
     partitions: int
     consumers: int
@@ -61,21 +61,21 @@ class Task:
 
     @property
     def acknowledged(self) -> int:
-        """How many acknowledgements there are in the end: each group gets every record."""
+        """The total number of acknowledgements: each group gets every record."""
         return self.produced * self.groups
 
     @property
     def produced(self) -> int:
-        """How many records are produced, with spare ones that keep the pipeline full until the clock stops.
+        """The number of records produced, including spare ones that keep the pipeline full until the clock stops.
 
-        Without them, the last acknowledgements would be carried by fetches that find no records, and so wait for
+        Without these, fetches that find no records would carry the last acknowledgements, and so wait for
         fetch.max.wait.ms.
         """
         return self.records + SPARE_BATCHES * self.batch_records * self.shape.consumers
 
 
 class System(Protocol):
-    """One system under test, started anew for each run. After `start`, call `close`, which ends all its processes."""
+    """One system under test, restarted for each run. After `start`, call `close`, which ends all its processes."""
 
     name: str
     crew: Crew  # every process of the run
@@ -91,12 +91,12 @@ class System(Protocol):
 
     @property
     def producer(self) -> Process:
-        """Says `ready`, hears `go`, says `produced` (how many records) and `at` (when the last was confirmed)."""
+        """Sends `ready`, receives `go`, sends `produced` (how many records) and `at` (when the last was confirmed)."""
         ...
 
     @property
     def consumers(self) -> Sequence[Process]:
-        """Say `ready`, hear `hold`, say `held`, hear `go`, post to the board until it is over, say `done`."""
+        """Send `ready`, receive `hold`, send `held`, receive `go`, post to the board until the end, send `done`."""
         ...
 
     def settle(self) -> None:
@@ -114,7 +114,7 @@ class System(Protocol):
 
 @contextmanager
 def prepared(system: System, task: Task) -> Iterator[tuple[Board, Phase]]:
-    """Inside, the system runs, all records are produced, and the consumers wait for the gate.
+    """Start the system, produce all records, and have the consumers wait for the gate inside the block.
 
     Ends all processes afterwards. Raises BenchmarkError.
     """
@@ -206,7 +206,7 @@ def _consume(system: System, task: Task, board: Board) -> Phase:
 
 
 def _await(crew: Crew, board: Board, records: int, limit_s: float) -> None:
-    """Wait until so many records are acknowledged, but at most `limit_s`; the caller must check the board.
+    """Wait until `records` records are acknowledged, but at most `limit_s`; the caller must check the board.
 
     Raises BenchmarkError when a process of the crew dies.
     """
@@ -217,7 +217,7 @@ def _await(crew: Crew, board: Board, records: int, limit_s: float) -> None:
 
 
 def result(system: str, task: Task, produced: Phase, consumed: Phase) -> dict[str, Any]:
-    """The run as one JSON object. A cycle is one poll that brought records."""
+    """Return the run as one JSON object. A cycle is one poll that returned records."""
     foreign = max(produced.usage.foreign_share, consumed.usage.foreign_share)
     produce_us = produced.cpu_s * 1e6 / produced.records
     consume_us = consumed.cpu_s * 1e6 / consumed.records

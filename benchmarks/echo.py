@@ -1,9 +1,9 @@
 """B4, the echo floor: the cost of two hops over grpc.aio streams without any work on the way.
 
-A client sends on a stream to A, which asks B on a stream of its own (60 bytes there and back) before it answers with
-52 KB, or with 20 bytes. Plain bytes without protobuf, one request at a time, three processes, with uvloop if it can be
-imported, as in the services. The result is the denominator for the fetch cycles per second of B1 and the operations per
-second of B5.
+A client sends on a stream to A, which queries B on its own stream (60 bytes there and back) before it answers with
+52 KB, or with 20 bytes. The messages are plain bytes without protobuf, one request at a time, between three processes,
+with uvloop if it can be imported, as in the services. The result is the denominator for the fetch cycles per second of
+B1 and the operations per second of B5.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _READY_S: Final = 20.0
 
 
 def run(reply_bytes: int, seconds: float) -> dict[str, Any]:
-    """One run of about `seconds`. Raises BenchmarkError."""
+    """Run for about `seconds`. Raises BenchmarkError."""
     crew, processes = Crew(), list[Process]()
     try:
         processes.append(second := worker("echo B", "echo", "second", {}, crew))

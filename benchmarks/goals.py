@@ -1,4 +1,4 @@
-"""Limits of performance.md §3 and goals of §5, as values with which ratios are compared. Measures nothing."""
+"""The limits of performance.md §3 and the goals of §5, with which ratios are compared. Measures nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Goal:
     lower_is_better: bool = False
 
     def grade(self, ratio: float) -> str:
-        """excellent, good, must, or MISSED: the best of the three that the ratio reaches."""
+        """Return the best of excellent, good and must that the ratio reaches, or MISSED."""
         for name, bound in (("excellent", self.excellent), ("good", self.good), ("must", self.must)):
             if ratio <= bound if self.lower_is_better else ratio >= bound:
                 return name
@@ -39,10 +39,10 @@ LATENCY_P99: Final = Goal("B6 p99 / NATS JetStream", 10.0, 5.0, 3.0, lower_is_be
 KAFKA_CONSUME: Final = Goal("B1 1p1c consume / Kafka (B10)", 0.3, 0.7, 1.0)
 ONE_BY_ONE_16: Final = Goal("B5 16 consumers / 1 consumer", 3.0, 4.0, 5.0)
 
-#: B7: a cost that grows by less when one thing is ten times as much is flat.
+#: B7: a cost counts as flat if it grows by no more than this factor when one quantity is ten times larger.
 FLAT: Final = 1.2
 
-#: By benchmark and shape.
+#: The consume goals by benchmark and shape.
 CONSUME: Final = {
     ("B1", "1p1c"): CONSUME_1P1C,
     ("B1", "1p4c"): CONSUME_1P4C,
@@ -61,7 +61,7 @@ class Limit(NamedTuple):
     us_max: float | None = None
 
     def holds(self, ratio: float, us: float) -> bool:
-        """Whether a case is within the limit."""
+        """Return whether a case is within the limit."""
         return ratio <= self.ratio_max and (self.us_max is None or us <= self.us_max)
 
 

@@ -1,15 +1,15 @@
-"""`python -m benchmarks.growth`: B7, what a record costs when one thing is ten times as much.
+"""`python -m benchmarks.growth`: B7, how the cost of a record grows when one quantity is ten times larger.
 
-Each series is a drain with a little and a drain with ten times as much of one thing, in turn within each round: the CPU
-of all processes for each delivered record, and the ratio of the two. Performance.md §3 says what it may be; a ratio of
-1.2 and below counts as flat. JSON lines on standard output, medians on standard error.
+Each series has two drains, one with ten times as much of one quantity, in turn within each round. It compares the CPU
+time of all processes per delivered record. Performance.md §3 limits the ratio; 1.2 and below counts as flat. JSON lines
+on standard output, medians on standard error.
 
-`partitions`  the topic's, all read by one consumer.
-`groups`      that read the same topic, one consumer each: a record is delivered once for each.
+`partitions`  of the topic, all read by one consumer.
+`groups`      that read the same topic, one consumer each: a record is delivered once to each group.
 `members`     of one group on four partitions.
-`in flight`   records of one partition: members that take 150 at a time, two of them and twenty. More cannot be in
-              flight: a partition gives out no more than its record locks from its start offset on (PL-222). The state
-              machine by itself, with up to 50,000, is B8.
+`in flight`   records of one partition: two members, and twenty, that take 150 at a time. More cannot be in flight, as
+              a partition gives out no more records from its start offset on than it has record locks (PL-222). B8
+              measures the state machine by itself, with up to 50,000.
 `length`      of the topic, and so of the drain.
 """
 
@@ -35,13 +35,13 @@ _LOCKS: Final = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Of what there is `least`, and then ten times as much."""
+    """The quantity that grows: `least`, and then ten times as much."""
 
     name: str
     least: int
 
     def task(self, many: bool, records: int) -> drain.Task:
-        """The drain. Each group consumes `records`, half of them in `groups`, and a tenth in a short topic."""
+        """Return the drain. A group consumes `records`; half as many in `groups`, and a tenth in a short topic."""
         amount = self.least * (TIMES if many else 1)
         given: dict[str, Any] = {
             "partitions": {"shape": drain.Shape(amount, 1), "records": records},
@@ -54,7 +54,7 @@ class Series:
 
     @property
     def configs(self) -> dict[str, str]:
-        """Of the group."""
+        """The configs of the group."""
         return {"share.partition.max.record.locks": str(_LOCKS)} if self.name == "in flight" else {}
 
 
@@ -71,7 +71,7 @@ ALL: Final = {
 
 
 def run(series: Series, many: bool, records: int) -> dict[str, Any]:
-    """One drain. Raises BenchmarkError."""
+    """Run one drain. Raises BenchmarkError."""
     found = drain.run(ShareGroup(configs=series.configs), series.task(many, records))
     return found | {"series": series.name, "times": TIMES if many else 1}
 
@@ -89,7 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def table(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Medians of both, and of the rounds' ratios, with the verdict."""
+    """Return the medians of both drains and of the rounds' ratios, with the verdict."""
     lines = [f"{'ten times the':14}{'CPU us, once':>13}{'ten times':>10}{'ratio':>7}  flat  (of the rounds; flagged)"]
     for name in dict.fromkeys(run["series"] for run in runs):
         cost = {(run["times"], run["round"]): run["cpu_us_per_record"] for run in runs if run["series"] == name}

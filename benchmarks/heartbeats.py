@@ -1,13 +1,13 @@
-"""What a group coordinator with many members costs: `python -m benchmarks.heartbeats`.
+"""Measures what a group coordinator with many members costs: `python -m benchmarks.heartbeats`.
 
-One node with all roles, and in this process the members of `--groups` groups, `--members` each, all of one topic with
-`--partitions` partitions, as bare heartbeats over gRPC at the interval that the coordinator tells. Once every group
-stands still, `--seconds` are measured; then one more member joins each group, one group after the other.
+One node has all roles. This process has the members of `--groups` groups, `--members` each, all of one topic with
+`--partitions` partitions; they only send heartbeats over gRPC, at the interval that the coordinator sets. Once every
+group is stable, `--seconds` are measured; then one more member joins each group, one group after the other.
 
-- `cpu_ms_per_1000`: CPU of the node for a thousand heartbeats that change nothing, all its other work included;
-- `late`: how much later than its interval a heartbeat was sent, as a part of the interval, 99 of 100; `lost`: those
-  that failed;
-- `join`: how long until every other member was told the epoch that a join has made, as a part of the bound: one
+- `cpu_ms_per_1000`: CPU time of the node for a thousand heartbeats that change nothing, including all its other work;
+- `late`: how much later than its interval a heartbeat was sent, as a part of the interval, at the 99th percentile;
+  `lost`: the heartbeats that failed;
+- `join`: how long it took until every other member had received the epoch of a join, as a part of the bound: one
   heartbeat interval and one assignment interval.
 """
 
@@ -42,7 +42,7 @@ _CALL_S: Final = 10.0
 
 @dataclass
 class Member:
-    """One member, as it knows itself. `gaps_s`: by how much each answer came later than the interval after the last."""
+    """One member, by its own knowledge. `gaps_s`: how much later than the interval each next heartbeat was sent."""
 
     group: str
     name: str
@@ -53,7 +53,7 @@ class Member:
     gaps_s: list[float] = field(default_factory=list)
 
     async def beat(self, transport: GrpcTransport, address: str) -> None:
-        """One heartbeat, a join at epoch 0. Raises TransportError."""
+        """Send one heartbeat, which is a join at epoch 0. Raises TransportError."""
         request = ShareGroupHeartbeatRequest(group_id=self.group, member_id=self.name, member_epoch=self.epoch)
         if self.epoch == 0:
             request.subscribed_topic_names.CopyFrom(StringList(values=[_TOPIC]))
@@ -66,7 +66,7 @@ class Member:
             self.partitions = sum(len(topic.partitions) for topic in answer.assignment.topic_partitions)
 
     async def live(self, transport: GrpcTransport, address: str, delay_s: float) -> None:
-        """Heartbeats at the interval that the coordinator tells."""
+        """Send heartbeats at the interval that the coordinator sets."""
         await asyncio.sleep(delay_s)
         while True:
             began_s = time.perf_counter()
@@ -79,7 +79,7 @@ class Member:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for. Returns the exit status."""
+    """Start a node, measure and print. Returns the exit status."""
     options = _parser().parse_args(arguments)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="beats-", ignore_cleanup_errors=True))
@@ -132,7 +132,7 @@ async def _run(address: str, pid: int, options: argparse.Namespace) -> dict[str,
 
 
 async def _settled(members: list[Member], options: argparse.Namespace) -> float:
-    """Wait until every group has one epoch and every partition an owner; for how long that took."""
+    """Wait until every group has one epoch and every partition an owner. Returns how long that took, s."""
     began_s = time.perf_counter()
     while time.perf_counter() - began_s < _SETTLE_S:
         await asyncio.sleep(0.2)
@@ -150,7 +150,7 @@ def _stands(members: list[Member], partitions: int) -> bool:
 
 
 async def _joins(members: list[Member], group: str, transport: GrpcTransport, address: str) -> float:
-    """One more member joins; seconds until every other one was told of its epoch."""
+    """Have one more member join. Returns the seconds until every other member had its epoch."""
     others = [each for each in members if each.group == group]
     late = Member(group, f"{group}-late")
     began_s = time.perf_counter()

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.isolation`: what read_committed costs a group, and what transactions cost a producer.
+"""`python -m benchmarks.isolation`: the cost of read_committed for a group, and of transactions for a producer.
 
-B1 with one partition and one consumer, four ways in turn within each round: records without transactions and records in
-transactions of 1,000, each read by a group with read_uncommitted and by one with read_committed. JSON lines on standard
-output, medians and ratios on standard error; a run that others disturbed is flagged as in B1.
+B1 with one partition and one consumer, in four ways in turn within each round: records without transactions and records
+in transactions of 1,000, each read by a group with read_uncommitted and by one with read_committed. JSON lines on
+standard output, medians and ratios on standard error; a run disturbed by other processes is flagged as in B1.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Way(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name for people."""
         written = f"transactions of {self.transaction_records}" if self.transaction_records else "no transactions"
         return f"{written}, {self.isolation}"
 
@@ -64,8 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def table(runs: Mapping[Way, Sequence[Mapping[str, Any]]]) -> str:
-    """Medians of each way, and its ratios to the first way's, medians of the rounds' ratios. `CPU us`: of all processes
-    together while records are consumed, for each record."""
+    """Return the medians of each way, and the medians of its per-round ratios to the first way. `CPU us`: of all
+    processes together while records are consumed, per record."""
     base = runs[WAYS[0]]
     heads = ("consumed/s", "ratio", "produced/s", "ratio", "CPU us", "ratio")
     widths = (11, 6, 11, 6, 7, 6)

@@ -1,8 +1,8 @@
-"""Which settings of a share consumer suit jobs, and which suit small records: `python -m benchmarks.jobs`.
+"""Compares settings of a share consumer for jobs and for small records: `python -m benchmarks.jobs`.
 
 Each set of settings processes the same burst in turn, on one node: first jobs that take a while, by several workers
 with the README's loop; then small records, by one worker. Compare figures within one run only. `runs` above the number
-of jobs is work that was done again; `share` is each worker's part.
+of jobs means that jobs ran twice; `share` is each worker's part.
 
     python -m benchmarks.jobs                                      # 500 jobs of 20 ms, lock 6 s; 200,000 small records
     python -m benchmarks.jobs --scale 1 --only jobs                # 500 jobs of 0.1 s, lock 30 s
@@ -39,7 +39,7 @@ _LIMIT_S: Final = 600.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for. Returns the exit status."""
+    """Run the requested bursts. Returns the exit status."""
     options = _parser().parse_args(arguments)
     lock_s = LOCK_S * options.scale
     with ExitStack() as stack:
@@ -128,7 +128,7 @@ def _await_done(bootstrap: str, topic: str, records: int, crew: Crew) -> None:
 
 
 def _worker(settings: dict[str, Any]) -> None:
-    """The README's loop: poll, work, poll again; refused acknowledgements are counted."""
+    """Run the README's loop: poll, work, poll again; count refused acknowledgements."""
     from sharegroups import KafkaError, ShareConsumer, TopicIdPartition  # noqa: PLC0415
 
     runs: Counter[int] = Counter()

@@ -1,9 +1,9 @@
 """B10 and B3: Kafka's side of the drain, with confluent_kafka's share consumer and producer from the extra `bench`.
 
-B10 is a broker that runs, 4.1 or newer, given as HOST:PORT: each run makes a topic and a group of its own there. B3 is
-the mock broker inside the client library, a sanity check of what a consumer is: it has four partitions, of which the
-first are used, keeps 5 MB of each, and gives a group nothing from before its first member. Acknowledgement is implicit,
-as on our side. The broker's CPU is only known with its process id.
+B10 is a running broker, 4.1 or newer, given as HOST:PORT; each run creates its own topic and group there. B3 is the
+mock broker inside the client library, a sanity check of the consumer. The mock has four partitions, of which the first
+ones are used, keeps 5 MB of each, and gives a group no records from before its first member. Acknowledgement is
+implicit, as on our side. The broker's CPU time is only measured if its process id is given.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.machine import process_tree
 from benchmarks.peers import client
 from benchmarks.processes import Board, Crew, Process, hear, say
 
-#: In place of an address: the mock broker.
+#: Stands for the mock broker in place of an address.
 MOCK: Final = "mock"
 _START_S: Final = 60.0
 _FLUSH_S: Final = 120.0
@@ -55,7 +55,7 @@ class Kafka:
             self._consumers.append(self._worker("consumer", common | consume | {"fetch_records": task.fetch_records}))
 
     def start_broker(self) -> str:
-        """The address of the broker, which is started if it is the mock. Raises BenchmarkError."""
+        """Return the address of the broker, after starting it if it is the mock. Raises BenchmarkError."""
         if self._address != MOCK:
             return self._address
         self._broker = self._worker(MOCK, {})
@@ -63,7 +63,7 @@ class Kafka:
         return str(self._broker.expect("address", _START_S)["address"])
 
     def make_topic(self, address: str, name: str, partitions: int) -> None:
-        """Make a topic, and let the group of its name begin at the earliest record. Raises BenchmarkError."""
+        """Create a topic, and let the group of its name begin at the earliest record. Raises BenchmarkError."""
         settings = {"address": address, "name": name, "partitions": partitions, "mock": self._address == MOCK}
         self._worker("setup", settings).expect("made", _START_S)
 
@@ -74,7 +74,7 @@ class Kafka:
 
     @property
     def servers(self) -> dict[str, int]:
-        """See drain.System; only a broker whose process is known."""
+        """See drain.System; empty unless the broker's process id is known."""
         return process_tree(self._pid) if self._pid else {}
 
     @property
@@ -98,12 +98,12 @@ class Kafka:
         return {"broker": self._address, "client": "confluent_kafka", "acks": "all", "transport": "TCP"}
 
     def close(self) -> None:
-        """See drain.System; the mock ends last."""
+        """See drain.System; the mock is ended last."""
         for process in reversed(self._workers):
             process.stop()
 
 
-#: A group's members have their partitions by then: one heartbeat interval of 5 s, and a bit.
+#: When a group's members have their partitions, s: one heartbeat interval of 5 s, and some more.
 _SETTLE_S: Final = 6.0
 
 
@@ -124,7 +124,7 @@ def _setup(settings: dict[str, Any]) -> None:
     from confluent_kafka import admin as tools  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415
 
     common = {"bootstrap.servers": settings["address"]}
-    if settings["mock"]:  # it makes a topic when it is asked for one, and has no configs of groups
+    if settings["mock"]:  # it creates a topic on first use, and has no group configs
         Producer(common).list_topics(settings["name"], 10)
     else:
         admin = tools.AdminClient(common)
@@ -192,7 +192,7 @@ def _consume(settings: dict[str, Any]) -> None:
         held.start()
         while held.is_alive():
             consumer.poll(0.2)
-        time.sleep(_QUIET_S)  # let parked fetches end: they would acquire records before the gate opens
+        time.sleep(_QUIET_S)  # let waiting fetches end: they would acquire records before the gate opens
         say(held=True)
         hear("go")
         while not board.is_over:

@@ -1,15 +1,15 @@
-"""B6, latency: from `produce()` to the record in the hands of user code, beside what others would pick.
+"""B6, latency: from `produce()` until user code has the record, compared with other systems.
 
     python -m benchmarks.latency                                   # 100 and 1,000 records/s, 1 and 4 consumers
     python -m benchmarks.latency --systems sharegroups nats --rates 1000 --python /path/with/clients/bin/python
     python -m benchmarks.latency --before /path/of/a/release/bin/python
     python -m benchmarks.latency --kafka 127.0.0.1:9092            # B10; `mock`: the client library's mock broker
 
-One partition, stream or queue; values of 100 B with their moment inside; servers, producer and each consumer are
-processes of their own. The systems take turns within a round, each started afresh (a Kafka broker is used as it is). A
-run counts when every record was confirmed to the producer and seen; `twice` are those that came again. Records of the
-first half second are not counted. NATS, RabbitMQ and Kafka need programs or modules that may be missing: that is told,
-and the system left out. JSON lines on standard output, medians and per-round ratios to NATS on standard error.
+One partition, stream or queue; values of 100 B that contain their send time; servers, producer and each consumer are
+separate processes. The systems take turns within a round, each restarted (a Kafka broker is used as it is). A run
+counts when every record was confirmed to the producer and seen; `twice` counts records that came twice. Records of the
+first half second do not count. NATS, RabbitMQ and Kafka need programs or modules; if those are missing, the system is
+left out with a message. JSON lines on standard output, medians and per-round ratios to NATS on standard error.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ OURS: Final = "sharegroups"
 BEFORE: Final = "before"
 _WARM_S: Final = 0.5
 _READY_S: Final = 60.0
-_DRAIN_S: Final = 2.0  # for consumers to get what was produced last
+_DRAIN_S: Final = 2.0  # for consumers to get the last records
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +59,28 @@ class Case:
 
     @property
     def count(self) -> int:
-        """How many records are produced."""
+        """The number of records produced."""
         return int(self.per_second * (self.seconds + _WARM_S))
 
     @property
     def warm(self) -> int:
-        """How many of them come first and do not count."""
+        """The number of records at the beginning that do not count."""
         return int(self.per_second * _WARM_S)
 
 
 class Servers(NamedTuple):
-    """What was started for a run: its address for clients, its processes, what waits for consumers to settle."""
+    """The servers started for a run: their address, their processes, and a function that waits for the consumers."""
 
     address: str
     pids: dict[str, int]
     settle: Callable[[int], None]
     settings: dict[str, Any]
     name: str = ""
-    """Of Kafka's topic and group."""
+    """The name of Kafka's topic and group."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for. Returns the exit status: 1 when a run could not be counted."""
+    """Run the requested cases. Returns the exit status: 1 when a run could not be counted."""
     options = _parser().parse_args(arguments)
     systems = list(available(options.systems, options.python, options.kafka))
     systems += [BEFORE] if options.before else []
@@ -98,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if session.failures else 0
 
 
-#: What each system needs beside this project: modules, programs.
+#: The modules and programs that each system needs besides this project.
 _NEEDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     OURS: ((), ()),
     "valkey-group": ((), ()),
@@ -110,7 +110,7 @@ _FOREIGN: Final = (NATS, "rabbitmq", "kafka")
 
 
 def available(systems: Iterable[str], python: str, kafka: str) -> Iterable[str]:
-    """Those that can be run; what the others lack is told on standard error."""
+    """Yield the systems that can be run; print on standard error what the others lack."""
     for system in systems:
         modules, programs = _NEEDS[system]
         lack = peers.missing(python, modules, programs) if system in _FOREIGN else ""
@@ -123,7 +123,7 @@ def available(systems: Iterable[str], python: str, kafka: str) -> Iterable[str]:
 
 
 def run(system: str, case: Case, options: argparse.Namespace) -> dict[str, Any]:
-    """One run. Raises BenchmarkError when it cannot be counted."""
+    """Do one run. Raises BenchmarkError when it cannot be counted."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="latency-", ignore_cleanup_errors=True)))
         crew = Crew()
@@ -162,9 +162,9 @@ def run(system: str, case: Case, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def counted(case: Case, confirmed: int, seen: Sequence[Sequence[tuple[int, float]]]) -> dict[str, Any]:
-    """Percentiles of the records after the warm-up, ms.
+    """Return percentiles of the latency of records after the warm-up, ms.
 
-    Raises BenchmarkError unless each was confirmed and seen. Of those seen twice the first time counts.
+    For records seen twice, the first time counts. Raises BenchmarkError unless each was confirmed and seen.
     """
     if confirmed != case.count:
         raise BenchmarkError(f"{confirmed} of {case.count} records were confirmed")
@@ -242,7 +242,7 @@ def _kafka(stack: ExitStack, folder: Path, crew: Crew, options: argparse.Namespa
 
 
 def _no_settling(consumers: int) -> None:
-    """Nothing to wait for: the server gives records to whoever asks."""
+    """Do not wait: the server has no assignment, and gives records to any consumer."""
 
 
 Start = Callable[[ExitStack, Path, Crew, argparse.Namespace], Servers]
@@ -255,7 +255,7 @@ _START: Final[dict[str, Start]] = {
 
 
 def table(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Medians of each system in each case, and medians of the per-round ratios to NATS."""
+    """Return the medians of each system in each case, and the medians of the per-round ratios to NATS."""
     lines = [
         f"{'records/s, consumers':24}{'p50 ms':>9}{'/ nats':>8}{'p99 ms':>9}{'/ nats':>8}{'CPU us':>9}  rounds, flagged"
     ]
@@ -282,7 +282,7 @@ def table(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _beside_before(mine: Sequence[Mapping[str, Any]], cell: Sequence[Mapping[str, Any]]) -> str:
-    """Ratios of p50 and p99 to those of the release before, medians of the rounds that have both."""
+    """Return the ratios of p50 and p99 to the previous release's, as medians of the rounds that have both."""
     before = {run["round"]: run for run in cell if run["system"] == BEFORE}
     both = [(run, before[run["round"]]) for run in mine if run["round"] in before]
     if not both:

@@ -1,9 +1,9 @@
 """The processes of `benchmarks.latency`: a producer at a steady rate, and consumers, for each system that is compared.
 
-A value is the moment of its `produce()` on the machine's monotonic clock, ns, its number, and padding. The producer
-does not wait for a confirmation before the next record is due, but counts them all at the end. A consumer notes each
-record when user code has it, and acknowledges it. Each system is used as its own documentation does it for speed, with
-the guarantee that a record which is not acknowledged comes again.
+A value contains the time of its `produce()` on the machine's monotonic clock, ns, its number, and padding. The producer
+sends each record when it is due, without waiting for confirmations, and counts these at the end. A consumer notes each
+record when user code has it, and acknowledges it. Each system is used as its own documentation recommends for speed,
+with the guarantee that a record that is not acknowledged is delivered again.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _PREFETCH: Final = 256
 
 
 class Notes:
-    """What a consumer has seen: each record's number and how long it was under way, µs."""
+    """The records that a consumer has seen: the number of each, and how long it was under way, µs."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, float]] = []
 
     def take(self, value: bytes) -> None:
-        """A record is in the hands of user code."""
+        """Note that user code has a record."""
         now = time.monotonic_ns()
         sent_ns, number = HEAD.unpack_from(value)
         self.seen.append((number, round((now - sent_ns) / 1e3, 1)))
 
 
 async def paced(count: int, per_second: float, value_bytes: int) -> AsyncIterator[bytes]:
-    """Values at the moments when they are due; late ones follow each other at once."""
+    """Yield each value when it is due, or at once if it is late."""
     padding = b"." * (value_bytes - HEAD.size)
     began = time.monotonic()
     for number in range(count):
@@ -54,7 +54,7 @@ Ready = Callable[[], Awaitable[None]]
 
 
 async def _confirmations(tasks: Sequence[asyncio.Future[Any]]) -> int:
-    """How many of these writes were confirmed. One that failed ends the run with its error."""
+    """Return how many of these writes were confirmed. A failed write ends the run with its error."""
     done = await asyncio.wait_for(asyncio.gather(*tasks), _FLUSH_S)
     return len(done)
 
@@ -106,7 +106,7 @@ async def _send_valkey(settings: dict[str, Any], ready: Ready, values: Values) -
     waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     async def write() -> int:
-        """What has come meanwhile goes in one pipeline."""
+        """Send all values that have come meanwhile in one pipeline."""
         confirmed = 0
         value = await waiting.get()
         while value is not None:
@@ -150,7 +150,7 @@ async def _take_valkey(settings: dict[str, Any], ready: Ready, notes: Notes, ove
 
 
 async def setup_nats(address: str) -> None:
-    """A stream on disk, and one durable pull consumer that all share."""
+    """Create a stream on disk, and one durable pull consumer that all processes share."""
     import nats  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - of the extra `bench`
     from nats.js import api  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415
 
@@ -175,7 +175,7 @@ async def _send_nats(settings: dict[str, Any], ready: Ready, values: Values) -> 
 
 
 async def _take_nats(settings: dict[str, Any], ready: Ready, notes: Notes, over: asyncio.Event) -> None:
-    """A pull request that always stands, as newer clients' `consume` keeps one; `fetch` would wait for its batch."""
+    """Keep a pull request open all the time, as newer clients' `consume` does; `fetch` would wait for its batch."""
     import nats  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415
 
     client = await nats.connect(settings["address"])

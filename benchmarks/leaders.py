@@ -1,9 +1,9 @@
-"""`python -m benchmarks.leaders`: B1 with four partitions and four consumers, over one leader and over two.
+"""`python -m benchmarks.leaders`: B1 with four partitions and four consumers, with one leader and with two.
 
-Three ways in turn within each round: all roles in one process, the roles as processes of their own, and the same with a
-second leader (`sharegroups up --leaders 2`), each of the two leading half of the partitions. JSON lines on standard
-output, medians and ratios on standard error. Six or seven processes share the machine's processors, so the ratio says
-what further leaders bring on this many processors; `busy` is what each kind of process used of one of them.
+Four ways in turn within each round: all roles in one process, or each role in its own, both with one leader and with
+two (`sharegroups up --leaders 2`), where each leads half of the partitions. JSON lines on standard output, medians and
+ratios on standard error. Six or seven processes share the machine's processors, so the ratio shows what more leaders
+gain on this many processors; `busy` is the part of one processor that each kind of process used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHAPE: Final = drain.SHAPES["4p4c"]
 
 
 class Way(NamedTuple):
-    """The options of `up`, and how many leaders they make."""
+    """The options of `up`, and how many leaders they start."""
 
     name: str
     options: tuple[str, ...]
@@ -39,7 +39,7 @@ WAYS: Final = (
     Way("by role", ("--processes",), 1),
     Way("by role, 2", ("--processes", "--leaders", "2"), 2),
 )
-#: With which way the ratios compare: it differs from the last one by a leader alone.
+#: The way that the ratios compare with.
 _BASE: Final = "one process"
 
 
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def busy(run: Mapping[str, Any]) -> dict[str, float]:
-    """The part of one processor that each kind of process used while records were consumed."""
+    """Return the part of one processor that each kind of process used while records were consumed."""
     found: dict[str, float] = {}
     for name, seconds in run["cpu_consume_s"].items():
         kind = "consumers" if name.startswith("consumer") else name
@@ -75,7 +75,7 @@ def busy(run: Mapping[str, Any]) -> dict[str, float]:
 
 
 def table(runs: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> str:
-    """Medians of each way, and medians of its rounds' ratios to one leader in a process of its own."""
+    """Return the medians of each way, and the medians of its per-round ratios to `_BASE`."""
     base = runs[_BASE]
     lines = [f"{'':14} consumed/s  ratio  produced/s  ratio  CPU us  ratio  flagged  busy"]
     for name, found in runs.items():

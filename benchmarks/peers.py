@@ -1,7 +1,7 @@
-"""Servers that people would pick instead, started for one run, and what is missing where they cannot be.
+"""Starts other systems' servers for one run, and reports what is missing if it cannot.
 
 NATS and RabbitMQ come from the distribution (Debian: nats-server, rabbitmq-server), their clients and Kafka's from the
-extra `bench`, perhaps of another interpreter. All files lie in the folder that is given; no daemon outlives a run.
+extra `bench`, perhaps of another interpreter. All files are in the given folder; no daemon outlives a run.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Final
 from benchmarks.processes import ROOT, BenchmarkError, Crew, Process
 
 _START_S: Final = 60.0
-#: Debian's own script in PATH runs the server as another user, whom this folder does not belong to.
+#: Searched before PATH, where Debian's script runs the server as another user, who does not own the run's folder.
 _RABBIT_FOLDERS: Final = ("/usr/lib/rabbitmq/bin",)
 
 
 def missing(python: str, modules: Sequence[str] = (), programs: Sequence[str] = ()) -> str:
-    """What is not installed, for people; empty when all is there."""
+    """Return the names of what is not installed, for people; empty when nothing is missing."""
     found = [f"the program {name}" for name in programs if find_program(name) is None]
     for module in modules:
         known = subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
@@ -33,19 +33,19 @@ def missing(python: str, modules: Sequence[str] = (), programs: Sequence[str] = 
 
 
 def find_program(name: str) -> str | None:
-    """Where a server's program is."""
+    """Return the path of a server's program, or None."""
     return shutil.which(name, path=os.pathsep.join([*_RABBIT_FOLDERS, os.environ.get("PATH", ""), "/usr/sbin"]))
 
 
 def client(python: str, module: str, role: str, settings: str, crew: Crew) -> Process:
-    """A worker of `benchmarks.<module>` under an interpreter that has its client library."""
+    """Start a worker of `benchmarks.<module>` with an interpreter that has its client library."""
     own = os.environ.get("PYTHONPATH", "") if python == sys.executable else ""
     words = ["env", f"PYTHONPATH={os.pathsep.join(filter(None, [str(ROOT), own]))}", python]
     return Process(f"{module} {role}", [*words, "-m", f"benchmarks.{module}", role, settings], crew)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody has at present."""
+    """Return ports of this machine that are free at present."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports: list[int] = [one.getsockname()[1] for one in sockets]
     for one in sockets:
@@ -54,7 +54,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def start_nats(folder: Path, crew: Crew) -> tuple[list[Process], str]:
-    """A NATS server with JetStream, its files in the folder; its processes and URL. Raises BenchmarkError."""
+    """Start a NATS server with JetStream in the folder. Returns its processes and URL. Raises BenchmarkError."""
     (port,) = free_ports(1)
     program = find_program("nats-server")
     assert program is not None
@@ -76,7 +76,7 @@ def start_nats(folder: Path, crew: Crew) -> tuple[list[Process], str]:
 
 
 def start_rabbit(folder: Path, crew: Crew) -> tuple[list[Process], str]:
-    """A RabbitMQ node with a name service of its own; its processes and URL. Raises BenchmarkError."""
+    """Start a RabbitMQ node with its own name service. Returns its processes and URL. Raises BenchmarkError."""
     names, port, between = free_ports(3)
     program, epmd = find_program("rabbitmq-server"), find_program("epmd")
     assert program is not None
@@ -99,7 +99,7 @@ def start_rabbit(folder: Path, crew: Crew) -> tuple[list[Process], str]:
 
 
 def await_port(name: str, port: int, crew: Crew) -> None:
-    """Wait until the server takes connections. Raises BenchmarkError."""
+    """Wait until the server accepts connections. Raises BenchmarkError."""
     until = time.monotonic() + _START_S
     while time.monotonic() < until:
         crew.check()

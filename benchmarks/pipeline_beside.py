@@ -1,8 +1,8 @@
-"""`python -m benchmarks.pipeline_beside`: what an ingest job and a live workload cost each other.
+"""`python -m benchmarks.pipeline_beside`: how an ingest job and a live workload slow each other down.
 
-One node, a producer and share consumers run at full speed, in turns without and with a continuous ingest job beside
-them. Prints, as JSON on standard output, the records per second of both, their ratio, and whether the duration of
-triggers remains flat: the median of their last third divided by that of the first.
+One node, a producer and share consumers run at full speed, in turn without and with a continuous ingest job. Prints, as
+JSON on standard output, the records per second of both cases, their ratio, and whether the duration of triggers remains
+flat: the median of their last third divided by that of the first.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ async def _consume(settings: dict[str, Any]) -> None:
 
 
 class Meter:
-    """Reads the consumers' reports, and sums up how many records they have acknowledged together."""
+    """Reads the consumers' reports, and adds up the records that they have acknowledged."""
 
     def __init__(self, consumers: list[Process]) -> None:
         self._latest = [0] * len(consumers)
@@ -107,7 +107,7 @@ class Meter:
 
     @property
     def records(self) -> int:
-        """Records acknowledged so far. Raises BenchmarkError when a consumer has failed."""
+        """The number of records acknowledged so far. Raises BenchmarkError when a consumer has failed."""
         if self.failed:
             raise self.failed[0]
         return sum(self._latest)
@@ -115,7 +115,7 @@ class Meter:
 
 @contextmanager
 def workload(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Meter]]:
-    """Runs a node and its clients. Yields the store's URL, and the meter of the consumers."""
+    """Run a node and its clients. Yields the store's URL, and the meter of the consumers."""
     node = Process("node", [sys.executable, "-m", "share_node", "up", "--data", str(folder / "data"), "--port", "0",
                             "--output", "json"])  # fmt: skip
     clients: list[Process] = []
@@ -133,7 +133,7 @@ def workload(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, M
 
 
 def rate(meter: Meter, seconds: float, job: Running | None = None) -> float:
-    """Records per second over `seconds`. Raises BenchmarkError when `job`, which runs beside, ends."""
+    """Return the records per second over `seconds`. Raises BenchmarkError if `job`, which runs meanwhile, ends."""
     before, begin = meter.records, time.monotonic()
     while time.monotonic() - begin < seconds:
         if job is None:
@@ -144,20 +144,20 @@ def rate(meter: Meter, seconds: float, job: Running | None = None) -> float:
 
 
 class Triggers:
-    """Seconds of every trigger with rows, by kind. Collected here, because Spark keeps only the last 100."""
+    """The duration of every trigger with rows, s, by kind. Collected here, because Spark keeps only the last 100."""
 
     def __init__(self) -> None:
         self.seconds: dict[Kind, dict[int, float]] = {kind: {} for kind in KINDS}
 
     def note(self, job: Running) -> None:
-        """Take the triggers that Spark still keeps. Call it before Spark drops any."""
+        """Note the triggers that Spark still keeps. Call it before Spark drops any."""
         for kind, query in job.queries.items():
             for one in query.recentProgress:
                 if one["numInputRows"]:
                     self.seconds[kind][one["batchId"]] = one["durationMs"]["triggerExecution"] / 1000
 
     def flat(self) -> dict[str, dict[str, float]]:
-        """For each kind: triggers, the median of their first and last third, and the ratio of the two."""
+        """Return for each kind: the triggers, the medians of their first and last third, and the ratio of these."""
         found = {}
         for kind, by_number in self.seconds.items():
             times = [by_number[number] for number in sorted(by_number)][1:]  # the first one warms up

@@ -1,9 +1,9 @@
 """`python -m benchmarks.pipeline_executors`: an ingest with one executor, and with two, of one core each.
 
-Executors are processes of their own, as on a cluster (Spark's `local-cluster`). The two take turns within a round, each
-in a process of its own, whose first ingest warms it up. Prints one JSON line: rows a second of both, their ratio, rows
-by CPU second of executors with their Python workers, the driver's CPU, and how much of the machine others used, which
-flags a round.
+Executors are separate processes, as on a cluster (Spark's `local-cluster`). The two cases take turns within a round,
+each in its own process, whose first ingest warms it up. Prints one JSON line: the rows per second of both, their ratio,
+the rows per CPU second of executors with their Python workers, the driver's CPU time, and the part of the machine that
+other processes used, which flags a round.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _FOREIGN_MAX: Final = 0.1
 
 
 def executors_cpu_s() -> float:
-    """CPU seconds of all executors below this process so far, with their Python workers."""
+    """Return the CPU seconds so far of this process's executors, with their Python workers."""
     mine = [pid for pid in process_tree(os.getpid()).values() if _EXECUTOR in arguments(pid)]
     return sum(tree_cpu_seconds(pid) for pid in mine)
 
 
 def ingest(source: Source, folder: Path) -> None:
-    """Ingest everything that is there into a new folder. Raises TimeoutError."""
+    """Ingest all entries of the source into a new folder. Raises TimeoutError."""
     spark = build_session("executors")
     job = start(spark, source, folder, [Kind.SHARE_STATE])
     until = time.monotonic() + _BOUND_S
@@ -51,7 +51,7 @@ def ingest(source: Source, folder: Path) -> None:
 
 
 def one(url: str, executors: int, entries: int) -> dict[str, float]:
-    """Warm up, and measure one ingest with so many executors in this process."""
+    """Warm up, and measure one ingest in this process with the given number of executors."""
     settings = {"spark.executor.memory": "1024m", "spark.driver.host": "127.0.0.1"}
     spark = build_session("executors", f"local-cluster[{executors},1,1024]", settings)
     until = time.monotonic() + _BOUND_S
@@ -83,7 +83,7 @@ def _turn(url: str, executors: int, entries: int) -> dict[str, float]:
 
 
 def summary(runs: dict[int, list[dict[str, float]]]) -> dict[str, object]:
-    """Medians by number of executors, their ratio, and whether others used more than a tenth of the machine."""
+    """Return medians by number of executors, their ratio, and whether others used over a tenth of the machine."""
     names = runs[_EXECUTORS[0]][0]
     medians = {
         number: {name: round(statistics.median(run[name] for run in found), 3) for name in names}
@@ -101,7 +101,7 @@ def summary(runs: dict[int, list[dict[str, float]]]) -> dict[str, object]:
 
 
 def main() -> int:
-    """Measure and print. Returns 0 whatever the ratio is, since figures of a busy machine say little."""
+    """Measure and print. Returns 0 for any ratio, since figures of a busy machine mean little."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline_executors", description=__doc__)
     parser.add_argument("--entries", type=int, default=600_000, help="entries in all streams")
     parser.add_argument("--streams", type=int, default=16)

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.pipeline_page`: what a page of an hour with a million entries costs beside a scan of them.
+"""`python -m benchmarks.pipeline_page`: compares making a page of an hour with a million entries to scanning them.
 
-Generates streams, ingests them, and takes turns: a scan, which reads every column of every row, and a page. Both in one
-session of Spark, whose first round warms up and does not count. CPU time is that of the whole process tree. Prints one
-JSON line on standard output.
+Generates streams, ingests them, and measures in turn a scan, which reads every column of every row, and a page. Both
+run in one session of Spark, whose first round warms up and does not count. CPU time is that of the whole process tree.
+Prints one JSON line on standard output.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ GOAL_S = 20.0
 
 
 class _Running(Cluster):
-    """The session that runs already."""
+    """A cluster that uses the session that is already running."""
 
     def session(self, name: str) -> SparkSession:
-        """Returns the active session."""
+        """Return the active session."""
         return SparkSession.getActiveSession() or super().session(name)
 
 
@@ -47,7 +47,7 @@ def page(data: Path) -> int:
 
 
 def main() -> int:
-    """Measure and print. Returns 0 whatever the figures are, since those of a busy machine say little."""
+    """Measure and print. Returns 0 for any figures, since those of a busy machine mean little."""
     options = _parser().parse_args()
     scans: list[float] = []
     pages: list[float] = []

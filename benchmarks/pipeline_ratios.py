@@ -1,4 +1,4 @@
-"""`python -m benchmarks.pipeline_ratios`: ratios PM-80 to PM-87 of the metrics pipeline, on streams it generates.
+"""`python -m benchmarks.pipeline_ratios`: ratios PM-80 to PM-87 of the metrics pipeline, on generated streams.
 
 The variants of one ratio take turns within a round; the ratio is that of the rounds' medians. CPU time is that of the
 whole process tree, with Spark's Java process and its Python workers. Prints one JSON line for each ratio on standard
@@ -61,7 +61,7 @@ _TARGETS: Final = {
 
 @contextmanager
 def server() -> Iterator[tuple[str, Any]]:
-    """Runs a store in memory. Yields its URL and a client."""
+    """Run a store in memory. Yields its URL and a client."""
     with tempfile.TemporaryDirectory(prefix="sg-bench-") as folder:
         path = f"{folder}/s"
         words = [store_binary(), "--port", "0", "--unixsocket", path, "--save", "", "--dir", folder]
@@ -81,9 +81,9 @@ def server() -> Iterator[tuple[str, Any]]:
 
 
 def fill(client: Any, entries: int, streams: int, step_ms: int = 1) -> None:
-    """Write share-state records into `streams` streams, as share coordinators do: updates, and snapshots at times.
+    """Write share-state records into `streams` streams, as share coordinators do: updates, with occasional snapshots.
 
-    Those of one stream are `step_ms` apart.
+    The records of one stream are `step_ms` apart.
     """
     client.set("sgs:config", streams)
     for stream in range(streams):
@@ -96,7 +96,7 @@ def fill(client: Any, entries: int, streams: int, step_ms: int = 1) -> None:
 
 
 def written(stream: int, entries: int, step_ms: int = 1) -> Iterator[RawEntry]:
-    """The first entries of one stream."""
+    """Yield the first `entries` entries of one stream."""
     codec = ShareStateCodec()
     keys = [SharePartitionKey(f"group-{stream}", bytes(15) + bytes([stream % 251]), number) for number in range(_KEYS)]
     for seq in range(1, entries + 1):
@@ -111,7 +111,7 @@ def written(stream: int, entries: int, step_ms: int = 1) -> Iterator[RawEntry]:
 
 
 def tree_cpu_s() -> dict[int, float]:
-    """CPU seconds of this process and all live processes that it has started, by pid."""
+    """Return the CPU seconds of this process and all live processes that it has started, by pid."""
     found: dict[int, float] = {}
     for pid in process_tree(os.getpid()).values():
         with suppress(FileNotFoundError, ProcessLookupError):  # a worker that has ended meanwhile
@@ -120,7 +120,7 @@ def tree_cpu_s() -> dict[int, float]:
 
 
 def cpu_of(work: Callable[[], object]) -> float:
-    """CPU seconds that `work` takes in all our processes that are alive at its end; Spark keeps its workers alive."""
+    """Return the CPU seconds of `work` in all our processes that live at its end; Spark keeps its workers alive."""
     before = tree_cpu_s()
     work()
     return sum(spent - before.get(pid, 0.0) for pid, spent in tree_cpu_s().items())
@@ -137,7 +137,7 @@ class Figures:
         self.runs.setdefault(rule, {}).setdefault(variant, []).append(value)
 
     def ratio(self, rule: str) -> float:
-        """The median of the first variant divided by that of the second; for one variant, its median."""
+        """Return the median of the first variant divided by that of the second; for a single variant, its median."""
         medians = [statistics.median(values) for values in self.runs[rule].values()]
         return medians[0] / medians[1] if len(medians) > 1 else medians[0]
 
@@ -153,7 +153,7 @@ class Bench:
         self._entries = list(written(0, _DECODED))
 
     def table(self, **options: str) -> DataFrame:
-        """All rows of the store."""
+        """Return all rows of the store."""
         told = {"url": self.url, "kind": "share_state", "decoder": self.decoder} | options
         return self.spark.read.format("redis_streams").options(**told).load()
 
@@ -169,7 +169,7 @@ class Bench:
             return sum(batch.num_rows for plan in plans.values() for batch in reader.read(plan.ranges, plan.gaps))
 
     def server_cpu_s(self) -> float:
-        """CPU seconds of the store so far."""
+        """Return the CPU seconds of the store so far."""
         info = self.client.info("cpu")
         return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
@@ -212,12 +212,12 @@ class Bench:
             add("PM-83", "scan", packed)
 
     def decode(self, decoder: Callable[[Kind, list[RawEntry]], Any]) -> None:
-        """Decode entries page by page, without reading them."""
+        """Decode entries page by page, without reading them from the store."""
         for begin in range(0, _DECODED, _PAGE):
             decoder(Kind.SHARE_STATE, self._entries[begin : begin + _PAGE])
 
     def idle_plan_s(self) -> float:
-        """Time to plan a trigger that has nothing to read."""
+        """Return the time to plan a trigger that has nothing to read, s."""
         source = StreamReader(read_options({"url": self.url, "kind": "share_state", "startingIds": "latest"}))
         at = source.initialOffset()
         begin = time.perf_counter()
@@ -226,7 +226,7 @@ class Bench:
         return time.perf_counter() - begin
 
     def triggers(self, folder: Path, rows: int, count: int) -> list[float]:
-        """Seconds of triggers of so many rows, without the first two, which warm up."""
+        """Return the seconds of triggers of `rows` rows each, without the first two, which warm up."""
         options = {"url": self.url, "kind": "share_state", "maxRowsPerTrigger": str(rows), "decoder": self.decoder}
         stream = self.spark.readStream.format("redis_streams").options(**options).load()
         times: list[float] = []
@@ -247,7 +247,7 @@ def _count(batch: DataFrame, _number: int) -> None:
 
 
 def memory_kib(url: str, entries: int) -> float:
-    """Peak memory of a process that reads `entries` entries, spread over all streams."""
+    """Return the peak memory of a process that reads `entries` entries, spread over all streams."""
     words = [sys.executable, "-m", "benchmarks.pipeline_ratios", "--reader", url, "--entries", str(entries)]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     return float(done.stdout)
@@ -264,7 +264,7 @@ def _read_in_here(url: str, entries: int) -> None:
 
 
 def main() -> int:
-    """Measure and print. Returns 0 whatever the ratios are, since figures of a busy machine say little."""
+    """Measure and print. Returns 0 for any ratios, since figures of a busy machine mean little."""
     options = _parser().parse_args()
     if options.reader:
         _read_in_here(options.reader, options.entries)

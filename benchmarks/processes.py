@@ -1,4 +1,4 @@
-"""The worker processes of a benchmark, the words by which they start together, and the board on which consumers count.
+"""The worker processes of a benchmark, the words that start them together, and the board on which consumers count.
 
 A worker is `python -m benchmarks.<module> ROLE JSON`. It communicates over its pipes, one JSON object or word per line,
 and ends when its standard input is closed, so no worker outlives a benchmark that was killed. Times are
@@ -38,7 +38,7 @@ class BenchmarkError(Exception):
 
 
 class Crew:
-    """The processes of one run. A wait for one of them checks all, so that the death of any ends the run at once."""
+    """The processes of one run. A wait for one of them checks all, so that the end of any ends the run at once."""
 
     def __init__(self) -> None:
         self._members: list[Process] = []
@@ -63,14 +63,14 @@ class Crew:
                 raise of.failure(f"has lost its {name} (pid {pid})")
 
     def look(self) -> None:
-        """As `check`, but at most once in LOOK_S; for loops that poll. Raises BenchmarkError."""
+        """Do as `check` does, but at most once in LOOK_S; for loops that poll. Raises BenchmarkError."""
         now = time.monotonic()
         if now >= self._look_at:
             self._look_at = now + LOOK_S
             self.check()
 
     def dismiss(self) -> None:
-        """Kill the workers. The run has failed, and they would go on trying for a minute without use."""
+        """Kill the workers of a failed run, which would otherwise keep retrying for a minute."""
         for member in self._members:
             if not member.is_server:
                 member.kill()
@@ -115,8 +115,8 @@ class Process:
         return self._child.pid
 
     def expect(self, word: str, timeout_s: float) -> dict[str, Any]:
-        """The next JSON line, which must have the key `word`. Raises BenchmarkError, also when another process of the
-        crew has died."""
+        """Return the next JSON line, which must have the key `word`. Raises BenchmarkError, also when another process
+        of the crew has died."""
         line = self._line(word, timeout_s)
         if line is None:
             self._child.wait()
@@ -152,7 +152,7 @@ class Process:
         return f"ended with status {status}"
 
     def tell(self, word: str) -> None:
-        """Write one line to the process. Raises BenchmarkError when it has ended."""
+        """Write one line to the process. Raises BenchmarkError if it has ended."""
         assert self._child.stdin is not None
         try:
             self._child.stdin.write(word + "\n")
@@ -166,7 +166,7 @@ class Process:
         self._child.kill()
 
     def stop(self, terminate: bool = False) -> None:
-        """End the process: by closing its input, with `terminate` by SIGTERM too; by SIGKILL if that takes too long."""
+        """End the process by closing its input, with `terminate` also by SIGTERM, and by SIGKILL after too long."""
         if terminate:
             self._child.terminate()
         with contextlib.suppress(BrokenPipeError):
@@ -177,13 +177,13 @@ class Process:
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
-        self._reader.join(STOP_WAIT_S)  # its pipe may be held open by a grandchild that outlives it
+        self._reader.join(STOP_WAIT_S)  # a grandchild that outlives the process may hold its pipe open
         if self._child.stdout is not None and not self._reader.is_alive():
             self._child.stdout.close()
         self._errors.close()
 
     def failure(self, what: str) -> BenchmarkError:
-        """The error with the text `what` about this process, and the end of its error output."""
+        """Return an error about this process with the text `what` and the end of its error output."""
         self._errors.seek(0)
         tail = self._errors.read()[-_TAIL_BYTES:].decode(errors="replace").strip()
         return BenchmarkError(
@@ -200,12 +200,12 @@ def worker(
     *,
     python: str = sys.executable,
 ) -> Process:
-    """Start one worker of `benchmarks.<module>`, with the client library that the interpreter `python` has."""
+    """Start one worker of `benchmarks.<module>`, with the client library of the interpreter `python`."""
     return Process(name, [*interpreter(python), "-m", f"benchmarks.{module}", role, json.dumps(settings)], crew)
 
 
 def interpreter(python: str) -> list[str]:
-    """How to start an interpreter: another one than this has its own packages, not those of this one's PYTHONPATH."""
+    """Return the words that start an interpreter. A different one uses its own packages, not this one's PYTHONPATH."""
     return [python] if python == sys.executable else ["env", "-u", "PYTHONPATH", python]
 
 
@@ -218,7 +218,7 @@ def say(**values: Any) -> None:
 
 
 def hear(word: str) -> None:
-    """Wait for a word of the parent. If the parent closes the pipe, this worker exits."""
+    """Wait for a word from the parent. If the parent closes the pipe, this worker exits."""
     heard = sys.stdin.readline().strip()
     if heard != word:
         sys.exit(f"heard {heard!r}; expected {word!r}" if heard else 0)
@@ -243,7 +243,7 @@ class Board:
     """A shared file through which consumers report to the parent. Writing a slot costs less than a microsecond.
 
     It has a slot for each consumer: its acknowledged records, when the last was confirmed, and its fetch cycles. A flag
-    tells the consumers that all is done.
+    says that the run is over.
     """
 
     def __init__(self, path: Path, slots: int) -> None:
@@ -272,10 +272,10 @@ class Board:
         return self._memory[0] != 0
 
     def end(self) -> None:
-        """Tell the consumers to stop."""
+        """Set the flag at which the consumers stop."""
         self._memory[0] = 1
 
     def slots(self) -> list[tuple[float, int, int]]:
-        """(time of the last confirmation, cycles, records) of each consumer."""
+        """Return (time of the last confirmation, cycles, records) of each consumer."""
         found = [_SLOT.unpack_from(self._memory, _SLOT.size * (slot + 1)) for slot in range(self._slots)]
         return [(at, int(cycles), int(records)) for at, cycles, records in found]

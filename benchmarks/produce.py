@@ -1,12 +1,12 @@
-"""B13, produce: what a record costs on its way into the log, and how much memory that takes, by the size of its value.
+"""B13, produce: the cost of writing a record to the log, and the memory that this takes, by the size of its value.
 
     python -m benchmarks.produce                                  # 100 B to 1 MiB, three rounds, about three minutes
     python -m benchmarks.produce --before /path/of/a/release/bin/python --sizes 1024
 
 One producer with the client's defaults fills one partition as fast as it can; sizes and releases take turns within a
-round, each on a node of its own. A record counts when it is confirmed, which is after its write in the store. `cpu_us`
-is that of each process for each record, `mib` how much memory the process had at most more than before: of the store,
-which keeps the log, beside the bytes that it keeps. JSON lines on standard output, medians on standard error.
+round, each on its own node. A record counts when it is confirmed, which is after its write in the store. `cpu_us` is
+the CPU time of each process per record, `mib` the growth of its peak memory; the store's includes the log. JSON lines
+on standard output, medians on standard error.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from benchmarks.share_group import TOPIC, Release, ShareGroup
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
-#: Bytes of a value, and how many records fill about as much time.
+#: The size of a value in bytes, and how many records of it take about the same time as the others.
 SIZES: Final[Mapping[int, int]] = {100: 400_000, KIB: 200_000, 16 * KIB: 20_000, MIB: 300}
-#: Above Kafka's default of 1 MiB, which a value of 1 MiB with its frame does not fit into.
+#: Above Kafka's default of 1 MiB, since a value of 1 MiB and its frame do not fit into that.
 _REQUEST_MAX: Final = 2 * MIB
 _READY_S: Final = 60.0
 _PRODUCED_S: Final = 300.0
 
 
 class _Side(ShareGroup):
-    """A node and the one producer."""
+    """A node and its single producer."""
 
     def producing(self, value_bytes: int, records: int, folder: Path, fsync: str) -> dict[str, Any]:
-        """One run. Raises BenchmarkError when a record was not confirmed."""
+        """Do one run. Raises BenchmarkError when a record was not confirmed."""
         self.start_node(Task(SHAPES["1p1c"], records, value_bytes, fsync, benchmark="B13"), folder)
         producer = self._worker("producer", {"records": records, "value_bytes": value_bytes}, module="produce")
         producer.expect("ready", _READY_S)
@@ -70,11 +70,11 @@ class _Side(ShareGroup):
 
 
 class _Before(Release, _Side):
-    """The other release."""
+    """A node and its single producer, of another release."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for. Returns the exit status: 1 when a run could not be counted."""
+    """Run the requested sizes. Returns the exit status: 1 when a run could not be counted."""
     options = _parser().parse_args(arguments)
     session = Session()
     for number in range(1, options.rounds + 1):
@@ -96,7 +96,7 @@ def _run(side: _Side, size: int, records: int, fsync: str) -> dict[str, Any]:
 
 
 def table(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Medians by size and release, and medians of the rounds' ratios to the release before."""
+    """Return medians by size and release, and medians of the per-round ratios to the previous release."""
     lines = [f"{'value bytes':22}{'records/s':>11}{'MiB/s':>8}{'CPU us':>9}  of which; memory, MiB; flagged"]
     for size, system in dict.fromkeys((run["value_bytes"], run["system"]) for run in runs):
         mine = [run for run in runs if (run["value_bytes"], run["system"]) == (size, system)]

@@ -1,14 +1,14 @@
-"""B9, releases, and B1 with a group's back-off, in turn with B1: `python -m benchmarks.releases`.
+"""B9, releases, and B1 with a group's back-off, each in turn with B1: `python -m benchmarks.releases`.
 
     python -m benchmarks.releases --rounds 5
-    python -m benchmarks.releases --ways B1 back-off          # only the cost of a back-off that nothing uses
+    python -m benchmarks.releases --ways B1 back-off          # only the cost of an unused back-off
 
 `releases` is B1 with one partition, in explicit mode: the consumer releases every tenth record at its first delivery,
-rejects one of a hundred and accepts the rest, each by itself. A record counts when its end, accepted or rejected, is
-confirmed, and in the end each has exactly one. `B9` has a second member, which takes one of a hundred records and lets
-their locks run out. As in Kafka, a partition gives out 2,000 records from its start offset on (PL-222), so it stands
-still until such locks end, whatever serves it: locks last 1 s there instead of 30 s, and its rate says how long it
-stood; the CPU per record is what compares.
+rejects one in a hundred and accepts the rest, each by itself. A record counts when its end, accepted or rejected, is
+confirmed, and in the end each has exactly one. `B9` has a second member, which takes one in a hundred records and lets
+their locks expire. As in Kafka, a partition gives out 2,000 records from its start offset on (PL-222), so any server
+has to wait until such locks end. Locks last 1 s there instead of 30 s. The rate shows how long it waited; compare the
+CPU time per record instead.
 JSON lines on standard output, medians and ratios on standard error; a run that others disturbed is flagged as in B1.
 """
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from sharegroups import KafkaError, TopicIdPartition
 
 LOCK_MS: Final = 1_000
-#: Of a hundred offsets, these are released once, and this one is rejected.
+#: The offsets modulo 100 that are released once, and the one that is rejected.
 RELEASED: Final = range(3, 100, 10)
 REJECTED: Final = 57
-#: How many records the forgetful member takes at a time; that leaves most of the 2,000 record locks to the other one.
+#: How many records the forgetful member takes at a time; this leaves most of the 2,000 record locks to the other one.
 _FORGOTTEN: Final = 500
 _BACK_OFF: Final = {"sharegroups.retry.backoff.initial.ms": "1000"}
 _NODE: Final = (
@@ -49,7 +49,7 @@ _LAST: Final = 1  # the number of the forgetful member
 
 
 class Releasing(ShareGroup):
-    """The first consumer decides for each record; a second one, if there is one, takes `forgets` and forgets them."""
+    """A node whose first consumer decides for each record; a second one, if any, takes `forgets` and ignores them."""
 
     def __init__(self, forgets: int = 0) -> None:
         super().__init__(_NODE, configs=_LOCK)
@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def table(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Medians of each way, and its ratios to the first way's, medians of the rounds' ratios."""
+    """Return the medians of each way, and the medians of its per-round ratios to the first way."""
     first, *_ = runs
     lines = [f"{'':10}{'consumed/s':>11}{'ratio':>7}{'CPU us':>8}{'ratio':>7}  flagged"]
     for way, found in runs.items():
@@ -125,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class Ends:
-    """Counts the records that have their end, from what was released and what the leader has confirmed."""
+    """Counts the records that are finished, from the consumer's decisions and the leader's confirmations."""
 
     def __init__(self) -> None:
         self.ended = self.released = self.rejected = 0
@@ -133,7 +133,7 @@ class Ends:
         self._given_up: set[int] = set()
 
     def decide(self, offset: int, delivery_count: int) -> str:
-        """ACCEPT, RELEASE or REJECT, for the record that was delivered."""
+        """Return ACCEPT, RELEASE or REJECT for a delivered record."""
         place = offset % 100
         if place == REJECTED:
             self._given_up.add(offset)
@@ -144,7 +144,7 @@ class Ends:
         return "ACCEPT"
 
     def confirmed(self, offsets: set[int]) -> None:
-        """The leader has taken these acknowledgements."""
+        """Count acknowledgements that the leader has confirmed."""
         back, up = offsets & self._given_back, offsets & self._given_up
         self._given_back -= back
         self._given_up -= up
@@ -185,7 +185,7 @@ async def _deciding(settings: dict[str, Any]) -> None:
 
 
 async def _forgetful(settings: dict[str, Any]) -> None:
-    """Take records and do nothing with them until their locks have run out, so often that it is one of a hundred."""
+    """Take `forgets` records, one in a hundred, and do nothing with them until their locks have expired."""
     from sharegroups.aio import ShareConsumer  # noqa: PLC0415
 
     left = settings["forgets"]
@@ -201,21 +201,21 @@ async def _forgetful(settings: dict[str, Any]) -> None:
                 messages = await consumer.poll(0.05, max_records=min(left, _FORGOTTEN))
                 left -= len(messages)
                 await asyncio.sleep(LOCK_MS * 1.2 / 1000 if messages else 0.0)
-                # The next poll would accept them, and the leader refuses that: the locks are others' by now.
+                # The next poll tries to accept them, which the leader refuses: their locks have expired.
             while not board.is_over:
                 await consumer.poll(0.05, max_records=0)
     say(done=True, forgotten=settings["forgets"] - left)
 
 
 async def _gate(consumer: Any) -> None:
-    """As a consumer of B1: join, keep the membership until `hold`, and wait for `go`."""
+    """Start as a consumer of B1 does: join, keep the membership until `hold`, and wait for `go`."""
     await consumer.poll(0.2)
     say(ready=True)
     hold = asyncio.create_task(asyncio.to_thread(hear, "hold"))
     while not hold.done():
         await consumer.poll(0.2)
     hold.result()
-    await asyncio.sleep(0.7)  # parked fetches end: they would acquire records before the gate opens
+    await asyncio.sleep(0.7)  # let waiting fetches end: they would acquire records before the gate opens
     say(held=True)
     await asyncio.to_thread(hear, "go")
 

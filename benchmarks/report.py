@@ -1,4 +1,4 @@
-"""Arithmetic over runs: medians, per-round ratios, and the table that compares them with the goals. Measures nothing.
+"""Computes medians and per-round ratios of runs, and the table that compares them with the goals. Measures nothing.
 
 A ratio compares two runs of the same round, since a machine's speed changes from minute to minute. The table shows the
 median of these ratios, never the ratio of medians.
@@ -26,19 +26,19 @@ Run = Mapping[str, Any]
 
 
 def median(values: Sequence[float]) -> float:
-    """The median. Raises ValueError for no values."""
+    """Return the median. Raises ValueError if there are no values."""
     if not values:
         raise ValueError("there is no run to take the median of; expected at least one round")
     return statistics.median(values)
 
 
 def per_round(runs: Iterable[Run], field: str, **wanted: object) -> dict[int, float]:
-    """One field of the runs that have the `wanted` values, by round."""
+    """Return one field of the runs that have the `wanted` values, by round."""
     return {run["round"]: run[field] for run in runs if all(run.get(name) == value for name, value in wanted.items())}
 
 
 def ratios(above: Mapping[int, float], below: Mapping[int, float]) -> list[float]:
-    """The ratio of each round that both sides have."""
+    """Return the ratio for each round that both sides have."""
     return [value / below[number] for number, value in above.items() if number in below]
 
 
@@ -62,7 +62,7 @@ class Line:
 
 
 def lines(runs: Sequence[Run]) -> list[Line]:
-    """Every ratio that can be computed from the runs, those with a goal of §5 first. Goals hold for everysec only."""
+    """Return every ratio that the runs allow, those with a goal of §5 first. Goals apply to everysec only."""
     found: list[Line] = []
     for benchmark, fsync, shape in dict.fromkeys(
         (run["benchmark"], run["fsync"], run["shape"]) for run in _drains(runs)
@@ -121,7 +121,7 @@ def _drains(runs: Iterable[Run]) -> list[Run]:
 
 
 def figures(runs: Sequence[Run]) -> str:
-    """Medians of the absolute figures. They hold for this machine and this hour only; compare ratios instead."""
+    """Return medians of the absolute figures. They are valid for this machine and hour only; compare ratios instead."""
     rows = [
         f"{'median of rounds':<34}{'produce/s':>11}{'consume/s':>11}{'both/s':>10}{'µs CPU/rec':>12}{'cycles/s':>10}"
     ]
@@ -147,7 +147,7 @@ def figures(runs: Sequence[Run]) -> str:
 
 
 def table(runs: Sequence[Run]) -> str:
-    """Ratios, rounds and goals as text, and how many runs are flagged."""
+    """Return ratios, rounds and goals as text, with the number of flagged runs."""
     rows = [f"{'ratio (median of rounds)':<54}{'ratio':>7}  {'rounds':<22}{'must':>5}{'good':>6}{'exc.':>6}  reached"]
     for line in lines(runs):
         rounds = " ".join(f"{value:.2f}" for value in line.rounds)

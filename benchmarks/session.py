@@ -1,4 +1,4 @@
-"""The runs of one call of a benchmark: each is printed when it ends, and one that cannot be counted is left out."""
+"""Collects the runs of one call of a benchmark; prints each when it ends, and leaves out those that do not count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.processes import BenchmarkError
 
 @dataclass(slots=True)
 class Session:
-    """The runs so far. Each is printed when it ends."""
+    """Holds the runs so far, and prints each when it ends."""
 
     versions: dict[str, str] = field(default_factory=versions)
     runs: list[dict[str, Any]] = field(default_factory=list)

@@ -1,13 +1,13 @@
-"""How long a share-coordinator shard takes from its claim until it serves: `python -m benchmarks.shard_load`.
+"""Measures how long a share-coordinator shard takes from its claim until it serves: `python -m benchmarks.shard_load`.
 
-A shard's stream in a Valkey of its own holds `--updates` updates behind the snapshots of `--keys` share-partitions,
-each with two state batches, none of them made redundant yet. Then a host takes the shard over, as after a crash: claim,
-replay, serve, on the event loop and with the garbage collector's settings of a node (CM-95). The same stream is read,
-decoded and applied step by step, which says where the time goes. Times are CPU seconds of this process, but `wall_s`;
-compare them within one run only. `turn_ms` is the longest that the event loop was kept from its other work.
+A shard's stream in its own Valkey holds the snapshots of `--keys` share-partitions and then `--updates` updates, each
+with two state batches, none of them redundant yet. Then a host takes over the shard, as after a crash: claim, replay,
+serve, with the event loop and the garbage collector settings of a node (CM-95). The same stream is also read, decoded
+and applied step by step, to show where the time goes. Times are CPU seconds of this process, except `wall_s`; compare
+them within one run only. `turn_ms` is the longest time for which the event loop could do no other work.
 
     python -m benchmarks.shard_load                          # 100,000 updates, 2,000 share-partitions, three rounds
-    python -m benchmarks.shard_load --profile                # and the dearest functions of the last round
+    python -m benchmarks.shard_load --profile                # also the most expensive functions of the last round
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _TOPIC: Final = bytes(range(1, 17))
 _UPDATES_PER_SNAPSHOT: Final = 500
 _FLUSH: Final = 2_000
 _LEASE_MS: Final = 600_000
-#: How often it is looked whether the event loop is free: seldom enough to cost nothing.
+#: How often the event loop is checked, s: seldom enough to cost nothing.
 _TICK_S: Final = 0.002
 
 
@@ -69,16 +69,16 @@ class _Topics:
     """A metadata view in which the topic exists."""
 
     def partition_count(self, topic_id: bytes) -> int | None:
-        """Enough for every share-partition."""
+        """Return a number that is enough for every share-partition."""
         return 1 << 30 if topic_id == _TOPIC else None
 
     def settled_since(self, now_ms: int) -> bool:
-        """Always."""
+        """Return True for every time."""
         return now_ms >= 0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for. Returns the exit status."""
+    """Run the rounds. Returns the exit status."""
     options = _parser().parse_args(arguments)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="load-", ignore_cleanup_errors=True)))
@@ -113,7 +113,7 @@ def _key(number: int) -> SharePartitionKey:
 
 
 async def _claim(log: StoreRecordLog, number: int) -> Claimed:
-    """Own the shard as a process that knows that every former owner is dead."""
+    """Claim the shard as a process that knows that every former owner is dead."""
     dead = frozenset(range(1, number))
     request = ClaimRequest(SHARD, number, number, f"node{number}:1", f"n{number}", _LEASE_MS, 1, "", dead, waited=True)
     for _ in range(5):
@@ -128,7 +128,7 @@ async def _claim(log: StoreRecordLog, number: int) -> Claimed:
 
 
 async def _fill(log: StoreRecordLog, keys: int, updates: int) -> None:
-    """Snapshots of all keys, then updates of one after the other."""
+    """Append the snapshots of all keys, then updates of each key in turn."""
     claimed = await _claim(log, 1)
     codec = ShareStateCodec()
     first, seq = [_snapshot(number) for number in range(keys)], 1
@@ -150,7 +150,7 @@ def _snapshot(number: int) -> ShareSnapshot:
 
 
 def _update(number: int, step: int) -> ShareUpdate:
-    """A member has acknowledged some of what lies behind the start offset, which moves on."""
+    """Return an update that moves the start offset on, with some records after it acknowledged."""
     start = 100 * step
     batches = (
         StateBatch(start + 20, start + 59, STATE_ACKNOWLEDGED, 1),
@@ -160,14 +160,14 @@ def _update(number: int, step: int) -> ShareUpdate:
 
 
 async def _take_over(log: StoreRecordLog, number: int, profile: cProfile.Profile | None) -> dict[str, Any]:
-    """Claim, replay, serve."""
+    """Claim the shard, replay it, and serve. Returns the times that this took."""
     host: ShardHost[ShareCommand, ShareRecord] = ShardHost(
         SHARD,
         lambda: ShareStateShard(_Topics(), _UPDATES_PER_SNAPSHOT, _LEASE_MS),
         ShareStateCodec(),
         log,
         SystemClock(),
-        options=HostOptions(compaction=CompactionLimits(entries_min=1 << 40)),  # the next round finds all of it
+        options=HostOptions(compaction=CompactionLimits(entries_min=1 << 40)),  # keep all entries for the next round
     )
     watch = _Watch()
     began_s, cpu_s = time.perf_counter(), time.process_time()
@@ -195,7 +195,7 @@ async def _take_over(log: StoreRecordLog, number: int, profile: cProfile.Profile
 
 
 class _Watch:
-    """Says for how long the event loop was busy in one turn, at most."""
+    """Measures the longest turn of the event loop."""
 
     def __init__(self) -> None:
         self._longest_s = 0.0
@@ -208,14 +208,14 @@ class _Watch:
             self._longest_s = max(self._longest_s, time.perf_counter() - before_s - _TICK_S)
 
     async def end(self) -> float:
-        """The longest turn in milliseconds."""
+        """Stop, and return the longest turn in milliseconds."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         return round(self._longest_s * 1000, 1)
 
 
 async def _steps(log: StoreRecordLog) -> dict[str, float]:
-    """CPU seconds of reading, of decoding and of applying the stream, one after the other."""
+    """Return the CPU seconds of reading, decoding and applying the stream, in separate steps."""
     entries: list[Entry] = []
     marks = [time.process_time()]
     while page := await log.read(SHARD.streams[0], entries[-1].id if entries else STREAM_START, None, 500):

@@ -1,7 +1,8 @@
-"""Our side of B1: `python -m share_node up`, and the public asyncio clients in processes of their own.
+"""Our side of B1: `python -m share_node up`, and the public asyncio clients in separate processes.
 
-Acknowledgement is implicit: the next poll accepts what the previous one returned, and the commit callback is called
-when the leader has confirmed it. Group settings are the defaults, but a new group begins at the earliest offset.
+Acknowledgement is implicit: the next poll accepts the records that the previous one returned, and the commit callback
+is called when the leader has confirmed it. Group settings are the defaults, but a new group begins at the earliest
+offset.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ GROUP: Final = "bench"
 _START_S: Final = 60.0
 _SETTLED_S: Final = 60.0
 _TOPICS_MAX: Final = 100
-_QUIET_S: Final = 0.7  # longer than a parked fetch waits (fetch.max.wait.ms)
+_QUIET_S: Final = 0.7  # longer than a fetch waits at the leader (fetch.max.wait.ms)
 
 
 class ShareGroup:
     """One node with its embedded store, a topic and workers. `command` starts the node; options are appended to it.
 
     `isolation`: the group's share.isolation.level; `transaction_records`: how many records a transaction has, 0 for
-    records without transactions. `configs`: others of the group. `leaders`: how many the command starts; each leads as
-    many partitions as the others, or one more. `python`: the interpreter of the clients.
+    records without transactions. `configs`: the group's other configs. `leaders`: how many the command starts; each
+    leads as many partitions as the others, or one more. `python`: the interpreter of the clients.
     """
 
     name = "sharegroups"
@@ -99,7 +100,7 @@ class ShareGroup:
         self._worker("setup", made | {"configs": self._configs}).expect("made", _START_S)
 
     def await_settled(self, consumers: int, groups: int = 1) -> None:
-        """Wait until each group has its part of the members, with their final assignment. Raises BenchmarkError."""
+        """Wait until each group has its share of the members, with their final assignment. Raises BenchmarkError."""
         settings = {"consumers": consumers // groups, "groups": groups}
         self._worker("observer", settings).expect("settled", _SETTLED_S + _START_S)
 
@@ -144,9 +145,9 @@ class ShareGroup:
 
 
 class Release(ShareGroup):
-    """Another release of this suite, whose node and clients are those that the interpreter `python` has installed.
+    """Another release of this suite, with the node and clients that are installed for the interpreter `python`.
 
-    The benchmark itself is this one: it uses what both releases have.
+    The benchmark's own code is always this release's: it uses only what both releases have.
     """
 
     name = "before"
@@ -156,7 +157,7 @@ class Release(ShareGroup):
 
 
 def _named(tree: dict[str, int]) -> dict[str, int]:
-    """The node's processes by names that are the same in every run; several of one kind are numbered."""
+    """Return the node's processes by names that are the same in every run; several of one kind are numbered."""
     found: dict[str, int] = {}
     for number, (name, pid) in enumerate(tree.items()):
         kind = "store" if "valkey" in name or "redis" in name else ("node" if number == 0 else role_of(arguments(pid)))
@@ -165,12 +166,12 @@ def _named(tree: dict[str, int]) -> dict[str, int]:
 
 
 def group_name(number: int) -> str:
-    """The groups of a run; nearly always there is the first alone."""
+    """Return the name of a run's group. Nearly every run has only the first, number 0."""
     return GROUP if number == 0 else f"{GROUP}-{number}"
 
 
 def role_of(words: Sequence[str]) -> str:
-    """The role that a process started by `up --processes` was told to serve; `helper` for any other."""
+    """Return the role that a process of `up --processes` serves; `helper` for any other process."""
     return words[words.index("serve") + 1] if "serve" in words[:-1] else "helper"
 
 
@@ -197,9 +198,9 @@ async def _setup(settings: dict[str, Any]) -> None:
 
 
 async def _is_even(admin: Admin, leaders: int) -> bool:
-    """Whether the topic's partitions, once all are led, lie evenly on so many leaders.
+    """Wait until all partitions of the topic are led, and return whether they are spread evenly over the leaders.
 
-    Where they lie is a matter of the topic's id, and so of chance.
+    That depends on the topic's id, and so on chance.
     """
     until = time.monotonic() + _SETTLED_S
     while True:
@@ -219,7 +220,7 @@ def _raise_first(results: dict[Any, Any]) -> None:
 
 
 async def _observer(settings: dict[str, Any]) -> None:
-    """Wait until every consumer is a member and has its group's present epoch."""
+    """Wait until every consumer is a member and has its group's current epoch."""
     from sharegroups.aio import Admin  # noqa: PLC0415
 
     until = time.monotonic() + _SETTLED_S
@@ -293,14 +294,14 @@ async def _consume(settings: dict[str, Any]) -> None:
         consumer.set_acknowledgement_commit_callback(committed)
         consumer.subscribe([TOPIC])
         async with consumer:
-            # Poll once to become a member, then go on polling until it hears `hold`, to get new assignments.
+            # Poll once to become a member, then go on polling until `hold` arrives, to get new assignments.
             await consumer.poll(0.2)
             say(ready=True)
             hold = asyncio.create_task(asyncio.to_thread(hear, "hold"))
             while not hold.done():
                 await consumer.poll(0.2)
             hold.result()
-            await asyncio.sleep(_QUIET_S)  # let parked fetches end: they would acquire records before the gate opens
+            await asyncio.sleep(_QUIET_S)  # let waiting fetches end: they would acquire records before the gate opens
             say(held=True)
             await asyncio.to_thread(hear, "go")
             while not board.is_over:

@@ -1,9 +1,10 @@
 """B11, one slow worker among four: `python -m benchmarks.slow_member`.
 
-Jobs arrive at a steady rate, evenly on four partitions; four workers take one at a time. In turn, on one node: with
-each assignor all four are quick, and then one of them holds each job for 5 s. `share` is the part of the arrived jobs
-that was done by the end; `ratio` that share over the one with four quick workers, of the same assignor and round. With
-`simple` each worker has a partition to itself, so the slow one's stands still, and a quarter is the most it may lose.
+Jobs arrive at a steady rate, evenly on four partitions; four workers take one at a time. On one node, with each
+assignor in turn, first all four are fast, and then one of them holds each job for 5 s. `share` is the part of the
+arrived jobs that was done by the end; `ratio` is that share over the one with four fast workers, with the same assignor
+and in the same round. With `simple` each worker has its own partition, so the slow one's stalls, and at most a quarter
+is lost.
 
     python -m benchmarks.slow_member                     # 100 jobs a second for 20 s, three rounds, about six minutes
     python -m benchmarks.slow_member --rounds 1 --seconds 8
@@ -32,7 +33,7 @@ _WAIT_S: Final = 60.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for. Returns the exit status."""
+    """Run the rounds. Returns the exit status."""
     options = _parser().parse_args(arguments)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="b11-", ignore_cleanup_errors=True)))
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(bootstrap: str, crew: Crew, assignor: str, held_s: float, options: argparse.Namespace) -> dict[str, Any]:
-    """One group's run. Raises BenchmarkError."""
+    """Run one group. Raises BenchmarkError."""
     from sharegroups import Admin, AlterConfig, ConfigResource, NewTopic  # noqa: PLC0415 - when a run needs it
 
     name = f"b11-{time.monotonic_ns()}"
@@ -96,12 +97,12 @@ def _run(bootstrap: str, crew: Crew, assignor: str, held_s: float, options: argp
     }
 
 
-#: A group of four has its assignment by then: a join reaches the others within a heartbeat and an assignment interval.
+#: When a group of four has its assignment, s: a join reaches the others within a heartbeat and an assignment interval.
 _SETTLE_S: Final = 8.0
 
 
 def _arrive(bootstrap: str, topic: str, options: argparse.Namespace) -> int:
-    """Produce jobs at the rate, each with the time of its arrival; how many."""
+    """Produce jobs at the given rate, each with its time of arrival. Returns how many."""
     from sharegroups import Producer  # noqa: PLC0415
 
     began, arrived = time.monotonic(), 0
@@ -115,7 +116,7 @@ def _arrive(bootstrap: str, topic: str, options: argparse.Namespace) -> int:
 
 
 def _worker(settings: dict[str, Any]) -> None:
-    """Takes one job at a time. `done`: each job that it finished, and how long that one had waited, s."""
+    """Take one job at a time. Reports as `done` each finished job, and how long it had waited, s."""
     from sharegroups import ShareConsumer  # noqa: PLC0415
 
     done: list[tuple[str, float]] = []

@@ -1,16 +1,16 @@
-"""B8: what the state machine of one share-partition costs by itself, in µs of process CPU time per delivered record.
+"""B8: the cost of the state machine of one share-partition by itself, in µs of process CPU time per delivered record.
 
-Drives `partition_leader.share.core` without I/O, log or store. Acquiring, acknowledging and the result of the write all
-count. A window of `in_flight` records is kept full, with 500 records per fetch and per acknowledgement, in the order of
-delivery. Only the core's time is measured:
+Drives `partition_leader.share.core` without I/O, log or store, and measures only the core's time. Acquiring,
+acknowledging and the result of the write all count. A window of `in_flight` records is kept full, with 500 records per
+fetch and per acknowledgement, in the order of delivery. The workloads:
 
 - uniform: every record is accepted, with one type for a whole range;
 - per-record: one acknowledgement for each record, 20 of them per write (natural batching of PL-705);
 - alternating: first deliveries are accepted and released in turn; redelivered records are accepted one by one;
 - exhausting: accept and release in turn at every delivery, up to the delivery limit, so that the isolation of the last
   deliveries (PL-240) makes most fetches small. Only its growth has a limit;
-- stuck: a window fills up after a record at the start offset that another member holds. `clear` is its control: the
-  same deliveries with that record accepted.
+- stuck: a window fills up after a record at the start offset that another member keeps. `clear` is its control: the
+  same deliveries, with that record accepted.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Driver:
         return seen
 
     def fetch(self, member: str = "member", max_records: int = FETCH) -> int:
-        """One fetch as the host does it: it reads the window and `max_records` more. Returns how many it acquired."""
+        """Fetch once as the host does, reading the window and `max_records` more. Returns how many it acquired."""
         locked = self.core.handle(ev.TakeFetchLock(1, max_records, self.settings), self._now_ms)
         if not locked:
             return 0
@@ -116,7 +116,7 @@ class Driver:
         return found
 
     def acknowledgement(self, *batches: ev.AckBatch) -> ev.Acknowledge:
-        """An acknowledgement by the member."""
+        """Return an acknowledgement by the member."""
         self._operation += 1
         return ev.Acknowledge(self._operation, "member", batches, self.settings)
 
@@ -142,7 +142,7 @@ class Case:
 def _steady(step: Callable[[Driver], None], in_flight: int, records: int) -> tuple[float, int]:
     driver = Driver(in_flight, _log(in_flight + 2 * records))
     driver.fill()
-    # Deliver the window twice, so that it has its steady shape before the measurement.
+    # Deliver the window twice, so that it is in a steady state before the measurement.
     _deliver(driver, step, 2 * in_flight)
     began, spent = driver.delivered, driver.cpu_s
     _deliver(driver, step, records)
@@ -261,14 +261,14 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """ok, BROKEN, or - for the case with which the others are compared."""
+        """The text ok or BROKEN, or - for the case with which the others are compared."""
         if self.limit is None:
             return "-"
         return "ok" if self.limit.holds(self.ratio, self.us) else "BROKEN"
 
 
 def rows(runs: list[dict[str, Any]]) -> list[Row]:
-    """Every case against its limits of §3: growth of each workload, alternating / uniform, stuck / clear."""
+    """Return every case against its limits of §3: growth of each workload, alternating / uniform, stuck / clear."""
     cost: dict[Case, dict[int, float]] = {}
     for run_ in runs:
         cost.setdefault(Case(run_["workload"], run_["in_flight"]), {})[run_["round"]] = run_["us_per_record"]
@@ -290,7 +290,7 @@ def rows(runs: list[dict[str, Any]]) -> list[Row]:
 
 
 def table(runs: list[dict[str, Any]]) -> str:
-    """The cases, their ratios and the limits, for people."""
+    """Return the cases, their ratios and the limits as a text table."""
     lines = [f"{'B8 workload':<13}{'in flight':>10}{'µs/record':>11}{'ratio':>8}  {'against':<20}{'limit':<16}verdict"]
     for row in rows(runs):
         limit = "-"

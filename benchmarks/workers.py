@@ -1,17 +1,17 @@
-"""B12: task queues. Jobs that do nothing, beside what people would pick instead, on one Valkey; or take long.
+"""B12: task queues, compared with other systems on one Valkey, with jobs that do nothing; also with long jobs.
 
     python -m benchmarks.workers                                 # all three; the others need the extra `bench`
     python -m benchmarks.workers --only noop --workers 1 4 --python /path/with/celery/bin/python
     python -m benchmarks.workers --only killed --systems worker celery
     python -m benchmarks.workers --only timed --shapes 0.01x2000 1x200 90x12
 
-`noop`: a backlog of jobs is stored, workers are started, and rate and CPU are taken from a fifth of the jobs to the
-last; then 100 jobs a second are sent, and it is measured how long after being sent each has begun. The systems take
+`noop`: a backlog of jobs is stored, workers are started, and rate and CPU time are measured from a fifth of the jobs to
+the last; then 100 jobs a second are sent, and the time from sending to start of each is measured. The systems take
 turns on one Valkey.
-`killed`: amid a backlog the worker and its children get SIGKILL, another one is started, and now and then a job is
-sent. What has not been done when nothing more comes is lost. Where a system waits for a time-out before it gives such
-jobs again, that is set to 5 s.
-`timed`: four workers with one handler each; the ideal is jobs x seconds / 4. Prints one JSON object a run.
+`killed`: during a backlog the worker and its children get SIGKILL, another one is started, and jobs are sent now and
+then. Jobs that have not run when no more start are lost. If a system waits for a time-out before it delivers such jobs
+again, this is set to 5 s.
+`timed`: four workers with one handler each; the ideal is jobs x seconds / 4. Prints one JSON object per run.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _CLI: Final = ("-c", "from sharegroups.cli import run; run()")
 _WAIT_S: Final = 60.0
 _RUN_S: Final = 900.0
 _WORKERS: Final = 4
-#: After the first mark of a warm-up, s; then the worker is ready.
+#: How many of the jobs sent at a steady rate warm up, and do not count.
 _WARM: Final = 50
-#: When the time-outs of the systems are over that wait for one, in the trial with a killed worker, s.
+#: With a killed worker: the time-out of the systems that wait for one, s.
 _REDELIVER_S: Final = 5
-#: For how long no job may begin there before what is left is called lost, s.
+#: With a killed worker: how long no new job may begin before the remaining ones count as lost, s.
 _QUIET_S: Final = 30.0
 
 
 class Bench:
-    """One Valkey, one node on it, and what the started workers are told by their environment."""
+    """One Valkey and a node on it. Starts workers with their settings in the environment."""
 
     def __init__(self, stack: ExitStack, python: str, partitions: int, redeliver_s: int = 0) -> None:
         made = tempfile.TemporaryDirectory(prefix="workers-", ignore_cleanup_errors=True)
@@ -74,13 +74,13 @@ class Bench:
             assert admin.create_topics([NewTopic("noop", partitions)]) == {"noop": None}
 
     def next_turn(self) -> Path:
-        """A file for the marks of the next run."""
+        """Return the path of a file for the marks of the next run."""
         self._turn += 1
         return self.folder / f"marks-{self._turn}"
 
     @contextmanager
     def worker(self, words: list[str], marks: Path, group: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A worker process, ended by SIGTERM."""
+        """Run a worker process inside the block, and end it by SIGTERM."""
         environment = os.environ | {
             "BENCH_MARKS": str(marks), "BENCH_STORE": self.store, "BENCH_BOOTSTRAP": self.bootstrap,
             "BENCH_GROUP": group, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
@@ -100,7 +100,7 @@ class Bench:
                 process.wait()
 
     def until(self, marks: Path, count: int, process: subprocess.Popen[bytes] | None = None) -> float:
-        """Wait for so many marks; the moment of the last. Raises BenchmarkError when the worker ends before."""
+        """Wait for `count` marks, and return the time. Raises BenchmarkError if the worker ends or takes too long."""
         until = time.monotonic() + _RUN_S
         while not marks.exists() or marks.stat().st_size < count * MARK.size:
             self.crew.look()
@@ -112,7 +112,7 @@ class Bench:
 
 
 def send(bench: Bench, system: TaskQueue, count: int, per_second: float) -> None:
-    """Send jobs, and return when all are stored; `per_second` 0: as fast as it goes."""
+    """Send jobs, and return when all are stored. `per_second`: 0 for as fast as possible."""
     if system.app:
         words = [bench.python, "-m", system.app, str(count), str(per_second)]
     else:
@@ -127,7 +127,7 @@ def send(bench: Bench, system: TaskQueue, count: int, per_second: float) -> None
 
 
 def run_noop(bench: Bench, system: TaskQueue, jobs: int, latencies: int, workers: int) -> dict[str, Any]:
-    """A backlog, and then 100 jobs a second."""
+    """Measure a backlog, and then 100 jobs a second."""
     marks = bench.next_turn()
     send(bench, system, jobs, 0)
     words = system.command(bench.python, bench.store)
@@ -157,13 +157,13 @@ def _cpu(pids: dict[str, list[int]]) -> dict[str, float]:
 
 
 def run_killed(bench: Bench, system: TaskQueue, jobs: int) -> dict[str, Any]:
-    """Kill a worker amid a backlog, and start another one."""
+    """Kill a worker during a backlog, and start another one."""
     marks = bench.next_turn()
     send(bench, system, jobs, 0)
     words = system.command(bench.python, bench.store)
     with bench.worker(words, marks, "noop") as process:
         bench.until(marks, jobs // 4, process)
-        for pid in process_tree(process.pid).values():  # none is left that could go on by itself
+        for pid in process_tree(process.pid).values():  # so that no child can go on by itself
             os.kill(pid, signal.SIGKILL)
         process.wait()
     at_kill = _count(marks)
@@ -172,7 +172,7 @@ def run_killed(bench: Bench, system: TaskQueue, jobs: int) -> dict[str, Any]:
         left, more, next_s = jobs, 0, last + 2 * _REDELIVER_S
         while left and (now := time.monotonic()) < last + _QUIET_S:
             bench.crew.look()
-            if now > next_s:  # some look for what is left only when a job comes
+            if now > next_s:  # some systems check for remaining jobs only when a new one arrives
                 send(bench, system, 1, 0)
                 more, next_s = more + 1, now + _REDELIVER_S
             if (found := jobs + more - len(set(_sent(marks)))) < left:
@@ -187,13 +187,13 @@ def run_killed(bench: Bench, system: TaskQueue, jobs: int) -> dict[str, Any]:
 
 
 def _sent(marks: Path) -> list[int]:
-    """The jobs that have begun, each by the moment at which it was sent."""
+    """Return the jobs that have begun, each by the time at which it was sent."""
     whole = marks.stat().st_size // MARK.size * MARK.size
     return [sent for _, sent in MARK.iter_unpack(marks.read_bytes()[:whole])]
 
 
 def run_timed(bench: Bench, seconds: float, jobs: int, partitions: int) -> dict[str, Any]:
-    """Four workers share jobs that take `seconds`."""
+    """Measure four workers that share jobs that take `seconds`."""
     from sharegroups import Admin, NewTopic, Producer  # noqa: PLC0415 - the other systems' processes do without
 
     group = f"timed-{seconds:g}-{time.time_ns()}"
@@ -205,7 +205,7 @@ def run_timed(bench: Bench, seconds: float, jobs: int, partitions: int) -> dict[
         for marks in files:
             stack.enter_context(bench.worker(words, marks, group))
         with Producer(bootstrap_servers=bench.bootstrap) as producer:
-            for _ in range(_WORKERS * 4):  # the group and its locks are there before the clock starts
+            for _ in range(_WORKERS * 4):  # so that the group and its locks exist before the clock starts
                 producer.produce(group, b"0.001")
         _until_sum(bench, files, _WORKERS * 4)
         before = [_count(path) for path in files]
@@ -215,7 +215,7 @@ def run_timed(bench: Bench, seconds: float, jobs: int, partitions: int) -> dict[
                 producer.produce(group, str(seconds))
         _until_sum(bench, files, sum(before) + jobs)
         wall_s = time.monotonic() - began
-        time.sleep(min(seconds, 2.0))  # what is run twice is run by now
+        time.sleep(min(seconds, 2.0))  # for jobs that run twice
         runs = [_count(path) - past for path, past in zip(files, before, strict=True)]
     ideal_s = jobs * seconds / _WORKERS
     return {
@@ -249,7 +249,7 @@ def _send(count: int, per_second: float, bootstrap: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for. Returns the exit status."""
+    """Run the requested trials. Returns the exit status."""
     options = _parser().parse_args(arguments)
     if options.send:
         _send(int(options.send[0]), float(options.send[1]), options.send[2])
@@ -268,14 +268,14 @@ def main(arguments: list[str] | None = None) -> int:
                 seconds, _, jobs = shape.partition("x")
                 print(json.dumps(run_timed(bench, float(seconds), int(jobs), options.partitions)), flush=True)
     for system in systems if options.only in (None, "killed") else ():
-        with ExitStack() as stack:  # its own store: what it leaves there must not meet the next one
+        with ExitStack() as stack:  # its own store, so that its leftovers do not affect the next run
             bench = Bench(stack, options.python, options.partitions, _REDELIVER_S)
             print(json.dumps(run_killed(bench, system, system.jobs(options.jobs))), flush=True)
     return 0
 
 
 def _available(names: Sequence[str], python: str) -> Iterator[TaskQueue]:
-    """Those that are installed; what the others lack is told on standard error."""
+    """Yield the systems that are installed; print on standard error what the others lack."""
     for name in names:
         system = SYSTEMS[name]
         if lack := peers.missing(python, system.modules):

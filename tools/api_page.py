@@ -66,7 +66,7 @@ _ALIASES: Final = {
     "Offsets": group_admin,
     "OnDelivery": telling,
 }
-#: Methods that only the asyncio clients have. Their other public methods are for the blocking clients' use.
+#: Methods that only the asyncio clients have. Other methods that only they have are for the blocking clients' use.
 _ONLY_IN_ASYNCIO: Final = {"Producer": ("send",)}
 
 
@@ -83,7 +83,7 @@ _PARTS: Final[Mapping[str, Any]] = {
 
 
 def api_page() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     names = [name for name in sharegroups.__all__ if name not in errors.__all__ and name != "aio"]
     public = {name: getattr(sharegroups, name) for name in sorted(names)}
     parts = [_INTRODUCTION, *map(_public, public.values()), _ASYNCIO]
@@ -101,7 +101,7 @@ def api_page() -> str:
 
 
 def _public(given: Any) -> str:
-    """One name of `sharegroups`: a class, or a function."""
+    """Return the text for one name of `sharegroups`: a class, or a function."""
     if inspect.isclass(given):
         own = _OWN.get(given.__name__, ())
         return _class(given, 2, {name: method for name, method in _methods(given).items() if name not in own})
@@ -114,7 +114,7 @@ def _is_of(given: object, module: str) -> bool:
 
 
 def _class(given: type, level: int, methods: Mapping[str, Any], said: Mapping[str, Any] | None = None) -> str:
-    """One class: its heading, constructor and docstring, and a line for each method or member."""
+    """Return the text for a class: its heading, constructor and docstring, and a line for each method or member."""
     lines = [f"{'#' * level} {given.__name__}", ""]
     if given in _CLIENTS:
         lines += [f"`{given.__name__}{_signature(inspect.unwrap(vars(given)['__init__']))}`", ""]
@@ -138,16 +138,16 @@ def _method_lines(methods: Mapping[str, Any], said: Mapping[str, Any], marks: Ma
 
 
 def _mark(client: type, name: str) -> str:
-    """What is said of a method that needs an RPC which no service of this version has; empty for the others."""
+    """Return a note for a method that needs an RPC that no service of this version has; empty for others."""
     missing = sorted(path.rpartition("/")[2] for path in rpcs_of(client, name) if path in UNSERVED)
     return f" **Not served by this version** ({', '.join(missing)})." if missing else ""
 
 
 def rpcs_of(client: type, name: str) -> set[str]:
-    """The paths of the RPCs that a client's method calls, by the words `wire.NAME` of its source.
+    """Return the paths of the RPCs that a client's method calls, found by the words `wire.NAME` in its source.
 
-    Followed are private methods that it names, and what `_PARTS` names; a blocking client does what the asyncio one
-    does.
+    Private methods that it calls are followed, as are the parts in `_PARTS`. A blocking client calls the same RPCs as
+    the asyncio one.
     """
     asynchronous = getattr(aio, client.__name__)
     if name in _PARTS:
@@ -166,7 +166,7 @@ def rpcs_of(client: type, name: str) -> set[str]:
 
 
 def _methods(given: type) -> dict[str, Any]:
-    """Public methods and properties, those of base classes first, in the order of the source."""
+    """Return public methods and properties, those of base classes first, in the order of the source."""
     found: dict[str, Any] = {}
     for owner in reversed(inspect.getmro(given)):
         if owner.__module__.split(".")[0] == "sharegroups":
@@ -189,7 +189,7 @@ def _call(name: str, method: Any) -> str:
 
 
 def _fields(given: type) -> str:
-    """The fields of a value class, with their types as written."""
+    """Return the fields of a value class, with their types as written."""
     if not dataclasses.is_dataclass(given):
         return ", ".join(
             f"{name}: {_annotation(given.__annotations__[name])}" for name in getattr(given, "_fields", ())
@@ -205,7 +205,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 
 def _signature(function: Callable[..., Any], skipped: int = 1) -> str:
-    """The parameters, without the first, which is self or cls of a method, and the return type."""
+    """Return the parameters and the return type, without the first parameter, which is self or cls of a method."""
     signature = inspect.signature(function)
     parts: list[str] = []
     for parameter in list(signature.parameters.values())[skipped:]:
@@ -228,7 +228,7 @@ def _parameter(parameter: inspect.Parameter) -> str:
 
 
 def _alias(name: str, module: ModuleType) -> str:
-    """The right side of `name = …` in the module's source."""
+    """Return the right side of `name = …` in the module's source."""
     written = re.search(rf"^{name} = (.+)$", inspect.getsource(module), re.MULTILINE)
     if written is None:
         raise ValueError(f"{module.__name__} does not define {name}")
@@ -240,7 +240,7 @@ def _annotation(given: Any) -> str:
 
 
 def _text(given: Any) -> str:
-    """The docstring as one paragraph. Raises ValueError for a public name without one."""
+    """Return the docstring as one paragraph. Raises ValueError for a public name without one."""
     text = " ".join((inspect.getdoc(given) or "").split())
     if not text:
         raise ValueError(f"{given!r} is public and has no docstring")

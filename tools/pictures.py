@@ -1,7 +1,7 @@
-"""Pictures of the pipeline's page for the docs, drawn from fixed rows: a whole page, and some of its charts.
+"""Draws pictures of the pipeline's page for the docs from fixed rows: a whole page, and some of its charts.
 
-`python -m tools.pictures --write` writes them to docs/images; with `--check` the exit status tells whether those there
-are what this build draws. `make screenshot` photographs the page in a browser.
+`python -m tools.pictures --write` writes them to docs/images; with `--check` the exit status says whether they are up
+to date. `make screenshot` takes screenshots of the page in a browser.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from share_metrics.report.page import charts, mix
 FOLDER: Final = Path(__file__).resolve().parent.parent / "docs" / "images"
 _BEGIN_S: Final = int(datetime(2026, 11, 22, 8, tzinfo=UTC).timestamp())
 _MINUTES: Final = 60
-#: What the page's style says of a chart, for one that stands alone.
+#: The part of the page's style that a separate chart needs.
 _STYLE: Final = (
     "<style>:root{--dim:#5c6670;--line:#d8dee4;--mark:#1f6feb}"
     "@media(prefers-color-scheme:dark){:root{--dim:#9aa4ae;--line:#333b43;--mark:#6ea8fe}}"
@@ -32,7 +32,7 @@ _STYLE: Final = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write or check. Returns 0 if what is there is right, 1 if not, 2 for wrong usage."""
+    """Write or check the pictures. Returns 0 if they are right, 1 if not, 2 for wrong usage."""
     words = sys.argv[1:] if arguments is None else arguments
     if words not in (["--write"], ["--check"]):
         print("Say --write or --check.", file=sys.stderr)
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def pictures() -> dict[str, str]:
-    """Files by name: the page; charts of a group that fell behind at a take-over, and what became of its records."""
+    """Return files by name: the page, and charts of a group at a take-over: its backlog, and its records' outcomes."""
     report = example()
     (behind,) = (line for line in report.partitions if line.marks)
     lag, finished = _drawn(charts(behind, report.window_s))
@@ -62,8 +62,8 @@ def pictures() -> dict[str, str]:
 
 
 def example() -> Report:
-    """An hour of three groups: one that falls behind when its leader dies and catches up, one that stands still since a
-    quarter of an hour, and one with nothing left to do."""
+    """Return an hour of three groups: one that gets a backlog when its leader dies and then catches up, one that has
+    been stalled for a quarter of an hour, and one with nothing left to do."""
     mails = _line("mail · mails-0", _take_over, released=420, rejected=12, timed_out=31, redelivered=380)
     bills = _line("billing · orders-1", _standing, released=15, rejected=0, timed_out=4, redelivered=11)
     audit = _line("audit · orders-1", lambda _minute: (0, 200))
@@ -115,7 +115,7 @@ def _line(name: str, at: Callable[[int], tuple[int, int]], **told: int) -> Parti
 
 
 def _drawn(html: str) -> list[str]:
-    """The drawings in a piece of the page, each as a file of its own."""
+    """Return the drawings in a piece of the page, each as a separate file."""
     begun = (part.partition("</svg>")[0] for part in html.split("<svg ")[1:])
     return [f'<svg xmlns="http://www.w3.org/2000/svg" {one.replace(">", ">" + _STYLE, 1)}</svg>\n' for one in begun]
 

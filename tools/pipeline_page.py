@@ -1,6 +1,6 @@
-"""The generated parts of docs/pipeline.md, from declarations in the pipeline: the columns of rows, and the SQL views.
+"""Generates parts of docs/pipeline.md from declarations in the pipeline: the columns of rows, and the SQL views.
 
-Such a part stands between two comments that name it; the rest of the page is written by hand.
+Each part is between two comments that name it; the rest of the page is written by hand.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TITLES: Final = {
 
 
 def pipeline_page() -> str:
-    """docs/pipeline.md with its generated parts made anew. Raises ValueError if the page lacks one."""
+    """Return docs/pipeline.md with its parts generated again. Raises ValueError if the page lacks one."""
     page = PAGE.read_text(encoding="utf-8")
     for name, make in PARTS.items():
         part = f"\n{make()}\n"
@@ -38,7 +38,7 @@ def pipeline_page() -> str:
 
 
 def rows_part() -> str:
-    """The columns of each kind: names, Spark's types, meanings."""
+    """Return the columns of each kind of row: names, Spark's types, meanings."""
     parts = [
         "Every row has these columns; where nothing else is said, null means that the record has no such field.",
         "",
@@ -53,7 +53,7 @@ def rows_part() -> str:
 
 
 def questions_part() -> str:
-    """What each view answers, and its columns."""
+    """Return the question that each view answers, and its columns."""
     lines = ["| View | Question | Columns |", "|---|---|---|"]
     for one in QUESTIONS:
         columns = "<br>".join(f"`{name}`: {words}" for name, words in one.columns.items())
@@ -61,12 +61,12 @@ def questions_part() -> str:
     return "\n".join([*lines, ""])
 
 
-#: What makes each generated part, by its name.
+#: The function that makes each generated part, by the part's name.
 PARTS: Final[dict[str, Callable[[], str]]] = {"questions": questions_part, "rows": rows_part}
 
 
 def _types(schema: object, names: Iterable[str]) -> dict[str, str]:
-    """The type of each column as Spark's SQL writes it."""
+    """Return the type of each column as Spark's SQL writes it."""
     fields = {field.name: field.dataType.simpleString() for field in from_arrow_schema(schema)}
     return {name: fields[name] for name in names}
 

@@ -2,7 +2,7 @@
 
 `settings.md` has the services' settings, `client-settings.md` the clients', `api.md` the Python API, and `columns.md`
 the meaning of the columns in the tables of the command line. Parts of docs/pipeline.md are made by `pipeline_page`.
-`python -m tools.reference --write` writes the pages; with `--check` the exit status tells whether they are up to date.
+`python -m tools.reference --write` writes the pages; with `--check` the exit status says whether they are up to date.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ unknown name, and a value out of its range, is refused. The services' settings h
 
 
 def settings_page() -> str:
-    """The page of the services' settings."""
+    """Return the page of the services' settings."""
     parts = [_INTRODUCTION]
     parts += _section("Process", NODE_SETTINGS.values(), environment=True)
     parts += _section("Cluster (Kafka's broker configs)", BROKER_CONFIGS.values(), environment=True)
@@ -50,7 +50,7 @@ def settings_page() -> str:
 
 
 def client_settings_page() -> str:
-    """The page of the clients' settings."""
+    """Return the page of the clients' settings."""
     common = {setting.name for setting in client.COMMON}
     parts = [_CLIENT_INTRODUCTION]
     parts += _client_section("All clients; the admin client has no others", client.COMMON)
@@ -96,7 +96,7 @@ def _table(title: str, rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write or check the pages."""
+    """Write or check the pages. Returns 0 if they are right, 1 if not, 2 for wrong usage."""
     if arguments == ["--write"]:
         FOLDER.mkdir(parents=True, exist_ok=True)
         for path, page in PAGES.items():

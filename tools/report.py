@@ -1,8 +1,8 @@
-"""`make report`: ingests what a store holds and writes the page. The last line on standard output is the page's path.
+"""`make report`: ingests a store's records and writes the page. The last line on standard output is the page's path.
 
 python -m tools.report --demo build/demo --out report.html       # of the demo that runs there, or ran there last
 python -m tools.report --store URL --data DIR --out report.html  # of any store; DIR keeps its history
-python -m tools.report --data DIR --out report.html              # of what was ingested before
+python -m tools.report --data DIR --out report.html              # of records ingested before
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not (options.demo / DATA).exists():
             print(f"No demo has run in {options.demo} yet; run `make demo` first, or give STORE=url.", file=sys.stderr)
             return 1
-        options.data = options.demo / DATA / "metrics"  # removed with the demo's data, whose positions it holds
+        options.data = options.demo / DATA / "metrics"  # so that it is removed with the demo's data
         try:
             with demo_store(options.demo / DATA) as url:
                 _metrics("ingest", "--store", url, "--data", str(options.data))
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextmanager
 def demo_store(data: Path) -> Iterator[str]:
-    """Yields the URL of a demo's store. If the demo does not run, a store runs on its files meanwhile.
+    """Yield the URL of a demo's store. If the demo is not running, run a store on its files inside the block.
 
     Raises EmbeddedStoreError, DataDirectoryError.
     """
@@ -73,7 +73,7 @@ async def _started(data: Path) -> EmbeddedStore:
 
 
 def _metrics(*words: str) -> None:
-    """Run `sharegroups metrics …` in this process, so that Spark starts only once. On a failure, exit as it does."""
+    """Run `sharegroups metrics …` in this process, so that Spark starts only once. If it fails, exit as it does."""
     try:
         metrics.main(list(words), prog_name="sharegroups metrics", standalone_mode=False)
     except click.ClickException as error:

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-#: Width and height, pixels: down to the first charts of the page that the docs show.
+#: Width and height, pixels: the page down to its first charts, as shown in the docs.
 SIZE: Final = (1100, 1620)
 BYTES_MAX: Final = 300_000
 _BOUND_S: Final = 120
@@ -42,18 +42,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def chromium() -> str | None:
-    """The path of the browser; None if there is none."""
+    """Return the path of the browser; None if none is installed."""
     return shutil.which("chromium") or shutil.which("google-chrome")
 
 
 def headless(browser: str, profile: Path, *, dark: bool) -> list[str]:
-    """The first words of a command that runs the browser without a window, also as root, with a profile of its own."""
+    """Return the start of a command that runs the browser without a window, also as root, with a separate profile."""
     scheme = f"--blink-settings=preferredColorScheme={int(not dark)}"
     return [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", scheme]
 
 
 def photograph(browser: str, page: Path, picture: Path, *, dark: bool) -> None:
-    """Write a picture of the page in a window of SIZE. Raises subprocess.SubprocessError, FileNotFoundError."""
+    """Write a picture of the page in a window of SIZE. Raises subprocess.SubprocessError or FileNotFoundError."""
     with tempfile.TemporaryDirectory(prefix="screenshot-") as folder:
         made = Path(folder) / "picture.png"
         size = f"--window-size={SIZE[0]},{SIZE[1]}"

@@ -1,6 +1,6 @@
-"""`python -m group_coordinator`: the same as `python -m share_node serve group_coordinator`, for scripts that say so.
+"""`python -m group_coordinator`: the same as `python -m share_node serve group_coordinator`, for scripts that use it.
 
-No module imports this one, so it alone may import the composition root; the import contract names it as an exception.
+No module imports this one, so it alone may import the composition root; the import contract lists it as an exception.
 """
 
 import sys

@@ -1,6 +1,7 @@
-"""Brings the end of an administrator's call to the request that waits for it (GC-103, GC-108).
+"""Passes the outcome of an administrator's call to the request that waits for it (GC-103, GC-108).
 
-A request opens a place before its command, so that no outcome comes too early. When it goes away, the call goes on.
+A request opens its place before it submits its command, so that no outcome comes too early. The call continues when the
+request is cancelled.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from kip932.errors import CoordinatorNotAvailableError, KafkaError
 from kip932.ids import TopicIdPartition
 from share_persister.values import PersisterError
 
-#: The most that a request waits for the end of its call; longer than an order may take (`state_calls.ADMIN_ORDER_S`).
+#: How long a request waits for the end of its call, in seconds; longer than `state_calls.ADMIN_ORDER_S`, the time that
+#: an order may take.
 WAIT_S: Final = 50.0
 Errors = Mapping[TopicIdPartition, KafkaError]
 
@@ -29,7 +31,7 @@ class Waiting:
         self.ended: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
 
     async def end(self) -> Errors:
-        """Wait for the end: the errors of partitions that were refused. Raises KafkaError when the call failed."""
+        """Wait for the end, and return the errors of refused partitions. Raises KafkaError when the call failed."""
         try:
             async with asyncio.timeout(WAIT_S):
                 return await self.ended
@@ -40,7 +42,7 @@ class Waiting:
 
 
 class AdminOutcomes:
-    """The places of all requests that wait, by call id."""
+    """The places of all waiting requests, by call id."""
 
     def __init__(self) -> None:
         self._ids = count(1)
@@ -48,7 +50,7 @@ class AdminOutcomes:
 
     @contextmanager
     def waiting(self) -> Iterator[Waiting]:
-        """Open a place; it is closed at the end of the block."""
+        """Open a place, and close it at the end of the block."""
         place = Waiting(next(self._ids))
         self._waiting[place.call_id] = place
         try:
@@ -56,12 +58,12 @@ class AdminOutcomes:
         finally:
             del self._waiting[place.call_id]
             if not place.ended.cancel() and not place.ended.cancelled():
-                place.ended.exception()  # it is known now, whether or not the request heard of it
+                place.ended.exception()  # marks the error as retrieved, whether or not the request received it
 
     def answered(
         self, call_id: int, outcomes: Mapping[TopicIdPartition, PersisterError | None], *, last: bool = True
     ) -> None:
-        """A round of the call was answered and noted; `last`: there is no other round."""
+        """Note that a round of the call was answered and recorded; `last`: no other round follows."""
         if (place := self._waiting.get(call_id)) is None:
             return
         for partition, error in outcomes.items():
@@ -73,6 +75,6 @@ class AdminOutcomes:
             place.ended.set_result(place.errors)
 
     def failed(self, call_id: int, error: KafkaError) -> None:
-        """The call failed as a whole, unless it has ended."""
+        """End the call with an error, unless it has ended."""
         if (place := self._waiting.get(call_id)) is not None and not place.ended.done():
             place.ended.set_exception(error)

@@ -1,7 +1,7 @@
 """Translates the core's records to group log entries: `kip932.records.v1.GroupRecord` and its type text (CM-16).
 
-The type is Kafka's record number as text. In-memory fields are not written and have their defaults when a record is
-decoded: an initialising entry is then due at once (GC-69a).
+The type is Kafka's record number as text. In-memory fields are not written; a decoded record has their defaults, so an
+initialising entry is due at once (GC-69a).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class GroupLogCodec:
     """The `Codec` of group shards."""
 
     def encode(self, record: r.Record, wall_ms: int) -> tuple[str, bytes]:
-        """(`t`, `r`) of a record appended at `wall_ms` (X1)."""
+        """Return (`t`, `r`) of a record appended at `wall_ms` (X1)."""
         value = record.record if isinstance(record, r.ColdCopy) else record
         message = pb.GroupRecord(
             record_version=RECORD_VERSION,
@@ -42,7 +42,8 @@ class GroupLogCodec:
         return str(kind_of(value)), message.SerializeToString()
 
     def decode(self, kind: str, data: bytes) -> r.Record | None:
-        """The record; None for a type or version that this build does not know. Raises ValueError for broken bytes."""
+        """Return the record, or None for a type or version that this build does not know. Raises ValueError for broken
+        bytes."""
         read = _READ.get(kind)
         if read is None:
             return None
@@ -63,7 +64,7 @@ class GroupLogCodec:
         return convert(message.key, getattr(message, field))
 
     def key(self, data: bytes) -> str:
-        """The group of a damaged entry, from the bytes of its key. Raises ValueError."""
+        """Return the group id of a damaged entry, from the bytes of its key. Raises ValueError."""
         try:
             return pb.GroupRecord.Key.FromString(data).group_id
         except DecodeError as error:

@@ -1,6 +1,6 @@
-"""Settings of the group coordinator, and the assignor they name (GC-57, GC-139a, GC-142).
+"""Settings of the group coordinator, and the assignor that they name (GC-57, GC-139a, GC-142).
 
-`shard_runtime.config.kafka_configs` declares names, defaults and ranges; this module makes them the role's values.
+`shard_runtime.config.kafka_configs` declares names, defaults and ranges; this module reads the role's values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GroupCoordinatorConfig:
-    """The role's settings. Times are milliseconds. `fast_first_assignment` False: as Kafka (OP-19)."""
+    """The role's settings. Times are in milliseconds. `fast_first_assignment` False: behave as Kafka does (OP-19)."""
 
     shards: int = kafka_configs.GROUP_SHARDS.default
     max_size: int = kafka_configs.GROUP_MAX_SIZE.default
@@ -52,7 +52,7 @@ class GroupCoordinatorConfig:
 
 
 def config_of(settings: NodeSettings) -> GroupCoordinatorConfig:
-    """The role's part of a process's settings."""
+    """Select the role's part of a process's settings."""
     return GroupCoordinatorConfig(
         shards=settings[kafka_configs.GROUP_SHARDS],
         max_size=settings[kafka_configs.GROUP_MAX_SIZE],
@@ -66,7 +66,8 @@ def config_of(settings: NodeSettings) -> GroupCoordinatorConfig:
 
 
 def group_configs(effective: EffectiveConfigs) -> Callable[[str], GroupConfigs]:
-    """The look-up for group shards: a group's configs in force, looked up at each heartbeat (GC-27, GC-137, GC-138)."""
+    """Return the function by which group shards read a group's effective configs, at each command (GC-27, GC-137,
+    GC-138)."""
 
     def look_up(group_id: str) -> GroupConfigs:
         return GroupConfigs(

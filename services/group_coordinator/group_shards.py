@@ -1,4 +1,4 @@
-"""The hosts of all group shards, as the edge uses them (`ports.Shards`)."""
+"""The hosts of all group shards, with the interface that the edge uses (`ports.Shards`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MakeHost = Callable[[int, Effects, Callable[[], None]], GroupHost]
 
 
 class GroupShards:
-    """One host per shard of the group log. Hosts are made once; ownership loads and drops their shards."""
+    """Holds one host per shard of the group log. Hosts are made once; ownership loads and drops their shards."""
 
     def __init__(self, count: int) -> None:
         self.count = count

@@ -9,7 +9,7 @@ from shard_runtime.cluster.metadata import MetadataImage
 
 
 class ImageTopics:
-    """One version of the image; `complete` is as of the moment it was taken."""
+    """One version of the image; `complete`: see `TopicsView`, as of when this version was taken."""
 
     __slots__ = ("_image", "complete")
 
@@ -33,12 +33,13 @@ class ImageTopics:
         return None if found is None else Topic(found.topic_id, found.name, found.partitions)
 
     def is_deleted(self, topic_id: bytes) -> bool:
-        """Whether the image has a deletion of the topic."""
+        """Return whether the image records that the topic was deleted."""
         return topic_id in self._image.deleted
 
 
 def newest_topics(image: Callable[[], MetadataImage], sound: Callable[[], bool]) -> Callable[[], ImageTopics]:
-    """The look-up for group shards. While nothing changes it returns the same object, so that memos stay valid."""
+    """Return the function by which group shards get the newest image. It returns the same object until the image
+    changes, so that memos stay valid."""
     last = ImageTopics(image(), sound())
     taken = image()
 

@@ -1,5 +1,5 @@
-"""Asks partition leaders for log ends, by ListOffsets: one call per leader, a few retries, an error per partition. Each
-leader also answers how many offsets before the end have no record; older leaders do not (CM-105).
+"""Asks partition leaders for log ends by ListOffsets, with a few retries and an error per partition. Leaders, except
+those of older builds, also report how many offsets before the end have no record (CM-105).
 
 `leader_of` uses the node's metadata; a wrong leader costs one of the retries (GC-115, GC-117, CM-14).
 """
@@ -29,7 +29,7 @@ _MOVED: Final = (errors.NotLeaderOrFollowerError, errors.LeaderNotAvailableError
 
 
 class GroupBacklog(NamedTuple):
-    """What a group has still to do in a partition, by its leader (PL-827). None: not known."""
+    """A group's remaining work in a partition, as its leader reports it (PL-827). None: not known."""
 
     in_flight: int | None = None
     waiting: int | None = None
@@ -45,7 +45,7 @@ UNKNOWN: Final = GroupBacklog()
 
 class LogEnd(NamedTuple):
     """The next offset to be written, and how many offsets from the requested start to it are known to have no
-    record. `backlog`: of the group that was asked for."""
+    record. `backlog`: that of the requested group."""
 
     offset: int
     holes: int
@@ -56,7 +56,7 @@ EndOffset = LogEnd | errors.KafkaError
 
 
 class EndOffsets:
-    """Asks partition leaders for their log ends. `leader_of` gives `host:port`, or None without a live leader."""
+    """Asks partition leaders for log ends. `leader_of` returns the leader's `host:port`; None without a live leader."""
 
     def __init__(
         self,
@@ -71,8 +71,8 @@ class EndOffsets:
     async def latest(
         self, starts: Mapping[TopicIdPartition, int | None], group_id: str | None = None
     ) -> dict[TopicIdPartition, EndOffset]:
-        """Each partition's log end (read uncommitted) with its holes from the given start on; or the error. Without a
-        start (None) no holes are counted. With `group_id` also the backlog of that group (PL-827)."""
+        """Return each partition's log end (read uncommitted) with its holes from the given start on, or its error.
+        Without a start (None), no holes are counted. With `group_id`, also ask for that group's backlog (PL-827)."""
         found: dict[TopicIdPartition, EndOffset] = {}
         left = list(starts)
         for attempt in range(1 + RETRIES_MAX):

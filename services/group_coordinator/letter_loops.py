@@ -1,8 +1,8 @@
-"""Finds groups whose dead letters come back to them: directly, or by way of other groups' dead-letter topics (PL-903).
+"""Finds groups whose dead letters come back to them, directly or through other groups' dead-letter topics (PL-903).
 
 A node knows the subscriptions only of the groups that it coordinates, and members may subscribe at any time. So a
-circle is refused when the config that closes it is set at a node that knows it, and else found at each sweep: soon
-after topics or configs changed, and every 30 s. What nobody found is ended by PL-917 and PL-923.
+config that closes a circle is refused if the node where it is set knows the circle. Other circles are found by sweeps:
+soon after topics or configs change, and every 30 s. PL-917 and PL-923 end circles that no node finds.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ log = structlog.get_logger(__name__)
 
 #: How many groups are inspected in one turn of the event loop.
 SLICE: Final = 200
-#: How many circles are logged by name while they last; one line says that there are more.
+#: How many circles are logged by name while they last; one line reports that there are more.
 TOLD_MAX: Final = 100
 
 
 class LetterLoops:
-    """Logs each circle once for as long as it lasts. `queue_of`: a group's dead-letter topic, "" for none."""
+    """Logs each circle once while it lasts. `queue_of`: returns a group's dead-letter topic, "" for none."""
 
     def __init__(self, shards: Shards, queue_of: Callable[[str], str]) -> None:
         self._shards = shards
@@ -35,8 +35,8 @@ class LetterLoops:
         self._told_of_more = False
 
     def closed_by(self, group_id: str, queue: str) -> str:
-        """Why letters of the group would come back to it if `queue` were its dead-letter topic, as the end of a
-        sentence; "" when they would not, as far as is known here."""
+        """Explain, as the end of a sentence, why the group's letters would come back to it if `queue` were its
+        dead-letter topic; "" when, as far as this node knows, they would not."""
         names = next((names for group, names in self._reads() if group == group_id), ())
         back = way_back(names, reached(queue, self._steps_from)) if names else None
         if back is None:
@@ -80,7 +80,8 @@ class LetterLoops:
             if back is None:
                 continue
             circle = (Step(back[0], group_id, queue), *back[1])
-            # Each group of a circle finds it; that of a group's own queue is each group's own.
+            # All groups of a circle find it, so its key is its topics; a group that reads its own queue is a circle
+            # of its own.
             key = (group_id, queue) if len(circle) == 1 else tuple(sorted({step.topic for step in circle}))
             if key in circles or len(circles) < TOLD_MAX:
                 circles.setdefault(key, circle)
@@ -94,7 +95,7 @@ class LetterLoops:
         self._told, self._told_of_more = frozenset(circles), bool(more)
 
     def _reads(self) -> Iterator[tuple[str, Collection[str]]]:
-        """The groups that have members here, with the topics that these subscribe to."""
+        """Yield the groups that have subscriptions on this node, with the topics that their members subscribe to."""
         for _, shard in self._shards.serving():
             for group_id, group in list(shard.groups.items()):
                 if group.subscription.names:

@@ -1,7 +1,7 @@
-"""Tells partition leaders which members were removed, so that they end their share sessions (GC-39a, GC-39b).
+"""Notifies partition leaders of removed members, so that they end the members' share sessions (GC-39a, GC-39b).
 
-Fire and forget: nobody waits for it, and locks that run out do later what an order that is lost would have done. Orders
-are gathered for a moment, sent to each leader in one call, and tried again for half a minute.
+Fire and forget: no caller waits for it, and when an order is lost, the member's locks run out by themselves. Orders are
+gathered for a moment, sent to each leader in one call, and retried for half a minute.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shard_runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
 
-#: How long orders are gathered: members of one moment are often removed together.
+#: How long orders are gathered, in seconds: several members are often removed at about the same time.
 GATHER_S: Final = 0.05
 RETRY_S: Final = 0.5
 CALL_S: Final = 3.0
@@ -36,8 +36,8 @@ _END: Final[Method[pb.EndMemberSessionsRequest, pb.EndMemberSessionsResponse]] =
 
 
 class MemberRemovals:
-    """One task, and one for each leader that is being called. `leaders` gives the addresses between nodes of all nodes
-    that lead partitions; `told` counts orders by outcome."""
+    """Sends the orders, with one task and one more for each leader being called. `leaders` returns the internal
+    addresses of all nodes that lead partitions; `told` counts orders by outcome."""
 
     def __init__(
         self,
@@ -57,17 +57,17 @@ class MemberRemovals:
         self._calling: dict[str, asyncio.Task[None]] = {}
 
     def removed(self, expired: MemberExpired) -> None:
-        """A member was removed, and the store has confirmed it. Never blocks, never raises."""
+        """Order the end of a member's sessions, after the store confirmed its removal. Never blocks, never raises."""
         order = Order(expired.group_id, expired.member.member_id, expired.group_epoch, self._clock.now_ms())
         self._removals.removed(order, self._leaders())
         self._something.set()
 
     def start(self) -> None:
-        """Begin to tell; needs a running loop."""
+        """Start sending orders; needs a running loop."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="member-removals")
 
     async def stop(self) -> None:
-        """End; what waits is not told."""
+        """Stop; waiting orders are not sent."""
         tasks = [*self._calling.values()] + ([self._task] if self._task is not None else [])
         self._task = None
         for task in tasks:
@@ -87,8 +87,8 @@ class MemberRemovals:
                 await asyncio.sleep(RETRY_S)
 
     def _round(self) -> None:
-        """Call all leaders for which something waits, but those that are being called: one that does not answer keeps
-        nobody waiting but itself."""
+        """Call all leaders that have waiting orders, except those being called: a leader that does not answer delays
+        no other."""
         calls = self._removals.take(self._leaders(), self._clock.now_ms(), self._calling)
         for leader, orders in calls.items():
             call = asyncio.get_running_loop().create_task(self._call(leader, orders), name=f"member-removals {leader}")
@@ -98,7 +98,7 @@ class MemberRemovals:
             self._told(DROPPED, dropped)
 
     async def _call(self, leader: str, orders: Sequence[Order]) -> None:
-        """Tell one leader; where it was not reached, wait a moment before it is called again."""
+        """Send one leader its orders; if it was not reached, wait `RETRY_S` before the next call to it."""
         try:
             if not await self._reached(leader, orders):
                 self._removals.failed(leader, orders)

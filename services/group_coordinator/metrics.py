@@ -1,4 +1,4 @@
-"""What the group coordinator counts and shows (GC-150…GC-152, GC-157).
+"""The group coordinator's metrics (GC-150…GC-152, GC-157).
 
 Gauges are computed at each scrape (GC-156). For the hosts' metrics see `shard_runtime.metrics.runtime`.
 """
@@ -16,7 +16,8 @@ from group_coordinator.member_removals import DROPPED, REFUSED, TOLD
 from group_coordinator.ports import Shards
 
 _STATES: Final = ("Empty", "Stable", "Dead")
-#: Why a member was removed: a leader had lost it and it did not heartbeat in its grace; or its session time-out passed.
+#: Why a member was removed: a leader lost its connection and it did not heartbeat within the grace; or its session
+#: time-out passed.
 LOST_CONNECTION: Final = "lost_connection"
 SESSION_TIMEOUT: Final = "session_timeout"
 
@@ -30,7 +31,7 @@ class GroupCoordinatorMetrics:
             "Group epoch bumps caused by heartbeats (share-group-rebalance-count).",
             registry=registry,
         )
-        # The same number under the name that the design notes give it (OP-9).
+        # The same count under the name that the design notes use (OP-9).
         self._rebalances_by_protocol = Counter(
             "group_coordinator_rebalance", "Group epoch bumps caused by heartbeats.", ["protocol"], registry=registry
         ).labels("share")
@@ -70,29 +71,29 @@ class GroupCoordinatorMetrics:
         registry.register(_Gauges(shards))
 
     def rebalanced(self) -> None:
-        """A heartbeat bumped a group epoch."""
+        """Count a heartbeat that bumped a group epoch."""
         self._rebalances.inc()
         self._rebalances_by_protocol.inc()
 
     def initialized(self, succeeded: int, failed: int) -> None:
-        """One initialisation call ended."""
+        """Count the partitions of one initialisation call that has ended."""
         self._succeeded.inc(succeeded)
         self._failed.inc(failed)
 
     def repaired(self, partitions: int) -> None:
-        """`partitions` partitions went back to initialising."""
+        """Count `partitions` partitions that went back to initialising."""
         self._repaired.inc(partitions)
 
     def member_expired(self, reason: str) -> None:
-        """A member was removed."""
+        """Count a member that was removed because it did not heartbeat."""
         self._expired_members.labels(reason).inc()
 
     def removals_told(self, outcome: str, orders: int) -> None:
-        """Leaders were told of removed members; or were not, being of an older build, or not reached in time."""
+        """Count orders to leaders that were delivered, or refused by an older build, or not delivered in time."""
         self._removals.labels(outcome).inc(orders)
 
     def expired(self, groups: int) -> None:
-        """The deletion of `groups` groups began that were empty for too long."""
+        """Count `groups` groups whose deletion began because they were empty for too long."""
         self._expired.inc(groups)
 
 

@@ -1,4 +1,4 @@
-"""What a node passes to the coordinator's edge: shards, access, callers. Protocols only."""
+"""The interfaces that a node passes to the coordinator's edge: shards, access, callers. Protocols only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Caller(Protocol):
 
     @property
     def peer(self) -> str:
-        """The host from which the call comes."""
+        """The host that the call comes from."""
         ...
 
     @property
@@ -38,8 +38,8 @@ class Access(Protocol):
     """Decides what callers may do (CM-61). The implementation logs refusals."""
 
     def allowed(self, caller: Caller, operation: int, resource_type: int, name: str) -> bool:
-        """Whether `caller` may do `operation` on the resource. When False, answer the matching authorisation error, or
-        leave the resource out of the answer."""
+        """Return whether `caller` may do `operation` on the resource. When False, answer the matching authorisation
+        error, or leave the resource out of the answer."""
         ...
 
 
@@ -47,7 +47,7 @@ class AllowAll:
     """For a node without an authorizer: everything is allowed (GC-148)."""
 
     def allowed(self, caller: Caller, operation: int, resource_type: int, name: str) -> bool:
-        """True."""
+        """Return True."""
         del caller, operation, resource_type, name
         return True
 
@@ -61,7 +61,7 @@ class Shards(Protocol):
         ...
 
     async def submit(self, shard: int, command: Command) -> object:
-        """Run a command; return its reply when everything the reply depends on is durable.
+        """Run a command; return its reply once everything that the reply depends on is durable.
 
         The command is decided before this first suspends. Raises KafkaError: answer it; with NOT_COORDINATOR add the
         owner as a hint (CM-14).
@@ -69,5 +69,6 @@ class Shards(Protocol):
         ...
 
     def serving(self) -> Sequence[tuple[int, GroupShard]]:
-        """(index, shard) of the shards loaded and owned here now. Do not keep a shard: each load makes a new object."""
+        """Return (index, shard) of the shards that are loaded and owned here now. Do not keep a shard: each load makes
+        a new object."""
         ...

@@ -1,7 +1,7 @@
-"""The whole role, built from what a node passes to it. The composition root builds this and no other part of it.
+"""The whole role, built from what a node passes to it. The composition root builds only this part of the package.
 
-Order: build it; give `hosts` to ownership and `service` to the RPC server; call `start`; after the shards were released
-at the end, call `stop`.
+Order: build it; give `hosts` to ownership and `service` to the RPC server; call `start`; at the end, after the shards
+were released, call `stop`.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from share_persister.values import Persister
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What the role gets from its node.
+    """The role's dependencies, which its node provides.
 
     `topics`: the newest metadata image (`image_topics.newest_topics`). `complete_since_ms`: since when, by the deadline
     clock, it is known to be complete; −1 when it is not (GC-80). `configs`: the effective configs of a group, clamped
     (`config.group_configs`, GC-137). `owner_of`: the owner of a group shard, for hints. `leader_of`: `host:port` of a
     partition's leader. `enabled`: whether share.version ≥ 1 (GC-8). `meter`: counts flushes and loads. `client_id_of`:
     the client id that a caller sends. `host_options`: the hosts' bounds; their write time-out is the role's own
-    setting. `queue_of`: the dead-letter topic of a group, "" for none. `leaders`: the addresses between nodes of all
-    that lead partitions, told of members that are removed (GC-39a).
+    setting. `queue_of`: the dead-letter topic of a group, "" for none. `leaders`: the internal addresses of all nodes
+    that lead partitions, which are notified of removed members (GC-39a).
     """
 
     record_log: RecordLog
@@ -73,7 +73,7 @@ class Node:
 
 
 class GroupCoordinatorService:
-    """All handlers of `GroupCoordinatorService` as one object, for `shard_runtime.rpc.binding.bind`."""
+    """All handlers of `GroupCoordinatorService` in one object, for `shard_runtime.rpc.binding.bind`."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class GroupCoordinatorService:
 
 
 class GroupCoordinatorRole:
-    """The group coordinator of one node. `configs`: the broker configs, which a custom assignor is given (GC-57).
+    """The group coordinator of one node. `configs`: the broker configs, passed to a custom assignor (GC-57).
 
     Raises ConfigError for an assignor that cannot be loaded.
     """
@@ -128,11 +128,11 @@ class GroupCoordinatorRole:
 
     @property
     def hosts(self) -> Sequence[ShardHost[Any, Any]]:
-        """One host per shard, `{gc:0}`…, for ownership."""
+        """The hosts for ownership, one per shard: `{gc:0}`…."""
         return self.shards.hosts
 
     def topics_changed(self) -> None:
-        """The metadata image has a new version: sweep soon."""
+        """Sweep soon, because the metadata image has a new version."""
         self._sweeper.topics_changed()
 
     def start(self) -> None:

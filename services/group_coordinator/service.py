@@ -46,8 +46,8 @@ log = structlog.get_logger(__name__)
 
 SHARE: Final = "share"
 NO_OPERATIONS: Final = -(1 << 31)
-#: How many groups are described at the same time; and the most bytes of an answer with several groups (a single group's
-#: may be larger).
+#: How many groups are described at the same time; and the most bytes of an answer with several groups (an answer with
+#: one group may be larger).
 DESCRIBED_TOGETHER: Final = 16
 DESCRIPTIONS_BYTES_MAX: Final = 16 * 1024 * 1024
 _OPERATIONS: Final = (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
@@ -55,7 +55,7 @@ _OPERATIONS: Final = (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the edge needs of its node. `owner_of`: a shard's owner, for hints; None when it is not known (CM-14).
+    """The edge's dependencies. `owner_of`: a shard's owner, for hints; None when it is not known (CM-14).
 
     `enabled`: the feature gate (GC-8). `client_id_of`: the client id that a caller sends, "" without one. `faults`: the
     log of unexpected errors.
@@ -70,7 +70,7 @@ class Surroundings:
     faults: RateLimitedLog = field(default_factory=lambda: RateLimitedLog(log))
 
     def shard_of(self, group_id: str) -> int:
-        """The group's shard (GC-1)."""
+        """Return the index of the group's shard (GC-1)."""
         return shard_index(group_id, self.shards.count)
 
     async def ask(self, group_id: str, command: c.Command) -> object:
@@ -83,8 +83,8 @@ class Surroundings:
             raise errors.UnsupportedVersionError
 
     def require_group(self, caller: Caller, operation: int, group_id: str) -> None:
-        """Raise unless the caller may access the group (GC-139). Checked first, so a refusal says nothing about topics
-        (GC-149)."""
+        """Raise unless the caller may access the group (GC-139). Call this first, so that a refusal reveals nothing
+        about topics (GC-149)."""
         if not self.access.allowed(caller, operation, GROUP, group_id):
             raise errors.GroupAuthorizationFailedError(f"Not authorized to access group {group_id}.")
 
@@ -95,11 +95,11 @@ class Surroundings:
             raise errors.InvalidGroupIdError("The group id must not be empty.")
 
     def sees_topic(self, caller: Caller, name: str) -> bool:
-        """Whether the caller may DESCRIBE the topic."""
+        """Return whether the caller may DESCRIBE the topic."""
         return self.access.allowed(caller, DESCRIBE, TOPIC, name)
 
     def failure(self, error: Exception) -> tuple[errors.KafkaError, str | None]:
-        """The error to answer, and its text; an unexpected error is logged and answered without text (GC-5)."""
+        """Return the error to answer, and its text. An unexpected error is logged, and answered without text (GC-5)."""
         if not isinstance(error, errors.KafkaError):
             self.faults.error("request failed", key=type(error).__name__, exc_info=error)
         answer = coordinator_failure(error)
@@ -107,7 +107,7 @@ class Surroundings:
         return answer, None if hidden else answer.message
 
     def coordinator_hint(self, error: errors.KafkaError, group_id: str) -> common.NodeEndpoint | None:
-        """The shard's owner, only for NOT_COORDINATOR (CM-14)."""
+        """Return the owner of the group's shard for NOT_COORDINATOR, else None (CM-14)."""
         if not isinstance(error, errors.NotCoordinatorError):
             return None
         owner = self.owner_of(self.shard_of(group_id))
@@ -115,17 +115,17 @@ class Surroundings:
 
 
 def error_code(error: errors.KafkaError) -> ErrorCode.ValueType:
-    """The enum value with Kafka's number."""
+    """Return the enum value with the error's number in Kafka."""
     return ErrorCode.ValueType(error.code)
 
 
 def host_text(peer: str) -> str:
-    """A caller's host as Kafka writes it: `/10.0.0.7` (GC-24b)."""
+    """Write a caller's host as Kafka does: `/10.0.0.7` (GC-24b)."""
     return f"/{peer}"
 
 
 class _Listed(NamedTuple):
-    """The groups of the shards that answered, and why the others did not."""
+    """The groups of the shards that answered, and the errors of the others."""
 
     groups: list[c.ListedGroup]
     unserved: dict[int, Exception]
@@ -165,7 +165,7 @@ class GroupCoordinator:
     async def share_group_describe(
         self, request: describe_pb.ShareGroupDescribeRequest, context: Caller
     ) -> describe_pb.ShareGroupDescribeResponse:
-        """Describe groups, each by its own shard (GC-7, GC-125…GC-129), each once. Raises InvalidRequestError for too
+        """Describe groups, each once and by its own shard (GC-7, GC-125…GC-129). Raises InvalidRequestError for too
         many groups or too large an answer (CM-91)."""
         check_groups(len(request.group_ids), request.group_ids)
         group_ids = list(dict.fromkeys(request.group_ids))
@@ -187,7 +187,7 @@ class GroupCoordinator:
         return response
 
     async def list_groups(self, request: list_pb.ListGroupsRequest, context: Caller) -> list_pb.ListGroupsResponse:
-        """List this node's groups, and name the shards that it does not answer for (GC-120…GC-123)."""
+        """List this node's groups, and the shards that it cannot answer for (GC-120…GC-123)."""
         found = await self._list()
         states = {value.strip().lower() for value in request.states_filter.values}
         types = {value.lower() for value in request.types_filter.values}
@@ -216,7 +216,7 @@ class GroupCoordinator:
     # ---- heartbeat
 
     def _heartbeat_command(self, request: heartbeat_pb.ShareGroupHeartbeatRequest, context: Caller) -> c.Heartbeat:
-        """Check the request by GC-10…GC-18, in that order, and make its command."""
+        """Check the request (GC-10…GC-18, in that order), and make its command."""
         around = self._around
         around.require_enabled()
         around.require_group(context, READ, request.group_id)
@@ -269,7 +269,7 @@ class GroupCoordinator:
         )
 
     def _operations(self, context: Caller, group_id: str) -> int:
-        """The caller's allowed operations on the group (GC-128)."""
+        """The operations that the caller may do on the group, as a bit set (GC-128)."""
         access = self._around.access
         return sum(1 << code for code in _OPERATIONS if access.allowed(context, code, GROUP, group_id))
 

@@ -1,6 +1,6 @@
-"""AlterShareGroupOffsets as a command and back (GC-100…GC-106).
+"""Translates AlterShareGroupOffsets to a command, and its outcome to a response (GC-100…GC-106).
 
-It makes the checks that need no group, asks the leaders for log ends, and answers by partition. What is decided see
+It makes the checks that need no group, asks the leaders for log ends, and answers by partition. For the decision see
 `core.alteration`.
 """
 
@@ -22,14 +22,14 @@ from kip932.ids import NULL_TOPIC_ID, TopicIdPartition
 from shard_runtime.rpc.bounds import Turns, check_groups, check_partitions
 from shard_runtime.rpc.change_log import log_changes
 
-#: How many partitions are looked at without letting other tasks run.
+#: How many partitions are processed before other tasks get to run.
 SLICE: Final = 500
 
 Response = pb.AlterShareGroupOffsetsResponse
 
 
 class _Asked(NamedTuple):
-    """One requested partition: the request's topic entry it came with, and why it is refused, if it is."""
+    """One requested partition. `entry`: the index of its topic in the request; `error`: why it is refused, if it is."""
 
     entry: int
     name: str
@@ -44,7 +44,7 @@ class _Asked(NamedTuple):
 
 
 class OffsetAlterations:
-    """The handler."""
+    """The handler of `AlterShareGroupOffsets`."""
 
     def __init__(self, around: Surroundings, outcomes: AdminOutcomes, ends: EndOffsets) -> None:
         self._around = around
@@ -54,8 +54,8 @@ class OffsetAlterations:
     async def alter_share_group_offsets(
         self, request: pb.AlterShareGroupOffsetsRequest, context: Caller
     ) -> pb.AlterShareGroupOffsetsResponse:
-        """Set start offsets of an empty group; an unknown group is made (GC-101). Raises InvalidRequestError for too
-        many partitions (CM-62)."""
+        """Set start offsets of an empty group; create the group if it does not exist (GC-101). Raises
+        InvalidRequestError for too many partitions (CM-62)."""
         check_groups(1, [request.group_id])
         check_partitions((request.topics.values, "partitions"))
         around = self._around
@@ -79,7 +79,7 @@ class OffsetAlterations:
         return Response(responses=await _results(request, asked, failed))
 
     async def _asked(self, request: pb.AlterShareGroupOffsetsRequest, context: Caller) -> list[_Asked]:
-        """The partitions, with what the permission and the image say of each (GC-100, GC-102, GC-105)."""
+        """The requested partitions, each checked against access and the image (GC-100, GC-102, GC-105)."""
         view, turns = self._around.topics(), Turns(SLICE)
         found = []
         for entry, topic in enumerate(request.topics.values):
@@ -97,7 +97,8 @@ class OffsetAlterations:
         return found
 
     async def _alter(self, group_id: str, asked: Iterable[_Asked]) -> Mapping[TopicIdPartition, errors.KafkaError]:
-        """The errors of valid partitions. Of several offsets for one partition the last counts, as in Kafka."""
+        """Alter the valid partitions, and return the errors. When a partition is given several offsets, the last one
+        counts, as in Kafka."""
         await self._around.ask(group_id, c.RequireEmpty(group_id))
         wanted = {one.key: one for one in asked if one.error is None}
         ends = await self._ends.latest(dict.fromkeys(wanted)) if wanted else {}
@@ -113,7 +114,7 @@ class OffsetAlterations:
 
 
 def _beyond(one: _Asked, end: EndOffset | None) -> errors.KafkaError | None:
-    """Why the log does not allow the offset (GC-106)."""
+    """The error if the log does not allow the offset, or its end is not known; else None (GC-106)."""
     where = f"{one.name}-{one.partition}"
     if isinstance(end, LogEnd):
         if one.start_offset <= end.offset:

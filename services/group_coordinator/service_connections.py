@@ -1,7 +1,7 @@
-"""MemberConnectionsService: what partition leaders report of members becomes commands (GC-36, GC-37); and what is told
-when a member is removed.
+"""Translates partition leaders' reports about members' connections to commands (GC-36, GC-37); and reports removals of
+members.
 
-It is served to nodes only (CM-80), so it checks no access.
+`MemberConnectionsService` is served to nodes only (CM-80), so it checks no access.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class MemberConnections:
     async def report_member_connections(
         self, request: pb.ReportMemberConnectionsRequest, context: CallContext
     ) -> pb.ReportMemberConnectionsResponse:
-        """Each report's outcome. An error of one says nothing about the others."""
+        """Return each report's outcome. An error of one report does not affect the others."""
         del context
         reports = request.members[:REPORTS_MAX]
         results = await asyncio.gather(*(self._report(request.leader, report) for report in reports))
@@ -58,8 +58,9 @@ class MemberConnections:
 def tell_expired(
     count: Callable[[str], None], end_sessions: Callable[[c.MemberExpired], None]
 ) -> Callable[[c.MemberExpired], None]:
-    """What tells a member's removal: a log line, `count` by the reason, and `end_sessions`, which tells the leaders
-    (GC-39a). An orderly leave is not told, and no other removal exists: only empty groups are deleted."""
+    """Return the function that reports a member's removal: it logs it, calls `count` with the reason, and
+    `end_sessions`, which notifies the leaders (GC-39a). An orderly leave is not reported; there is no other removal,
+    since only empty groups are deleted."""
 
     def tell(expired: c.MemberExpired) -> None:
         member = expired.member

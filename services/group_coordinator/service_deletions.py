@@ -1,7 +1,7 @@
-"""DeleteGroups and DeleteShareGroupOffsets as commands and back (GC-90…GC-99).
+"""Translates DeleteGroups and DeleteShareGroupOffsets to commands, and their outcomes to responses (GC-90…GC-99).
 
-Groups and topics are answered one by one; no failure hides another's result. What is decided, and what a crash leaves
-to be done, see `core.deletion`.
+Groups and topics are answered one by one; no failure hides another's result. For the decisions, and for resuming a
+deletion after a crash, see `core.deletion`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Deletions:
     async def delete_groups(
         self, request: groups_pb.DeleteGroupsRequest, context: Caller
     ) -> groups_pb.DeleteGroupsResponse:
-        """Delete groups, each by its own shard, each once (GC-7, GC-90). Raises InvalidRequestError for too many
+        """Delete groups, each once and by its own shard (GC-7, GC-90). Raises InvalidRequestError for too many
         (CM-62)."""
         check_groups(len(request.groups_names), request.groups_names)
         group_ids = list(dict.fromkeys(request.groups_names))
@@ -105,7 +105,7 @@ class Deletions:
     async def _delete_offsets(self, group_id: str, names: list[str], context: Caller) -> list[TopicResult]:
         allowed = [name for name in names if self._around.access.allowed(context, READ, TOPIC, name)]
         begun, failed = c.DeletionBegun(under_way=False), dict[bytes, errors.KafkaError]()
-        if names:  # also when no topic is allowed: the group is checked before topics are answered
+        if names:  # even when no topic is allowed: the group is checked before topics are answered
             with self._outcomes.waiting() as place:
                 found = await self._around.ask(group_id, c.DeleteOffsets(group_id, tuple(allowed), place.call_id))
                 assert isinstance(found, c.DeletionBegun)
@@ -128,7 +128,8 @@ class Deletions:
 
 
 def _kept(group_id: str, failed: Errors) -> errors.KafkaError:
-    """Why the group is still there (GC-92). A caller retries by itself but where an operator must act."""
+    """The error of a group that was not deleted (GC-92). Callers retry it by themselves, unless an operator must
+    act."""
     waiting = {partition: error for partition, error in failed.items() if isinstance(error, errors.InQuarantineError)}
     partition, first = next(iter((waiting or failed).items()))
     again = "delete it again" + (" when that is settled" if waiting else "")

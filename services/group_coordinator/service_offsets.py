@@ -1,6 +1,6 @@
-"""DescribeShareGroupOffsets: start offsets from the share coordinator, log ends from the leaders (GC-110…GC-119).
+"""DescribeShareGroupOffsets, from the share coordinator's start offsets and the leaders' log ends (GC-110…GC-119).
 
-It only reads. The group's shard answers which partitions have state; its answer also proves that this node is the
+It only reads. The group's shard lists the partitions that have state; its answer also proves that this node is the
 coordinator.
 """
 
@@ -25,7 +25,7 @@ from share_persister.values import Persister, PersisterError
 
 NO_OFFSET: Final = -1
 CONCURRENT_GROUPS: Final = 16
-#: How many partitions are answered without letting other tasks run.
+#: How many partitions are processed before other tasks get to run.
 SLICE: Final = 500
 #: The most partitions of all groups in one answer (CM-91).
 DESCRIBED_PARTITIONS_MAX: Final = 200_000
@@ -57,12 +57,12 @@ class _Room:
 
 
 class ShareGroupOffsets:
-    """The handler."""
+    """The handler of `DescribeShareGroupOffsets`."""
 
     def __init__(
         self, around: Surroundings, persister: Persister, end_offsets: EndOffsets, wall_ms: Callable[[], int]
     ) -> None:
-        """`wall_ms`: the time, ms since 1970; delayed records of what no leader has loaded are counted by it."""
+        """`wall_ms`: returns the time, ms since 1970; it decides which stored records are still delayed."""
         self._around = around
         self._wall_ms = wall_ms
         self._persister = persister
@@ -132,7 +132,7 @@ class ShareGroupOffsets:
         ]
 
     def _all(self, initialized: Mapping[bytes, Collection[int]], context: Caller) -> list[_Wanted]:
-        """Every initialised partition of topics that exist and that the caller may see (GC-110, GC-111)."""
+        """All initialised partitions of topics that exist and that the caller may see (GC-110, GC-111)."""
         view = self._around.topics()
         found = [
             _Wanted(topic.name, topic, tuple(indexes))
@@ -153,7 +153,7 @@ class ShareGroupOffsets:
 
 
 def _has_lag(summary: StateSummary | PersisterError) -> TypeGuard[StateSummary]:
-    """Whether a lag can be computed from it (GC-115)."""
+    """Return whether a lag can be computed from the summary (GC-115)."""
     return isinstance(summary, StateSummary) and NO_OFFSET not in (
         summary.start_offset,
         summary.delivery_complete_count,
@@ -186,7 +186,7 @@ def _result(
     summary = summaries.get(key)
     if isinstance(summary, PersisterError):
         return _refused(key.partition, summary.error)
-    if summary is None:  # it is not there, and so nobody was asked for it (GC-112)
+    if summary is None:  # it does not exist, so no coordinator was asked for it (GC-112)
         return Response.PartitionResult(partition_index=key.partition, start_offset=NO_OFFSET, lag=NO_OFFSET)
     end = ends.get(key)
     if isinstance(end, errors.KafkaError):
@@ -194,9 +194,9 @@ def _result(
     lag = NO_OFFSET if end is None else _lag(summary, end)
     backlog = UNKNOWN if end is None else end.backlog
     waiting, delayed = backlog.waiting, backlog.delayed
-    if waiting is None and backlog.in_flight is not None:  # it is not loaded, so nobody holds any of it (GC-109)
+    if waiting is None and backlog.in_flight is not None:  # not loaded, so no member holds its records (GC-109)
         delayed = _known(summary.delayed)
-        # Delayed records may be among the deleted ones, which the lag leaves out: work must not be hidden.
+        # Delayed records may be among the deleted ones, which the lag leaves out; subtract them once, to hide no work.
         there = 0 if delayed is None or end is None else max(0, delayed - end.holes)
         undone = lag if end is None or backlog.empty is None else _unfinished(summary, end.offset, backlog.empty)
         waiting = max(0, undone - (backlog.dead_letters or 0) - there)
@@ -219,10 +219,10 @@ def _result(
 def _lag(summary: StateSummary, end: LogEnd) -> int:
     """How many records are still to be completed (GC-115), not counting offsets without a record (CM-105).
 
-    A finished offset may also be one without a record, for example one that a member answered with GAP. So that no
-    offset is subtracted twice, only the larger of both counts is subtracted: a lag that is too small would hide work.
-    The lag may therefore be too large, by at most the finished offsets, which the lock limit bounds. When the log end
-    fell back below what is finished (CM-47), the lag is 0.
+    A finished offset may also have no record, for example one that a member acknowledged with GAP. So that no offset is
+    subtracted twice, only the larger of the two counts is subtracted: a lag that is too small would hide work. The lag
+    may therefore be too large, by at most the number of finished offsets, which the lock limit bounds. When the log end
+    fell back below the finished offsets (CM-47), the lag is 0.
     """
     return _unfinished(summary, end.offset, end.holes)
 
@@ -232,7 +232,7 @@ def _unfinished(summary: StateSummary, end_offset: int, empty: int) -> int:
 
 
 def _known(count: int) -> int | None:
-    """A count for the message; None, which leaves it out, for −1: not known (PL-811)."""
+    """The count for the message; None, which leaves the field out, when it is −1: not known (PL-811)."""
     return count if count >= 0 else None
 
 

@@ -1,8 +1,8 @@
 """Carries out group shards' orders about share-partition state, and returns the outcomes to them as commands.
 
-An order comes only after its records are durable (GC-24i). Its outcome may be late, or lost: by the attempt number the
-shard recognises an old outcome (GC-76a), and it retries from its lists what never comes back (GC-72, OP-6). So this
-module remembers nothing but who waits, and cancelling a call is always safe.
+An order comes only after its records are durable (GC-24i). Its outcome may be late or lost: the shard recognises an old
+outcome by its attempt number (GC-76a), and retries from its lists an order without an outcome (GC-72, OP-6). So this
+module only remembers which requests wait, and cancelling a call is always safe.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 CONCURRENT_CALLS: Final = 64
 WAITING_CALLS_MAX: Final = 10_000
 Outcome = PersisterError | None
-#: The most that an order of an administrator's call may take, its wait for a slot included (GC-108).
+#: How long an order of an administrator's call may take, in seconds, including its wait for a slot (GC-108).
 ADMIN_ORDER_S: Final = 40.0
 
 
@@ -42,17 +42,17 @@ class CallMeter(Protocol):
     """Counts state calls."""
 
     def initialized(self, succeeded: int, failed: int) -> None:
-        """One initialisation call ended."""
+        """Count the partitions of one initialisation call that has ended."""
         ...
 
     def repaired(self, partitions: int) -> None:
-        """The share coordinator had lost the state of `partitions` partitions (GC-82)."""
+        """Count `partitions` partitions whose state the share coordinator had lost (GC-82)."""
         ...
 
 
 class StateCalls:
-    """Runs at most `CONCURRENT_CALLS` orders at a time; when `WAITING_CALLS_MAX` wait, further ones are left to their
-    retry."""
+    """Runs at most `CONCURRENT_CALLS` orders at a time. At `WAITING_CALLS_MAX` running or waiting orders it refuses
+    further ones, which are retried later."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class StateCalls:
             task.add_done_callback(partial(self._over, effect))
 
     def drop(self, shard: int) -> None:
-        """The shard is lost: cancel its calls; the new owner repeats what is still in the lists (GC-69d, CM-12)."""
+        """Cancel the calls of a lost shard; the new owner repeats what is still in the lists (GC-69d, CM-12)."""
         for task, owner in list(self._tasks.items()):
             if owner == shard:
                 task.cancel()
@@ -154,7 +154,7 @@ class StateCalls:
                     fenced.append(partition)
                 case PersisterError(outcome_unknown=False):
                     failed.append(partition)
-                case _:  # an unknown outcome: it stays in initialising and is requested again (GC-72)
+                case _:  # unknown outcome: the partition stays in initialising and is requested again (GC-72)
                     pass
         stored_epoch = await self._largest_epoch(order.group_id, fenced) if fenced else -1
         refused = len(wanted) - len(succeeded)
@@ -163,7 +163,7 @@ class StateCalls:
             first = next((error for error in outcomes.values() if error is not None), None)
             log.warning("share-partitions not initialised", group=order.group_id, partitions=refused, first=str(first))
         if stored_epoch < 0 and order.call_id:
-            failed += fenced  # to an administrator a refusal is an answer (GC-103)
+            failed += fenced  # an administrator's call ends with the refusal as its answer (GC-103)
         if succeeded or failed or stored_epoch >= 0 or order.call_id:
             result = c.InitializationFinished(
                 order.group_id,
@@ -195,7 +195,7 @@ class StateCalls:
         failed = {partition: error for partition, error in outcomes.items() if error is not None}
         if failed:
             log.info("state not deleted", group=order.group_id, first=str(next(iter(failed.values()))))
-        # Without an attempt it is best effort: the share coordinator drops a deleted topic's state by itself (OP-5).
+        # An order without an attempt is best effort: the share coordinator also drops a deleted topic's state (OP-5).
         if order.attempt:
             topics = frozenset(partition.topic_id for partition in failed)
             fenced = [key for key, error in failed.items() if isinstance(error.error, FencedStateEpochError)]
@@ -228,7 +228,7 @@ class StateCalls:
     async def _tell_progress(
         self, shard: int, order: c.CheckSummaries, summaries: Mapping[TopicIdPartition, StateSummary | PersisterError]
     ) -> None:
-        """What is finished of an empty group; not told when a summary could not be read (GC-46)."""
+        """Submit an empty group's progress, unless a summary could not be read (GC-46)."""
         found = [
             (partition, summary.start_offset, summary.delivery_complete_count)
             for partition in order.partitions
@@ -255,7 +255,7 @@ def _attempt(effect: object) -> int:
 def _of_each(
     wanted: Collection[TopicIdPartition], found: Mapping[TopicIdPartition, Outcome]
 ) -> dict[TopicIdPartition, Outcome]:
-    """Each partition's outcome; what was not answered is unknown, never a success."""
+    """Each partition's outcome; a partition without an answer has an unknown outcome, never a success."""
     return {partition: found.get(partition, _UNANSWERED) for partition in wanted}
 
 

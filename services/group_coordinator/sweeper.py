@@ -1,8 +1,8 @@
-"""Every 30 s and on topic changes: drop deleted topics from the groups' lists, check for lost state, go on with
-interrupted deletions, and begin those of groups that were empty for too long (GC-46, GC-80, GC-82, OP-6).
+"""Sweeps every 30 s and on topic changes: drops deleted topics from the groups' lists, checks for lost state, resumes
+interrupted deletions, and begins to delete groups that were empty for too long (GC-46, GC-80, GC-82, OP-6).
 
-An old image must never delete state. So each sweep carries the time since when the image is complete, and a shard
-refuses the sweep unless that is later than its own load.
+An old image must never cause a deletion of state. So each sweep carries the time since when the image is complete, and
+a shard refuses the sweep when that is earlier than its own load.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from shard_runtime.config.kafka_configs import EMPTY_RETENTION_MS
 log = structlog.get_logger(__name__)
 
 _ROUNDS_MAX: Final = 100
-#: How soon to sweep again while a deletion waits only for the image to be known as new enough.
+#: How soon to sweep again, in seconds, while a deletion waits only until the image is known to be new enough.
 _SOON_S: Final = 1.0
 
 
 class Sweeper:
-    """One task. `complete_since_ms` gives since when (deadline clock) the image is complete; −1 when it is not.
-    `expired` counts groups whose deletion began because they were empty for too long. `look` is called at each
-    sweep."""
+    """Runs the sweeps in one task. `complete_since_ms` returns since when (deadline clock) the image is complete; −1
+    when it is not. `expired` counts groups whose deletion began because they were empty for too long. `look` is called
+    after each sweep."""
 
     def __init__(
         self,
@@ -53,16 +53,16 @@ class Sweeper:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def topics_changed(self) -> None:
-        """The image has changed: sweep soon. Changes that arrive during a sweep cause one more."""
+        """Sweep soon, because the image has changed. Changes during a sweep cause one more."""
         self._changed.set()
 
     def soon(self) -> None:
-        """A shard was loaded with interrupted deletions: sweep soon, and each second until the image is new enough
-        (OP-6)."""
+        """Sweep soon, because a shard was loaded with interrupted deletions; then each second until the image is new
+        enough (OP-6)."""
         self._changed.set()
 
     async def stop(self) -> None:
-        """Stop, and wait until the present sweep has ended."""
+        """Cancel the sweeps, and wait until the task has ended."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -79,7 +79,7 @@ class Sweeper:
             await self.sweep()
 
     async def sweep(self) -> None:
-        """Sweep all shards served here; a shard that fails is swept next time."""
+        """Sweep all shards served here; a shard whose sweep fails is swept again next time."""
         for index, _ in self._shards.serving():
             try:
                 await self._sweep_shard(index)
@@ -105,7 +105,7 @@ class Sweeper:
         await self._expire(index)
 
     async def _expire(self, index: int) -> None:
-        """One round for each sweep: however many groups are due, the shard stays free for its members."""
+        """Make one round per sweep, so that the shard stays free for its members however many groups are due."""
         expired = await self._shards.submit(index, ExpireEmpty(self._complete_since_ms()))
         assert isinstance(expired, tuple)
         for group_id, age_ms in expired:

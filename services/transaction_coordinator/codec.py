@@ -14,11 +14,11 @@ _VERSION: Final = 0
 
 
 class UnknownRecordError(Exception):
-    """The record is of a version that this build does not know, or no record at all."""
+    """The bytes are a record of a version that this build does not know, or not a record at all."""
 
 
 def record_bytes(transactional_id: str, value: Transaction, change_id: int) -> bytes:
-    """The bytes of a record; `change_id` is random, so that no two changes have the same bytes."""
+    """Encode a record; `change_id` is random, so that no two changes have the same bytes."""
     record = pb.TransactionRecord(
         change_id=change_id,
         transactional_id=transactional_id,
@@ -46,7 +46,7 @@ def record_bytes(transactional_id: str, value: Transaction, change_id: int) -> b
 
 
 def read_record(data: bytes) -> Transaction:
-    """The record of these bytes. Raises UnknownRecordError."""
+    """Decode a record. Raises UnknownRecordError."""
     try:
         record = pb.TransactionRecord.FromString(data)
         if record.record_version != _VERSION:

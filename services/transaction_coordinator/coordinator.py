@@ -1,8 +1,8 @@
 """Transactions as one node serves them: it begins producers, joins partitions, ends transactions and writes markers.
 
 No node owns a transaction (CM-151). A decision is durable before its first marker is written; then this node writes the
-markers, and if it dies, whoever finds the decision does: the producer that asks again, the next producer of the id, or
-a leader whose log holds the transaction open (CM-155).
+markers. If it dies, another node finishes the decision when the producer asks again, when the id's next producer
+begins, or when a leader finds the transaction open in its log (CM-155).
 """
 
 from __future__ import annotations
@@ -38,19 +38,21 @@ from transaction_coordinator.records import Looked, Page, TransactionRecords
 
 log = structlog.get_logger(__name__)
 
-#: How long a caller waits for the markers of its transaction, in seconds; they are written on without it.
+#: How long a caller waits for the markers of its transaction, in seconds; after that, writing continues without it.
 MARKERS_WAIT_S: Final = 2.0
-#: How long a node tries to write the markers of one decision, in seconds; then it is left to the leaders' sweeps.
+#: How long a node tries to write the markers of one decision, in seconds; then the leaders' sweeps must finish it.
 FINISH_S: Final = 30.0
-#: How many decisions one node finishes at the same time; more are left to those who ask again, and to sweeps.
+#: How many decisions one node finishes at the same time; further ones wait for a repeated request or a sweep.
 FINISHING_MAX: Final = 1_000
 _PAUSE_S: Final = 0.02
 _PAUSE_MAX_S: Final = 1.0
 
 
 class TransactionCoordinator:
-    """`new_id` gives producer ids (CM-43a); `max_timeout_ms`: `transaction.max.timeout.ms`; `judged`: from the store's
-    clock, what time it is and whether ages by it are to be believed. Call `stop` at the end."""
+    """Begins, joins and ends transactions, and finishes the decided ones.
+
+    `new_id` gives producer ids (CM-43a); `max_timeout_ms`: `transaction.max.timeout.ms`; `judged`: takes the store's
+    clock and returns the time and whether ages measured by it can be trusted. Call `stop` at the end."""
 
     def __init__(
         self,
@@ -71,10 +73,10 @@ class TransactionCoordinator:
         self._finishing: dict[tuple[str, Identity], asyncio.Task[Transaction | None]] = {}
 
     async def begin(self, transactional_id: str, asked: Identity | None, timeout_ms: int) -> Identity:
-        """The identity with which a producer may write its next transaction (CM-152); open ones of others are aborted.
+        """Return the identity for a producer's next transaction (CM-152); other producers' open ones are aborted.
 
-        Raises ConcurrentTransactionsError while markers are left to be written, ProducerFencedError,
-        InvalidProducerIdMappingError, InvalidTransactionTimeoutError, and as `TransactionRecords.change`.
+        Raises ConcurrentTransactionsError while markers are still to be written, ProducerFencedError,
+        InvalidProducerIdMappingError, InvalidTransactionTimeoutError, and the errors of `TransactionRecords.change`.
         """
         if not 0 < timeout_ms <= self._max_timeout_ms:
             raise InvalidTransactionTimeoutError(
@@ -99,8 +101,8 @@ class TransactionCoordinator:
                 raise concurrent(found.identity)
 
     async def join(self, transactional_id: str, identity: Identity, partitions: Collection[TopicIdPartition]) -> None:
-        """Have the partitions in the record, before the first batch of the transaction is appended there (CM-153).
-        Raises as the core's `joined`, and as `TransactionRecords.change`."""
+        """Add the partitions to the record, before the transaction's first batch is appended there (CM-153).
+        Raises the errors of the core's `joined` and of `TransactionRecords.change`."""
         await self._records.change(
             transactional_id,
             lambda known, store_ms: joined(known, identity, partitions, self._now_ms(known, store_ms, 0)),
@@ -115,9 +117,10 @@ class TransactionCoordinator:
         commit: bool,
         cause: Cause = Cause.PRODUCER,
     ) -> Identity | None:
-        """Decide a transaction, and write its markers for a bounded time (CM-154). When this returns the outcome asked
-        for is decided and durable. Returns the identity for the next one; None: ask `begin` for it, since markers are
-        left to be written, or others have begun. Raises as the core's `ended`, and as `TransactionRecords.change`."""
+        """Decide a transaction, and write its markers for a bounded time (CM-154). When this returns, the requested
+        outcome is decided and durable. Returns the identity for the next transaction, or None when the caller must ask
+        `begin` for it: markers are still to be written, or another producer has begun. Raises the errors of the core's
+        `ended` and of `TransactionRecords.change`."""
         fresh_id = self._new_id()
         decide = partial(ended, identity=identity, partitions=partitions, commit=commit, cause=cause, fresh_id=fresh_id)
         found = (await self._records.change(transactional_id, lambda known, _: decide(known))).transaction
@@ -131,18 +134,18 @@ class TransactionCoordinator:
         return following(found, identity)
 
     async def look(self, transactional_id: str) -> Looked:
-        """The record. Raises as `TransactionRecords.look`."""
+        """Read the record. Raises the errors of `TransactionRecords.look`."""
         return await self._records.look(transactional_id)
 
     async def page(self, cursor: str) -> Page:
-        """Some of the records. Raises as `TransactionRecords.page`."""
+        """Return one page of the records. Raises the errors of `TransactionRecords.page`."""
         return await self._records.page(cursor)
 
     async def look_after(self, transactional_id: str, identity: Identity, open_ms: int = 0) -> tuple[Fate, int]:
-        """What becomes of a transaction that is open in a log, and for how many ms it may still be open (CM-155).
+        """Return the fate of a transaction that is open in a log, and for how many ms it may stay open (CM-155).
 
-        One past its time-out is aborted, and what is decided is finished in the background. `open_ms`: for how long the
-        caller has seen it open, by a clock that is never set; this counts while other clocks may be wrong. Raises as
+        A transaction past its time-out is aborted; a decided one is finished in the background. `open_ms`: for how long
+        the caller has seen it open, by a monotonic clock; used while other clocks may be wrong. Raises the errors of
         `TransactionRecords.change`.
         """
 
@@ -166,15 +169,15 @@ class TransactionCoordinator:
         return fate(found, identity), left_ms
 
     async def stop(self) -> None:
-        """Give up what is not finished; others will find it."""
+        """Give up unfinished work; other nodes will find it."""
         tasks = list(self._finishing.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _now_ms(self, known: Transaction | None, store_ms: int, open_ms: int) -> int:
-        """The time by which the age of `known` is told: when clocks may be wrong, or it began in the future, it is
-        `open_ms` old."""
+        """The time by which the age of `known` is measured. When clocks may be wrong, or its start is in the future,
+        its age is taken to be `open_ms`."""
         now_ms, believed = self._judged(store_ms)
         if known is not None and known.state is State.ONGOING and (not believed or now_ms < known.started_ms):
             return known.started_ms + open_ms
@@ -183,7 +186,7 @@ class TransactionCoordinator:
     # ---- finishing
 
     async def _finished(self, transactional_id: str, decided: Transaction, wait_s: float) -> bool:
-        """Write the markers, or go on doing so; whether all were written and the record says so in time."""
+        """Write the markers, or wait for the task that does. Returns whether all were written and recorded in time."""
         task = self._finish(transactional_id, decided)
         if task is None or wait_s <= 0:
             return False
@@ -191,7 +194,7 @@ class TransactionCoordinator:
         return bool(done) and not task.cancelled() and task.exception() is None and task.result() is not None
 
     def _finish(self, transactional_id: str, decided: Transaction) -> asyncio.Task[Transaction | None] | None:
-        """The task that finishes this decision; None when this node is busy with too many."""
+        """The task that finishes this decision; None when this node is already finishing too many."""
         key = transactional_id, decided.identity
         task = self._finishing.get(key)
         if task is None and len(self._finishing) < FINISHING_MAX:
@@ -208,7 +211,7 @@ class TransactionCoordinator:
             log.error("transaction not finished by this node", transactional_id=key[0], exc_info=error)
 
     async def _run(self, transactional_id: str, decided: Transaction) -> Transaction | None:
-        """Write all markers, then say so in the record; None when that could not be done in time."""
+        """Write all markers, then record that. Returns None when that could not be done in time."""
         left, fresh_id = set(decided.partitions), self._new_id()
         loop = asyncio.get_running_loop()
         until, pause_s = loop.time() + FINISH_S, _PAUSE_S

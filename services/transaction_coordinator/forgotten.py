@@ -1,9 +1,9 @@
-"""Ends the transactions that nobody else finds any more (CM-155, CM-156).
+"""Ends the transactions that no producer or leader will ask about again (CM-155, CM-156).
 
-A leader asks only for what is open in its logs. A transaction that joined partitions whose batches were then refused,
-or one whose last marker was written by a node that died before it said so, is open in no log. If its producer does not
-come back either, its record would say for ever that it is open, or being ended. So each node goes through all records
-from time to time; this module does nothing but that.
+A leader asks only about transactions that are open in its logs. A transaction is open in no log when the batches of its
+partitions were refused, or when the node that wrote its last marker died before it recorded that. If its producer does
+not come back either, its record would stay open, or decided, for ever. So each node goes through all records
+from time to time; this module does only that.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ log = structlog.get_logger(__name__)
 #: How long a node waits from one round to the next, and from one page to the next, in seconds.
 ROUND_S: Final = 600.0
 PAGE_S: Final = 1.0
-#: For how long after its time-out a transaction is left to those who should find it, in ms.
+#: For how long after its time-out a transaction is left to its producer and leaders, in ms.
 PATIENCE_MS: Final = 60_000
 
 
 class Transactions(Protocol):
-    """What a node's coordinator does. Calls raise KafkaError."""
+    """The calls that the rounds make on a node's coordinator. They raise KafkaError."""
 
     async def page(self, cursor: str) -> Page:
-        """Some of the records."""
+        """Return one page of the records."""
         ...
 
     async def look_after(self, transactional_id: str, identity: Identity) -> tuple[Fate, int]:
-        """Abort what is past its time-out, finish what is decided."""
+        """Abort the transaction if it is past its time-out, and finish it if it is decided."""
         ...
 
 
@@ -45,12 +45,12 @@ class _Found(NamedTuple):
 
 
 def is_forgotten(known: Transaction, now_ms: int) -> bool:
-    """Whether a transaction is open, or decided and not ended, for longer than anybody who knows of it lets it be."""
+    """Return whether a transaction is still open or decided `PATIENCE_MS` after its time-out."""
     return known.state is not State.EMPTY and now_ms >= known.started_ms + known.timeout_ms + PATIENCE_MS
 
 
 class ForgottenTransactions:
-    """One node's rounds; call `run` as a task."""
+    """One node's rounds through all records; call `run` as a task."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
@@ -61,13 +61,13 @@ class ForgottenTransactions:
             await asyncio.sleep(ROUND_S)
             try:
                 await self.round()
-            except KafkaError as error:  # the store is away, or its nodes are others: the next round begins anew
+            except KafkaError as error:  # the store is unavailable or its nodes changed; the next round starts over
                 log.info("round through the records of transactions cut short", reason=error.message)
             except Exception:
                 log.exception("round through the records of transactions cut short")
 
     async def round(self) -> None:
-        """Look at every record once, a page at a time. Raises KafkaError."""
+        """Check every record once, a page at a time. Raises KafkaError."""
         cursor = ""
         while True:
             page = await self._transactions.page(cursor)

@@ -1,7 +1,7 @@
 """Writes the markers of a decided transaction to the leaders of its partitions (CM-155).
 
-Each round asks every leader that has partitions left, all at once. A leader looks at the record itself before it
-writes, so a message that comes twice or late does no harm.
+Each round calls all leaders of unmarked partitions at once. A leader reads the record itself before it writes, so a
+repeated or late message does no harm.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ _WRITE: Final[Method[WriteTxnMarkersRequest, WriteTxnMarkersResponse]] = Method(
 )
 #: How long one leader may take for its markers, in seconds.
 _CALL_S: Final = 5.0
-#: Partitions of one message.
+#: The most partitions in one message.
 _PARTITIONS_MAX: Final = 2_000
 
 
 class Leaders(Protocol):
-    """Who leads what, as this node knows."""
+    """The leaders of partitions, as this node knows them."""
 
     def address(self, partition: TopicIdPartition) -> str | None:
         """The address at which other nodes reach the partition's leader; None when none is known."""
         ...
 
     def gone(self, partition: TopicIdPartition) -> bool:
-        """Whether the partition was deleted for certain: it needs no marker any more."""
+        """Return whether the partition is known to be deleted, so that it needs no marker."""
         ...
 
 
 class MarkerCalls:
-    """The calls to the leaders."""
+    """Calls the leaders to write markers."""
 
     def __init__(self, transport: Transport, leaders: Leaders) -> None:
         self._transport = transport
@@ -47,7 +47,8 @@ class MarkerCalls:
     async def write(
         self, transactional_id: str, decided: Transaction, left: set[TopicIdPartition]
     ) -> KafkaError | None:
-        """One round: what has its marker, or is deleted, is taken out of `left`. Returns a problem, if any."""
+        """Make one round, and remove from `left` the partitions that now have their marker, or are deleted. Returns
+        one of the errors, or None."""
         by_address: dict[str, list[TopicIdPartition]] = {}
         problem: KafkaError | None = None
         for partition in sorted(left):

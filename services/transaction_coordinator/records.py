@@ -1,4 +1,4 @@
-"""Reads and changes the records of transactional ids in the store (CM-151). The core decides what a change is."""
+"""Reads and changes the records of transactional ids in the store (CM-151). The core decides the changes."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from shard_runtime.rpc.bounds import Turns
 from transaction_coordinator.codec import UnknownRecordError, read_record, record_bytes
 from transaction_coordinator.core.transaction import State, Transaction
 
-#: Computes the next record from the present one (None: there is none) and the store's clock, in ms. The same object:
-#: nothing is to be written.
+#: Computes the next record from the present one (None when there is none) and the store's clock, in ms. Returns the
+#: same object when nothing is to be written.
 Decide = Callable[[Transaction | None, int], Transaction | None]
 
-#: How often a change is computed anew when another one came first.
+#: How often a change is tried, since another change of the record may come first.
 _ATTEMPTS: Final = 30
-#: The longest pause between two of them, in seconds.
+#: The longest pause between two attempts, in seconds.
 _PAUSE_S: Final = 0.05
-#: How many records of a page are decoded before other tasks have a turn.
+#: How many records of a page are decoded before other tasks get to run.
 _SLICE: Final = 20
 
 
 class Looked(NamedTuple):
-    """A record, and the store's clock when it was read or written."""
+    """A record (None when there is none), and the store's clock when it was read or written."""
 
     transaction: Transaction | None
     now_ms: int
 
 
 class Page(NamedTuple):
-    """Some records by transactional id, or why one cannot be read; where to go on, "" at the end; the store's clock."""
+    """Some records by transactional id, each with its error if it cannot be read; the next page's cursor, "" at the
+    end; and the store's clock."""
 
     records: dict[str, Transaction | KafkaStorageError]
     next_cursor: str
@@ -47,8 +48,8 @@ class Page(NamedTuple):
 
 
 class TransactionRecords:
-    """The records as one process sees them; it keeps nothing in memory. `expiration_ms`: how long an unused record is
-    kept (transactional.id.expiration.ms)."""
+    """Reads and changes the records; keeps nothing in memory. `expiration_ms`: how long an unused record is kept
+    (transactional.id.expiration.ms)."""
 
     def __init__(self, store: TransactionStore, rng: Random, expiration_ms: int) -> None:
         self._store = store
@@ -56,15 +57,15 @@ class TransactionRecords:
         self._expiration_ms = expiration_ms
 
     async def look(self, transactional_id: str) -> Looked:
-        """The record as no fail-over takes it back. Raises CoordinatorNotAvailableError, KafkaStorageError."""
+        """Read a record; no fail-over can undo what is read. Raises CoordinatorNotAvailableError, KafkaStorageError."""
         stored = await self._look(transactional_id)
         return Looked(_value(transactional_id, stored), stored.now_ms)
 
     async def change(self, transactional_id: str, decide: Decide) -> Looked:
-        """Decide on the present record and write the decision, again and again while others change it meanwhile.
+        """Decide on the present record and write the decision; try again when another change came first.
 
-        What is returned is durable. Raises what `decide` raises, CoordinatorNotAvailableError (the change may be in
-        force), KafkaStorageError, ConcurrentTransactionsError when too many others change it.
+        The returned record is durable. Raises what `decide` raises, CoordinatorNotAvailableError (the change may be in
+        force), KafkaStorageError, ConcurrentTransactionsError when other changes came first too often.
         """
         for attempt in range(_ATTEMPTS):
             stored = await self._look(transactional_id)
@@ -86,8 +87,8 @@ class TransactionRecords:
         )
 
     async def page(self, cursor: str) -> Page:
-        """Some records in passing: a fail-over may take them back. Raises InvalidRequestError for a cursor that is
-        none now, CoordinatorNotAvailableError."""
+        """Read one page of records; a fail-over may undo what is read. Raises InvalidRequestError for an invalid
+        cursor, CoordinatorNotAvailableError."""
         try:
             found = await self._store.page(cursor)
         except BadCursorError as error:

@@ -20,20 +20,20 @@ _NONE: Final = -1
 
 
 class TransactionService(TransactionsTold):
-    """`Transactional` of the cluster service, on any node."""
+    """The `Transactional` handlers of the cluster service, on any node."""
 
     def __init__(self, coordinator: TransactionCoordinator, surroundings: Surroundings) -> None:
         super().__init__(coordinator, surroundings)
         self._coordinator = coordinator
 
     async def begin(self, request: InitProducerIdRequest) -> tuple[int, int]:
-        """(producer id, epoch) of the producer's next transaction. Raises KafkaError."""
+        """Return (producer id, epoch) for the producer's next transaction. Raises KafkaError."""
         return await self._coordinator.begin(
             checked_id(request.transactional_id), _asked(request), request.transaction_timeout_ms
         )
 
     async def end_txn(self, request: EndTxnRequest, _context: CallContext) -> EndTxnResponse:
-        """Commit or abort. Raises InvalidRequestError for a bad topic id, or too many partitions."""
+        """Commit or abort a transaction. Raises InvalidRequestError for a bad topic id, or too many partitions."""
         check_partitions((request.topics, "partition_indexes"))
         partitions = [
             TopicIdPartition(checked_topic_id(topic.topic_id), index)
@@ -62,7 +62,7 @@ class TransactionService(TransactionsTold):
 
 
 def _asked(request: InitProducerIdRequest) -> Identity | None:
-    """The identity that goes on; None for a new instance, which sends −1, or neither field."""
+    """The identity of an instance that continues; None for a new instance, which sends −1, or neither field."""
     if request.producer_id in {0, _NONE}:  # no producer has the id 0 (CM-43a)
         return None
     return Identity(request.producer_id, request.producer_epoch)

@@ -1,4 +1,4 @@
-"""The RPCs that tell of transactions and change nothing: ListTransactions, DescribeTransactions (CM-157)."""
+"""The RPCs that only read transactions: ListTransactions, DescribeTransactions (CM-157)."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from transaction_coordinator.core.listing import NOT_OPEN, STATES, UNREADABLE, A
 from transaction_coordinator.core.transaction import PARTITIONS_MAX, State, Transaction
 from transaction_coordinator.records import Looked, Page
 
-#: Filters of one ListTransactions, and characters of a cursor.
+#: The most filters in one ListTransactions request, and the most characters of its cursor.
 FILTERS_MAX: Final = 1_000
 CURSOR_MAX: Final = 1_000
 _NONE: Final = -1
 
 
 class Surroundings(NamedTuple):
-    """`node_id`: this node's; `name_of`: the name of a topic, "" of one that was deleted."""
+    """The handlers' dependencies. `node_id`: this node's id; `name_of`: a topic's name, "" for a deleted topic."""
 
     node_id: Callable[[], int]
     name_of: Callable[[bytes], str]
 
 
 class Records(Protocol):
-    """The records of transactional ids, for those who tell of them. Calls raise KafkaError."""
+    """Reads the records of transactional ids. Calls raise KafkaError."""
 
     async def look(self, transactional_id: str) -> Looked:
-        """One record."""
+        """Read one record."""
         ...
 
     async def page(self, cursor: str) -> Page:
-        """Some records."""
+        """Read one page of records."""
         ...
 
 
 class TransactionsTold:
-    """What any node tells of all transactions."""
+    """The read-only handlers; any node answers for all transactions."""
 
     def __init__(self, records: Records, around: Surroundings) -> None:
         self._records = records
@@ -50,8 +50,8 @@ class TransactionsTold:
     async def list_transactions(
         self, request: ListTransactionsRequest, _context: CallContext
     ) -> ListTransactionsResponse:
-        """One page. Raises InvalidRequestError, which ends the call as INVALID_ARGUMENT, for too many filters, and a
-        cursor that is too long."""
+        """List one page of transactions. Raises InvalidRequestError, which ends the call as INVALID_ARGUMENT, for too
+        many filters or too long a cursor."""
         filters = len(request.state_filters) + len(request.producer_id_filters)
         if filters > FILTERS_MAX:
             raise InvalidRequestError(f"{filters} filters; at most {FILTERS_MAX} go into one request")
@@ -91,7 +91,8 @@ class TransactionsTold:
     async def describe_transactions(
         self, request: DescribeTransactionsRequest, _context: CallContext
     ) -> DescribeTransactionsResponse:
-        """Each record, as no fail-over takes it back. Raises InvalidRequestError for too many ids."""
+        """Describe each transaction; no fail-over can undo what is shown. Raises InvalidRequestError for too many
+        ids."""
         if len(request.transactional_ids) > REQUEST_TRANSACTIONS_MAX:
             raise InvalidRequestError(
                 f"{len(request.transactional_ids)} transactional ids; at most {REQUEST_TRANSACTIONS_MAX} go into one "
@@ -141,7 +142,7 @@ class TransactionsTold:
             )
 
 
-#: How much of an impossible id an answer repeats.
+#: How many characters of an invalid id an answer repeats.
 _SHOWN: Final = TRANSACTIONAL_ID_MAX + 5
 
 

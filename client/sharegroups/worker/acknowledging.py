@@ -1,6 +1,6 @@
-"""Carries out what was decided about a job: acknowledges its record, or has it wait before it comes again.
+"""Carries out the decision about a job: acknowledges its record, or delays its next delivery.
 
-Rule CL-123. This is the one place that asks for a release with a delay.
+Rule CL-123. Only this module asks for a release with a delay.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sharegroups.worker.job import Job
 
 log = logging.getLogger("sharegroups.worker")
 
-#: How many failed jobs' records are held here at most while their delay runs; more are released at once.
+#: The most records of failed jobs that are held here during their delay; further ones are released at once.
 HELD_MAX: Final = 1_000
 #: The greatest value that a group's sharegroups.retry.delay.max.ms can have, s: 30 days.
 DELAY_MOST_S: Final = 2_592_000
@@ -27,7 +27,7 @@ _TYPES: Final = {Step.ACCEPT: AcknowledgeType.ACCEPT, Step.REJECT: AcknowledgeTy
 
 
 class Acknowledging:
-    """`due` is called when a held record's delay is over, so that its release is sent."""
+    """Acknowledges the records of jobs. `due`: called when a held record's delay is over, so that it is released."""
 
     def __init__(self, consumer: ShareConsumer, tally: Tally, due: Callable[[], None]) -> None:
         self._consumer = consumer
@@ -43,9 +43,9 @@ class Acknowledging:
         return len(self._held)
 
     def settle(self, job: Job, decision: Decision) -> Decision:
-        """Acknowledge the job's record as decided. Call it while no poll waits.
+        """Acknowledge the job's record as decided. Call it while no poll is in progress.
 
-        Returns what was done: the decision, or a shorter delay where the group allows none so long.
+        Returns what was done: the decision, or one with a shorter delay if the group does not allow one so long.
         """
         if decision.step not in (Step.RELEASE, Step.ARCHIVE):
             self._acknowledge(job, _TYPES[decision.step])
@@ -54,14 +54,14 @@ class Acknowledging:
         return decision if maximum_s is None else decision.shortened(maximum_s)
 
     def take_back(self, job: Job) -> None:
-        """Let the group have the record again at once, and not count this delivery (CL-145)."""
+        """Release the record at once, without counting this delivery (CL-145)."""
         self._acknowledge(job, AcknowledgeType.RELEASE, undelivered=True)
 
     def release(self, job: Job, delay_s: float | None) -> float | None:
-        """Let the group have the record again after `delay_s`; 0: at once; None: as the group's back-off says.
+        """Release the record with a delay; 0: at once; None: with the delay of the group's back-off.
 
-        A leader that knows no delays cannot do that: then the record is held here, its lock kept alive, until the delay
-        is over. Returns the group's maximum when `delay_s` is above it: then the record comes again after that.
+        If the leader does not support delays, the record is held here until the delay is over, and its lock is kept
+        alive. Returns the shorter delay used instead if `delay_s` is above the group's maximum or 30 days, else None.
         """
         asked_s = None if delay_s is None else min(delay_s, DELAY_MOST_S)
         try:
@@ -74,13 +74,13 @@ class Acknowledging:
         return asked_s if asked_s != delay_s else None
 
     def send_due(self) -> None:
-        """Release the held records whose delay is over. Call it while no poll waits."""
+        """Release the held records whose delay is over. Call it while no poll is in progress."""
         over, self._over = self._over, []
         for job in over:
             self._acknowledge(job, AcknowledgeType.RELEASE, 0)
 
     def release_held(self) -> int:
-        """Release all held records now: the worker stops. Returns how many."""
+        """Release all held records now, because the worker stops. Returns how many were held."""
         held, self._held = self._held, {}
         for job, timer in held.items():
             timer.cancel()
@@ -89,7 +89,7 @@ class Acknowledging:
         return len(held)
 
     def forget_held(self) -> int:
-        """The consumer is about to be closed, which releases them. Returns how many."""
+        """Forget the held records: closing the consumer will release them. Returns how many there were."""
         held, self._held, self._over = len(self._held) + len(self._over), {}, []
         return held
 
@@ -114,8 +114,8 @@ class Acknowledging:
     def _acknowledge(
         self, job: Job, kind: AcknowledgeType, delay_s: float | None = None, undelivered: bool = False
     ) -> None:
-        """Raises UnsupportedVersionError for a delay that the leader does not know, DelayTooLongError."""
+        """Raises UnsupportedVersionError if the leader does not support the delay, and DelayTooLongError."""
         try:
             self._consumer.acknowledge(job.message, kind, delay=delay_s, undelivered=undelivered)
-        except IllegalStateError as error:  # only a defect of ours could bring this; it must not end the worker
+        except IllegalStateError as error:  # only a bug in the worker causes this; it must not end the worker
             log.warning("%s could not be acknowledged: %s", job.place, error)

@@ -1,7 +1,7 @@
-"""Records that are delivered again while this worker still has their job, or after it ended well (CL-126a, CL-126b).
+"""Handles records delivered again while this worker still has their job, or after it succeeded (CL-126a, CL-126b).
 
-That happens after a server's restart, or a suspension of this process: the lock was lost, the handler runs on or has
-ended, and no second one is begun.
+This happens when the lock was lost, after a server's restart or a suspension of this process. The handler may still
+run, or has ended; it is not started a second time.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ log = logging.getLogger("sharegroups.worker")
 
 _Place = tuple[bytes, int, int]
 
-#: So many jobs that ended well are remembered at most until the cluster has confirmed it; the oldest are forgotten.
+#: The most successful jobs remembered until the cluster confirms them; the oldest are forgotten first.
 ENDED_MAX: Final = 10_000
 ENDED_BEFORE: Final = "its job ended well here before, and the cluster did not take that; it is not done a second time"
 
 
 class Jobs:
-    """The jobs whose handlers wait, run, or have ended without being acknowledged yet, by the place of their record."""
+    """The jobs that wait, run, or have ended and are not acknowledged yet, by the place of their record."""
 
     def __init__(self) -> None:
         self._by_place: dict[_Place, Job] = {}
-        #: Of jobs that ended well and whose acknowledgement is not confirmed: which record that was.
+        #: The identities of records whose jobs succeeded and whose acknowledgement is not confirmed yet.
         self._ended: OrderedDict[_Place, int] = OrderedDict()
 
     def add(self, job: Job) -> None:
-        """A job is handed to a pool."""
+        """Add a job that this worker will run."""
         self._by_place[_place(job.message)] = job
 
     def remove(self, job: Job) -> None:
-        """It has been acknowledged, or goes back to the group."""
+        """Remove a job that is acknowledged, or whose record goes back to the group."""
         place = _place(job.message)
         if self._by_place.get(place) is job:
             del self._by_place[place]
 
     def take_over(self, message: Message, kept: Kept) -> bool:
-        """Whether the record's job is in hand already. If so, this delivery takes the place of the one before."""
+        """Return whether the worker already has the record's job. If so, this delivery replaces the previous one."""
         job = self._by_place.get(_place(message))
         if job is None or not _same(job.message, message):
             return False
@@ -59,7 +59,7 @@ class Jobs:
         return True
 
     def remember(self, message: Message) -> None:
-        """The record's job has ended well; its acknowledgement is about to be sent."""
+        """Note that the record's job succeeded and that its acknowledgement is about to be sent."""
         place = _place(message)
         self._ended[place] = _identity(message)
         self._ended.move_to_end(place)
@@ -67,12 +67,12 @@ class Jobs:
             self._ended.popitem(last=False)
 
     def confirmed(self, partition: TopicIdPartition, offsets: Iterable[int]) -> None:
-        """The cluster has taken these acknowledgements: if a record comes once more, that is somebody's wish."""
+        """Forget records whose acknowledgement the cluster confirmed: if one comes again, a user asked for that."""
         for offset in offsets:
             self._ended.pop((partition.topic_id, partition.partition, offset), None)
 
     def ended_well(self, message: Message) -> bool:
-        """Whether the record's job has ended well here, and the acknowledgement of that was refused or lost."""
+        """Return whether the record's job succeeded here, but its acknowledgement was refused or lost."""
         return bool(self._ended) and self._ended.get(_place(message)) == _identity(message)
 
 
@@ -81,10 +81,10 @@ def _place(message: Message) -> _Place:
 
 
 def _same(one: Message, other: Message) -> bool:
-    """Whether both are the same record: a store that lost its end may give its offset to another one."""
+    """Return whether both are the same record: a store that lost its latest records may reuse their offsets."""
     return one.timestamp() == other.timestamp() and one.key() == other.key() and one.value() == other.value()
 
 
 def _identity(message: Message) -> int:
-    """What `_same` compares, in a few bytes."""
+    """Return a hash of the fields that `_same` compares."""
     return hash((message.timestamp(), message.key(), message.value()))

@@ -1,4 +1,4 @@
-"""What a worker looks at before it begins: the group's limits and back-off, and whether its topics exist (CL-125)."""
+"""Checks, before a worker starts, the group's limits and back-off, and whether its topics exist (CL-125)."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _DELAY_MAX: Final = "sharegroups.retry.delay.max.ms"
 _RESET: Final = "share.auto.offset.reset"
 _LETTERS: Final = "errors.deadletterqueue.topic.name"
 _BACKOFF: Final = "sharegroups.retry.backoff."
-#: How long one question may take, ms, and how long to wait before the next, s.
+#: How long one request may take, ms, and how long to wait before the next, s.
 _ASK_MS: Final = 3_000
 _AGAIN_S: Final = 1.0
-#: The group's limit where it cannot be learned: Kafka's default.
+#: The delivery count limit assumed when the group's cannot be read: Kafka's default.
 USUAL_LIMIT: Final = 5
 
 
 class GroupLimits(NamedTuple):
-    """`deliveries`: after so many the leader archives a record. `letters_to`: the group's dead-letter topic, or "".
-    `backoff`: the group's own (PL-936), as a policy; None when it has none, or it is not known. `delay_max`: the
-    longest delay that it allows, s (PL-930); None where it is not known, or the cluster serves no delays. `reset`:
-    where a new group begins, as share.auto.offset.reset says it; "" where it is not known."""
+    """The limits of a group. `deliveries`: the number after which the leader archives a record. `letters_to`: the
+    dead-letter topic, or "". `backoff`: the group's own (PL-936); None if it has none or it is unknown. `delay_max`:
+    the longest delay, s (PL-930); None if it is unknown or the cluster does not support delays. `reset`: the value of
+    share.auto.offset.reset, which says where a new group begins; "" if unknown."""
 
     deliveries: int
     letters_to: str = ""
@@ -54,10 +54,10 @@ class GroupLimits(NamedTuple):
 async def look(
     settings: Mapping[str, Any], specs: Iterable[JobSpec], stopping: asyncio.Event
 ) -> tuple[GroupLimits, frozenset[str]] | None:
-    """Ask the cluster, and wait while it is not there; None when `stopping` was set meanwhile.
+    """Query the cluster, waiting until it answers. Returns None if `stopping` is set first.
 
-    Returns what the group allows, and the topics that do not exist, which it tells: they may come. Raises WorkerError
-    for a policy that the group does not allow.
+    Otherwise returns what the group allows, and the topics that do not exist yet, which are logged. Raises WorkerError
+    for a policy that the group does not allow, or a topic that cannot be read.
     """
     known = {setting.name for setting in ADMIN}
     own = {name: value for name, value in settings.items() if name in known} | {"default.api.timeout.ms": _ASK_MS}
@@ -85,8 +85,7 @@ async def look(
 
 
 def check_limits(specs: Iterable[JobSpec], limits: GroupLimits, group: str) -> None:
-    """Raise WorkerError for a Retry whose limit the group's delivery count limit would cut short, and for a delay that
-    the group allows nobody."""
+    """Raise WorkerError for a Retry limit above the group's delivery count limit, or a delay above its maximum."""
     for spec in specs:
         for retry in (spec.retry, *spec.outcomes.values()):
             _check_delay(spec, retry, limits, group)
@@ -119,7 +118,7 @@ def _check_delay(spec: JobSpec, outcome: object, limits: GroupLimits, group: str
 
 
 def _longest_delay(outcome: object, deliveries: int) -> float:
-    """The longest delay that it can ask for, s: after the last delivery nobody asks for one."""
+    """Return the longest delay that an outcome can ask for, s. A failed last delivery has no delay."""
     if isinstance(outcome, Retry):
         last = deliveries if outcome.limit is None else min(outcome.limit, deliveries)
         return outcome.delay_of(last - 1, 0) if last > 1 else 0
@@ -127,7 +126,7 @@ def _longest_delay(outcome: object, deliveries: int) -> float:
 
 
 def other_backoffs(specs: Iterable[JobSpec], limits: GroupLimits, group: str) -> list[str]:
-    """A line for each job whose failures wait for another time than the group's own back-off; it says what counts."""
+    """Return a line for each job whose delays differ from the group's own back-off; it says which of them applies."""
     if limits.backoff is None:
         return []
     return [
@@ -143,7 +142,7 @@ def _words(retry: Retry) -> str:
 
 
 def backoff_of(found: Mapping[str, ConfigEntry]) -> Retry | None:
-    """The back-off in a group's configs; None when it is off, or the cluster knows none."""
+    """Return the back-off in a group's configs; None when it is off, or the cluster does not support it."""
     values = {name: found[_BACKOFF + name].value for name in _BACKOFFS if _BACKOFF + name in found}
     if len(values) < len(_BACKOFFS) or not float(values["initial.ms"] or 0):
         return None
@@ -152,7 +151,7 @@ def backoff_of(found: Mapping[str, ConfigEntry]) -> Retry | None:
 
 
 def _delay_max(found: Mapping[str, ConfigEntry]) -> float | None:
-    """The longest delay that a group allows, s; None where the cluster knows none, and serves no delays."""
+    """Return the longest delay that a group allows, s; None when the cluster does not support delays."""
     value = found[_DELAY_MAX].value if _DELAY_MAX in found else None
     return None if value is None else int(value) / 1000
 
@@ -161,7 +160,10 @@ _BACKOFFS: Final = ("initial.ms", "max.ms", "multiplier", "jitter")
 
 
 async def _limits(admin: Admin, group: str) -> GroupLimits:
-    """Raises RetriableError. Who may not read configs is told, and the usual limit is taken."""
+    """Return the group's limits. If its configs cannot be read, log that and assume the default limit.
+
+    Raises RetriableError.
+    """
     resource = ConfigResource.group(group)
     found = (await admin.describe_configs([resource]))[resource]
     if isinstance(found, RetriableError):
@@ -176,8 +178,10 @@ async def _limits(admin: Admin, group: str) -> GroupLimits:
 
 
 async def _tell_new(admin: Admin, group: str, reset: str) -> None:
-    """A group that does not exist yet is told, with where it begins and the nearest name: a typo in its name would do
-    each job again, or none. What cannot be learned is not told."""
+    """Log that a group does not exist yet, with where it begins and the nearest name; ignore failed queries.
+
+    A typo in the group's name would run each job again, or none.
+    """
     try:
         described = (await admin.describe_share_groups([group]))[group]
         if not isinstance(described, GroupIdNotFoundError):
@@ -197,7 +201,7 @@ async def _tell_new(admin: Admin, group: str, reset: str) -> None:
 
 
 async def _topics(admin: Admin, names: list[str]) -> frozenset[str]:
-    """The topics that do not exist, which are told."""
+    """Log and return the topics that do not exist. Raises WorkerError for a topic that cannot be read."""
     missing = set()
     for name, described in (await admin.list_topics(names)).items():
         error = described.error

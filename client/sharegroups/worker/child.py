@@ -1,10 +1,10 @@
-"""The process that runs blocking handlers, one job at a time. It ends when its worker is gone.
+"""The process that runs blocking handlers, one job at a time. It ends when its worker does.
 
-It sends "ready", or `Unable` and ends. Then the worker sends (topic, info, value), and this answers with a verdict and
-the seconds that the handler ran. Once the worker closes `work`, the process ends as every Python program does: its
-producers send what they hold (CL-140), and its `atexit` functions run.
+It first sends "ready", or sends `Unable` and ends. For each job the worker sends (topic, info, value), and the process
+answers with the verdict and the seconds that the handler ran. Once the worker closes `work`, the process exits as any
+Python program does: its producers send what they hold (CL-140), and its `atexit` functions run.
 
-It leads a process group of its own, so that its worker can end what its handlers have started together with it.
+It leads its own process group, so that the worker can kill it together with what its handlers have started.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from sharegroups.worker.job import JobInfo, JobSpec, enter, run_blocking
 
 
 class Unable(NamedTuple):
-    """This process cannot import what it should run: the error in words, and where it was raised."""
+    """Reports that this process cannot import its handlers: the error in words, and its traceback."""
 
     error: str
     trace: str
 
 
 def serve(work: Connection, alive: Connection, packed: bytes) -> None:
-    """Run jobs until the worker closes `work`. `alive` is closed when the worker's process is gone, however it ended.
+    """Run jobs until the worker closes `work`. `alive` closes when the worker's process ends for any reason.
 
     `packed`: the job of each topic, pickled.
     """
     os.setpgid(0, 0)
     keep_signals(_ignore)  # a supervisor may signal every process; the worker decides
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
-    with suppress(EOFError, OSError):  # the worker is gone
+    with suppress(EOFError, OSError):  # the worker has closed `work` or ended
         try:
             specs: Mapping[str, JobSpec] = pickle.loads(packed)
         except Exception as error:
@@ -61,13 +61,13 @@ def _maker(info: tuple[Any, ...]) -> Any:
 
 
 def _ignore(*_: object) -> None:
-    """A handler that does nothing. SIG_IGN would be inherited by the commands that a job starts."""
+    """Do nothing at a signal. SIG_IGN would be inherited by the commands that a job starts."""
 
 
 def _end_with(alive: Connection) -> None:
-    """End this process, and what its handlers have started, when the worker is gone.
+    """Kill this process, and what its handlers have started, when the worker ends.
 
-    What the worker's other handlers have forked may keep `alive` open, so where it can be the worker itself is watched.
+    Children of the worker's other handlers may keep `alive` open, so the worker itself is watched if possible.
     """
     worker = multiprocessing.parent_process()
     assert worker is not None
@@ -75,6 +75,6 @@ def _end_with(alive: Connection) -> None:
     if worker.pid is not None and hasattr(os, "pidfd_open"):
         with suppress(OSError):
             ends.append(os.pidfd_open(worker.pid))
-    if os.getppid() == worker.pid:  # else it is gone already, and its number may be another process's
+    if os.getppid() == worker.pid:  # otherwise it has already ended, and its process id may be reused
         wait(ends)
     os.killpg(0, signal.SIGKILL)

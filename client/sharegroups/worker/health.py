@@ -1,4 +1,4 @@
-"""The health port of a worker: /healthz, /readyz, and /metrics in Prometheus' text format (CL-127)."""
+"""Serves a worker's health port: /healthz, /readyz, and /metrics in Prometheus' text format (CL-127)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HEAD_MAX: Final = 8_192
 
 
 class Health:
-    """Serves while it is entered. `healthy` and `ready` answer by a status, `metrics` by its text."""
+    """Serves inside its `async with` block. `healthy` and `ready` decide the status; `metrics` returns the text."""
 
     def __init__(
         self, host: str, port: int, healthy: Callable[[], bool], ready: Callable[[], bool], metrics: Callable[[], str]

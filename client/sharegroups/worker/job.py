@@ -1,4 +1,4 @@
-"""A job: what was registered for a topic, and one record of it that a handler works on."""
+"""Jobs: what `@worker.job` registers for a topic, and the single records that its handler works on."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from sharegroups.aio.keeping import Kept
     from sharegroups.messages import Message
 
-#: Exit status of a process for handlers whose module calls `Worker.run` when it is imported.
+#: Exit status of a process for handlers if importing the program calls `Worker.run`.
 RUN_AT_IMPORT_STATUS: Final = 79
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What `@worker.job` was told. `timeout` is in seconds. A process gets it by pickle."""
+    """The arguments of `@worker.job`, and where its handler runs. `timeout` is in seconds. Pickled for processes."""
 
     topic: str
     handler: Callable[..., Any]
@@ -44,7 +44,7 @@ class Undecodable(Exception):  # noqa: N818 - never raised to a user
 
 @dataclass(slots=True)
 class JobInfo:
-    """What `current_job()` returns inside a handler: where its record stands, and whether its lock still holds."""
+    """The job that a handler is working on: its record's position and headers, and whether its lock is lost."""
 
     topic: str
     partition: int
@@ -56,20 +56,20 @@ class JobInfo:
 
     @classmethod
     def of(cls, job: Job) -> JobInfo:
-        """The info of a job, which knows whether its lock holds."""
+        """Return the info of a job in this process, which knows whether its lock is lost."""
         message = job.message
         place = (message.topic(), message.partition(), message.offset(), message.delivery_count())
         return cls(*place, message.key(), message.headers(), job)
 
     @property
     def lost(self) -> bool:
-        """Whether the lock was lost: another worker runs this job by now, or will. Always False for a handler that
+        """Whether the lock was lost, so that another worker runs this job, or will. Always False for a handler that
         runs in a process."""
         return self._job is not None and self._job.is_lost
 
 
 class Job:
-    """One record in this worker's hands. `waits_since` is when it came, `kept` what keeps its lock alive."""
+    """A record that this worker holds. `waits_since`: when it arrived; `kept`: keeps its lock alive."""
 
     __slots__ = ("kept", "message", "spec", "waits_since")
 
@@ -80,13 +80,13 @@ class Job:
         self.waits_since = waits_since
 
     def deliver(self, message: Message, kept: Kept) -> None:
-        """The record was delivered again: from now on this delivery is what the job's end is about."""
+        """Replace the delivery that the job's end will acknowledge, because the record was delivered again."""
         self.message = message
         self.kept = kept
 
     @property
     def is_lost(self) -> bool:
-        """Whether its lock was lost, and it has not been delivered here again. May be asked in any thread."""
+        """Whether its lock was lost, and it has not been delivered here again. Safe in any thread."""
         return self.kept.is_lost(self.message)
 
     @property
@@ -99,9 +99,9 @@ _current: ContextVar[Callable[[], JobInfo]] = ContextVar("sharegroups_job")
 
 
 def current_job() -> JobInfo:
-    """Inside a handler: its job's topic, partition, offset, delivery count, key, headers, and whether its lock is lost.
+    """Return the current job's topic, partition, offset, delivery count, key, headers, and whether its lock is lost.
 
-    Raises LookupError outside of one.
+    Raises LookupError outside of a handler.
     """
     try:
         make = _current.get()
@@ -113,12 +113,12 @@ def current_job() -> JobInfo:
 
 
 def enter(make: Callable[[], JobInfo]) -> None:
-    """From now on this thread, or this task, works on that job. The info is made only if the handler asks for it."""
+    """Set the current job of this thread or task. `make` is called only when the handler asks for the info."""
     _current.set(make)
 
 
 def arguments_of(spec: JobSpec, value: bytes | None) -> Any:
-    """The argument of the handler. Raises Undecodable."""
+    """Return the argument of the handler. Raises Undecodable."""
     if spec.value is None:
         return value
     if value is None:
@@ -130,7 +130,7 @@ def arguments_of(spec: JobSpec, value: bytes | None) -> Any:
 
 
 def run_blocking(spec: JobSpec, value: bytes | None) -> Verdict:
-    """Decode and call a blocking handler; whatever it raises becomes a verdict."""
+    """Decode the value and call a blocking handler; any exception becomes a verdict."""
     try:
         spec.handler(arguments_of(spec, value))
     except BaseException as error:
@@ -139,7 +139,7 @@ def run_blocking(spec: JobSpec, value: bytes | None) -> Verdict:
 
 
 async def run_async(spec: JobSpec, value: bytes | None) -> Verdict:
-    """As `run_blocking`, of an asyncio handler."""
+    """Decode the value and call an asyncio handler; any exception becomes a verdict."""
     try:
         await spec.handler(arguments_of(spec, value))
     except BaseException as error:
@@ -148,9 +148,9 @@ async def run_async(spec: JobSpec, value: bytes | None) -> Verdict:
 
 
 def failed(spec: JobSpec, error: BaseException) -> Verdict:
-    """The verdict on what decoding or the handler raised. A value that cannot be decoded never can be: REJECTED.
+    """Return the verdict on an error from decoding or from the handler. An undecodable value is REJECTED for good.
 
-    Never raises, whatever the exception's own methods do (CL-148).
+    Never raises, even if the exception's own methods do (CL-148).
     """
     try:
         return _verdict(spec, error)
@@ -165,12 +165,12 @@ def _verdict(spec: JobSpec, error: BaseException) -> Verdict:
     return verdict_of(error, spec.outcomes, trace_of(error))
 
 
-#: Of the frames of an exception those of the handler are shown, at most so many lines.
+#: How many lines of a longer traceback are shown: half from its start, half from its end.
 _TRACE_MAX: Final = 40
 
 
 def trace_of(error: BaseException) -> str:
-    """The traceback from the handler's own frame on."""
+    """Return the traceback from the handler's own frame on."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next

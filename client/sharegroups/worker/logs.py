@@ -1,4 +1,4 @@
-"""The log of `Worker.run()` in a program that has set up none; and what a worker tells only once (CL-125, CL-128)."""
+"""Sets up the log of `Worker.run()` if the program has not, and drops a repeated warning (CL-125, CL-128)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Final
 from kip932.printable import printable
 from sharegroups.core.stall_diagnosis import UNKNOWN, Trouble
 
-#: How each line begins, in `sharegroups worker` too.
+#: The format of log lines, in `sharegroups worker` too.
 FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
-#: The consumer looks for its topics 2 s after its start, and asks for 2 s at most.
+#: How long a repeated warning is dropped, s. The consumer first checks its topics 2 s after its start, for up to 2 s.
 _FIRST_LOOK_S: Final = 10.0
 _WATCH: Final = logging.getLogger("sharegroups.aio.stall_watch")
 
@@ -21,13 +21,13 @@ class PrintableFormatter(logging.Formatter):
     """Escapes control characters in whole lines: messages and tracebacks hold others' data (CT-82)."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """As the base class's."""
+        """Format a record as the base class does, and escape control characters."""
         return printable(super().format(record), keep="\n\t")
 
 
 @contextmanager
 def logging_to_stderr() -> Iterator[None]:
-    """Inside, the log goes to standard error with time and level; unless the program has set up logging of its own."""
+    """Inside the block, log to standard error with time and level, unless the program has set up logging."""
     ours = logging.getLogger("sharegroups")
     if logging.getLogger("sharegroups.worker").hasHandlers():
         yield
@@ -47,7 +47,7 @@ def logging_to_stderr() -> Iterator[None]:
 
 @contextmanager
 def missing_told(topics: frozenset[str], clock_s: Callable[[], float]) -> Iterator[None]:
-    """Inside, the consumer's first look at its topics does not tell again that these do not exist. Later ones do."""
+    """Inside the block, drop the consumer's first warning that `topics` do not exist, but not its later ones."""
     until_s = clock_s() + _FIRST_LOOK_S
 
     def is_new(record: logging.LogRecord) -> bool:

@@ -1,8 +1,7 @@
-"""The worker's end of the pipe to a process for handlers: the messages of `multiprocessing`, sent and read without
-waiting for the other end.
+"""The worker's end of the pipe to a process for handlers: `multiprocessing` messages, sent and read without blocking.
 
-A process that dies amid a message leaves half of it. What a handler forked may keep the other end open, so that a read
-of the rest, or a send of more than the pipe takes, would wait for ever, and the worker's event loop with it.
+A process that dies while it sends a message leaves half of it. A child that a handler forked may keep the other end
+open. Then a read of the rest, or a send of more than the pipe holds, would block the worker's event loop forever.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 _CHUNK: Final = 1 << 16
-#: How many chunks are read in one turn of the loop.
+#: The most chunks that are read in one turn of the loop.
 _CHUNKS_MAX: Final = 1_024
-#: A size that does not fit into the first four bytes follows them in eight.
+#: In the first four bytes, says that the size does not fit into them and follows in eight bytes.
 _LONG: Final = -1
 _LONG_FROM: Final = 0x7FFFFFFF
 
 
 class Pipe:
-    """Takes over `connection`, one of a duplex pipe. `has_ended`: the other end is closed, and all was read."""
+    """Takes over `connection`, one end of a duplex pipe. `has_ended`: the other end is closed, and all was read."""
 
     def __init__(self, connection: Connection[Any, Any], loop: asyncio.AbstractEventLoop) -> None:
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
@@ -41,11 +40,11 @@ class Pipe:
 
     @property
     def is_sending(self) -> bool:
-        """Whether a part of what was sent waits for room in the pipe."""
+        """Whether sent data still waits for room in the pipe."""
         return bool(self._unsent)
 
     def send(self, message: Any) -> None:
-        """Send a message; what finds no room is sent later. Raises OSError when the other end is closed."""
+        """Send a message; data that does not fit is sent later. Raises OSError when the other end is closed."""
         packed = pickle.dumps(message)
         size = len(packed)
         head = struct.pack("!i", size) if size <= _LONG_FROM else struct.pack("!iQ", _LONG, size)
@@ -55,7 +54,7 @@ class Pipe:
             self._loop.add_writer(self.fileno(), self._send_later)
 
     def read(self) -> list[Any]:
-        """The messages that are there as a whole."""
+        """Return the messages that have arrived completely."""
         for _ in range(_CHUNKS_MAX):
             try:
                 chunk = self._socket.recv(_CHUNK)
@@ -75,14 +74,14 @@ class Pipe:
         return found
 
     def close(self) -> None:
-        """Close it; the other end reads what was sent, then its end."""
+        """Close the pipe; the other end reads the data in it, then end of file."""
         if self.fileno() >= 0:
             self._loop.remove_reader(self.fileno())
             self._loop.remove_writer(self.fileno())
             self._socket.close()
 
     def _next(self) -> tuple[int, int] | None:
-        """Where the next message begins and ends in what was read; None: some of it has not come."""
+        """Return where the next message begins and ends in the data read; None if part of it has not arrived."""
         begin = 4
         if len(self._unread) < begin:
             return None
@@ -105,7 +104,7 @@ class Pipe:
     def _send_later(self) -> None:
         try:
             self._send_on()
-        except OSError:  # the other end is closed; its process is seen to end
+        except OSError:  # the other end is closed; the pool notices that its process ends
             self._loop.remove_writer(self.fileno())
             return
         if not self._unsent:

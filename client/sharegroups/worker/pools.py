@@ -1,4 +1,4 @@
-"""What the runner knows of those who run handlers: threads, asyncio tasks, processes."""
+"""The runner's interface to the pools that run handlers: threads, asyncio tasks, processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Finished(NamedTuple):
     seconds: float
 
 
-#: Is told of finished jobs, in the loop.
+#: A function that is called in the loop with finished jobs.
 Report = Callable[[list[Finished]], None]
 
 
@@ -28,17 +28,17 @@ class Pool(Protocol):
 
     @property
     def running(self) -> int:
-        """How many jobs are being worked on."""
+        """How many jobs are running."""
         ...
 
     @property
     def at_work(self) -> list[Job]:
-        """The jobs that are being worked on in this process, or have just ended there."""
+        """The jobs that are running in this process, or have just ended there."""
         ...
 
     @property
     def in_hand(self) -> int:
-        """How many jobs wait, are being worked on, or have ended and are not reported yet."""
+        """How many jobs are waiting, running, or ended and not reported yet."""
         ...
 
     @property
@@ -47,28 +47,28 @@ class Pool(Protocol):
         ...
 
     async def start(self) -> None:
-        """Begin. Raises WorkerError when it cannot."""
+        """Start the pool. Raises WorkerError when it cannot start."""
         ...
 
     def submit(self, jobs: Iterable[Job]) -> None:
-        """Run these, in this order, as soon as handlers are free."""
+        """Run these jobs, in this order, as soon as handlers are free."""
         ...
 
     def take_back(self, which: Callable[[Job], bool]) -> list[Job]:
-        """Take away the waiting jobs of which this is true."""
+        """Remove and return the waiting jobs for which `which` is true."""
         ...
 
     def abandon(self) -> list[Job]:
-        """The time for the present jobs is over: stop them where that can be, and report those that have ended.
+        """Stop the running jobs if possible, since their time is over, and report those that have ended.
 
-        Returns those that had not.
+        Returns the jobs that have not ended.
         """
         ...
 
     async def stop(self) -> None:
-        """Free what the pool uses. Call it last, when nothing runs or `abandon` has been called."""
+        """Free the pool's resources. Call it last, when nothing runs or `abandon` has been called."""
         ...
 
 
 class WorkerError(Exception):
-    """A worker cannot start, or cannot go on; the text says why and what to do."""
+    """A worker cannot start, or cannot continue; the text says why and what to do."""

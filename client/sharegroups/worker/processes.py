@@ -1,8 +1,8 @@
-"""Blocking handlers in processes of their own: a time-out ends the process, and a crash fails only its job.
+"""Runs blocking handlers in their own processes: a time-out kills the process, and a crash fails only its job.
 
-A process runs one job at a time. One that ended is replaced. They are started afresh (spawn), never forked from this
-one: gRPC's threads do not survive a fork. Each leads a process group of its own, and is watched itself: its pipe says
-nothing of its end while a process that a handler forked still holds the pipe.
+A process runs one job at a time, and is replaced when it ends. Processes are spawned, never forked from this one,
+since gRPC's threads do not survive a fork. Each leads its own process group, and is watched directly: its pipe does
+not show its end while a child that a handler forked still holds the pipe.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from sharegroups.worker.pools import Finished, Report, WorkerError
 
 log = logging.getLogger("sharegroups.worker")
 
-#: After so many processes in a row that ended before they were ready the worker gives up.
+#: The worker gives up after this many processes in a row that ended before they were ready.
 _STILLBORN_MAX: Final = 3
 _START_S: Final = 60.0
-#: How long processes may take to end in good order once the worker stops, s: each client that a handler left open takes
-#: up to 5 (CL-140), and `atexit` functions take their time.
+#: How long processes may take to exit once the worker stops, s: each client that a handler left open takes up to 5
+#: (CL-140), and `atexit` functions need time too.
 _END_S: Final = 10.0
-#: How long a process may live on after it has closed its pipe amid a job, s.
+#: How long a process may live after closing its pipe, s.
 _CLOSED_S: Final = 5.0
 _RUN_AT_IMPORT: Final = (
     "worker.run() is called when a process for handlers imports the program, so that none can start; put it under "
@@ -48,7 +48,7 @@ _TOP_LEVEL: Final = (
 
 
 class ProcessPool:
-    """`size` processes. `give_up` is called with the error when no process can be started any more."""
+    """A pool of `size` processes. `give_up`: called with the error when no process can be started any more."""
 
     def __init__(
         self, size: int, specs: Mapping[str, JobSpec], report: Report, give_up: Callable[[WorkerError], None]
@@ -67,12 +67,12 @@ class ProcessPool:
 
     @property
     def running(self) -> int:
-        """How many jobs are being worked on."""
+        """How many jobs are running."""
         return sum(slot.job is not None for slot in self._slots)
 
     @property
     def at_work(self) -> list[Job]:
-        """None: what runs in another process does not stop this one."""
+        """Always empty: a job in another process cannot block this one."""
         return []
 
     @property
@@ -82,11 +82,11 @@ class ProcessPool:
 
     @property
     def in_hand(self) -> int:
-        """How many jobs wait or are being worked on: an end is reported at once."""
+        """How many jobs are waiting or running. Those that end are reported at once."""
         return self.running + self.waiting
 
     async def start(self) -> None:
-        """Start the processes, and wait until one of them is ready. Raises WorkerError when they cannot."""
+        """Start the processes, and wait until one of them is ready. Raises WorkerError when none can start."""
         for _ in range(self.size):
             self._add()
         try:
@@ -97,13 +97,13 @@ class ProcessPool:
             raise self._error
 
     def submit(self, jobs: Iterable[Job]) -> None:
-        """Queue these, and give each idle process one."""
+        """Queue these jobs, and give one to each idle process."""
         self._ready.extend(jobs)
         for slot in self._slots:
             self._next(slot)
 
     def take_back(self, which: Callable[[Job], bool]) -> list[Job]:
-        """Take away the waiting jobs of which this is true."""
+        """Remove and return the waiting jobs for which `which` is true."""
         taken = [job for job in self._ready if which(job)]
         if taken:
             gone = set(taken)
@@ -111,7 +111,7 @@ class ProcessPool:
         return taken
 
     def abandon(self) -> list[Job]:
-        """Kill the processes that work. Returns their jobs."""
+        """Kill the processes that run a job, and return their jobs."""
         self._stopped = True
         left = []
         for slot in self._slots:
@@ -121,7 +121,7 @@ class ProcessPool:
         return left
 
     async def stop(self) -> None:
-        """End all processes: an idle one ends in good order when its pipe is closed. What lives on is killed, and
+        """End all processes: an idle one exits when its pipe is closed. Those that do not exit in time are killed, and
         logged."""
         self._stopped = True
         for slot in self._slots:
@@ -158,14 +158,14 @@ class ProcessPool:
         info = (message.topic(), message.partition(), message.offset(), message.delivery_count())
         try:
             slot.work.send((job.spec.topic, (*info, message.key(), message.headers()), message.value()))
-        except OSError:  # it has just ended, so that another process gets this job
+        except OSError:  # this process has just ended, so another one gets the job
             self._ready.appendleft(slot.done() or job)
             return
         if job.spec.timeout is not None:
             slot.timer = self._loop.call_later(job.spec.timeout, self._expire, slot)
 
     def _heard(self, slot: _Slot) -> None:
-        """The process has sent something, or it has ended."""
+        """Read the messages of the process, and notice when it has closed its pipe."""
         for heard in slot.work.read():
             self._hear(slot, heard)
         if slot.work.has_ended:
@@ -190,7 +190,7 @@ class ProcessPool:
         slot.kill()
 
     def _closed(self, slot: _Slot) -> None:
-        """The process has closed its pipe: it ends, or a handler has closed what is not its own."""
+        """Handle a closed pipe: the process is ending, or a handler closed a descriptor that is not its own."""
         self._loop.remove_reader(slot.work.fileno())
         if slot.watch is None:
             self._ended(slot)
@@ -198,7 +198,7 @@ class ProcessPool:
             slot.killer = self._loop.call_later(_CLOSED_S, slot.kill)
 
     def _ended(self, slot: _Slot) -> None:
-        """The process is gone: its job has failed, and another process takes its place."""
+        """Handle the end of a process: its job has failed, and another process takes its place."""
         slot.is_over = True
         for heard in slot.work.read():  # what it sent just before its end
             self._hear(slot, heard)
@@ -207,7 +207,7 @@ class ProcessPool:
         self._slots.remove(slot)
         slot.bury()
         how, job, seconds = _how(slot.process.exitcode), slot.done(), self._loop.time() - slot.began
-        if job is not None and unbegun:  # the process was never given the whole of it
+        if job is not None and unbegun:  # the process never received all of it
             self._ready.appendleft(job)
         elif job is not None:
             why = f"its process {how}"
@@ -233,7 +233,7 @@ class ProcessPool:
             self._next(other)
 
     def _unable(self, heard: child.Unable) -> None:
-        """Another process would fail in the same way."""
+        """Log the error and give up, since another process would fail in the same way."""
         if not self._stopped:
             log.error("%s", heard.trace.rstrip())
             self._fail(WorkerError(f"a process for handlers cannot import them: {heard.error}. {_TOP_LEVEL}"))
@@ -252,7 +252,7 @@ class ProcessPool:
 
 
 class _Slot:
-    """One process and what it works on."""
+    """One process and its current job."""
 
     def __init__(self, packed: bytes, loop: asyncio.AbstractEventLoop) -> None:
         context = multiprocessing.get_context("spawn")
@@ -271,7 +271,7 @@ class _Slot:
         self.is_ready = False
         self.is_late = False
         self.is_over = False
-        #: Ends it when it has closed its pipe and lives on.
+        #: Kills the process if it lives on after closing its pipe.
         self.killer: asyncio.TimerHandle | None = None
         self.job: Job | None = None
         self.began = 0.0
@@ -279,18 +279,18 @@ class _Slot:
 
     @property
     def pid(self) -> int:
-        """The number of the process, and of its group."""
+        """The id of the process, and of its process group."""
         assert self.process.pid is not None
         return self.process.pid
 
     def kill(self) -> None:
-        """End the process with all that its handlers have started, but for what left its process group."""
-        with suppress(ProcessLookupError, PermissionError):  # it has no group yet, or none any more
+        """Kill the process and everything its handlers have started, except what has left its process group."""
+        with suppress(ProcessLookupError, PermissionError):  # its group does not exist yet, or no longer exists
             os.killpg(self.pid, signal.SIGKILL)
         self.process.kill()
 
     def ends_by(self, until_s: float) -> bool:
-        """Wait for its end, in another thread than the loop's. Returns whether it came in time."""
+        """Wait for the process to end, and return whether it did in time. Not to be called in the loop's thread."""
         left_s = max(0.0, until_s - time.monotonic())
         if self.watch is None:
             self.process.join(left_s)
@@ -298,8 +298,8 @@ class _Slot:
         return bool(wait([self.watch], left_s))
 
     def bury(self) -> None:
-        """End what is left of it, and free what it took. Its group is ended before it is waited for: until then no
-        other process can have its number."""
+        """Kill what is left of the process, and free its resources. Its group is killed before the process is waited
+        for: until then its id cannot be reused."""
         self.kill()
         self.process.join(2.0)
         self.alive.close()
@@ -308,7 +308,7 @@ class _Slot:
             self.watch = None
 
     def done(self) -> Job | None:
-        """Its job has ended; returns it."""
+        """Clear and return the job, which has ended."""
         job, self.job = self.job, None
         if self.timer is not None:
             self.timer.cancel()
@@ -316,7 +316,7 @@ class _Slot:
         return job
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let it know that no job comes any more. `alive` stays open: closed, it ends the process at once."""
+        """Close the pipe, so that the process exits once its job is done. Closing `alive` would kill it at once."""
         self.work.close()
         if self.watch is not None:
             loop.remove_reader(self.watch)
@@ -336,7 +336,7 @@ def _packed(specs: Mapping[str, JobSpec]) -> bytes:
 
 
 def _how(code: int | None) -> str:
-    """How a process ended, in words."""
+    """Return how a process ended, in words."""
     if code is None:
         return "closed its connection"
     if code < 0:

@@ -1,6 +1,6 @@
-"""The loop of a worker: fetches what its handlers can do, hands it to them, acknowledges what became of it.
+"""The loop of a worker: fetches the records that its handlers can process, runs their jobs, acknowledges the outcomes.
 
-Rules CL-120 to CL-128. One task uses the consumer; a finished job wakes it from its poll.
+Rules CL-120 to CL-128. Only one task uses the consumer; a finished job wakes it from its poll.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from sharegroups.worker.threads import ThreadPool
 
 log = logging.getLogger("sharegroups.worker")
 
-#: A poll lasts so long at most, s: held jobs and waiting records are looked at in between.
+#: The longest poll, s: held jobs and waiting records are checked between polls.
 _POLL_S: Final = 1.0
-#: While other records wait for a handler, acknowledgements are gathered for so long, s.
+#: How long acknowledgements are gathered while other records wait for a handler, s.
 _GATHER_S: Final = 0.002
-#: A record that waits for a handler for so long, s, or for this part of its lock if that is less, is given back, so
-#: that another member gets it: it was asked for as one that would be begun within 0.1 s.
+#: A record that has waited for a handler this long, s, or this part of its lock if that is shorter, is released, so
+#: that another member gets it: it was requested because its job should start within 0.1 s.
 _WAIT_S: Final = 2.0
 _WAIT_OF_LOCK: Final = 3
 #: How long acknowledging and leaving may take at the end, s.
 _CLOSE_S: Final = 5.0
 _LOCK_S: Final = 30.0
-#: How long the outcomes of the jobs before may take to be confirmed before a job that runs alone begins, s.
+#: How long the outcomes of earlier jobs may take to be confirmed before a job that runs alone begins, s.
 _COMMIT_S: Final = 5.0
 
 
 class Runner:
-    """One run of a worker. `limits`: what the group allows; `grace`: s for running jobs at the end;
-    `cut_off_counts`: whether those that did not end in that time have had a try."""
+    """One run of a worker. `limits`: what the group allows; `grace`: seconds for running jobs at the end;
+    `cut_off_counts`: whether a job that does not end in that time counts as a delivery."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Runner:
         self._jobs = Jobs()
         self._isolation = Isolation[Job]()
         self._finished: list[Finished] = []
-        #: Once the worker stops: records that no handler has begun with.
+        #: Once the worker stops: the jobs that no handler has begun, whose records go back to the group.
         self._back: list[Job] = []
         self._gathering: asyncio.TimerHandle | None = None
         self._polling = False
@@ -122,23 +122,23 @@ class Runner:
 
     @property
     def turned_s_ago(self) -> float:
-        """For how long the loop has not turned, s."""
+        """The time since the loop last turned, s."""
         return self._loop.time() - self._turned_s
 
     def stop(self) -> None:
-        """Fetch nothing more, let running jobs end, release the rest, leave. `run` then returns."""
+        """Stop fetching, let running jobs end, release other records, leave the group. `run` then returns."""
         self._stopping.set()
         self._wake()
 
     def give_up(self, error: WorkerError) -> None:
-        """The worker cannot go on: it stops, and `run` raises the error."""
+        """Stop, because the worker cannot continue, and let `run` raise the error."""
         self._failure = self._failure or error
         self.stop()
 
     # One turn.
 
     async def _turn(self, fetch: bool = True) -> None:
-        """Acknowledge what has ended, then wait for records or for the next job to end."""
+        """Acknowledge the jobs that have ended, then wait for records or for the next job to end."""
         self._turned_s = self._loop.time()
         self._settle()
         self._give_back()
@@ -163,30 +163,30 @@ class Runner:
         self._count()
 
     async def _begin_isolated(self) -> None:
-        """Begin with the next record that is to run alone, once nothing else is in hand (CL-146). The outcomes of the
-        jobs before it are confirmed first: should this one end the process, they count."""
+        """Begin the job of the next record that runs alone, if it is due (CL-146). The outcomes of earlier jobs are
+        confirmed first, so that they count even if this one ends the process."""
         if self._isolation.due_in(self._in_pools, self._loop.time()) != 0:
             return
         try:
             await self._consumer.commit_sync(_COMMIT_S)
-        except WakeupError:  # `stop`, or a job that ended meanwhile: the next turn begins with it
+        except WakeupError:  # `stop` was called or a job ended meanwhile: the next turn handles that first
             return
         job = self._isolation.begin()
         self._pools[job.spec.topic].submit([job])
 
     def _is_isolated(self, job: Job) -> bool:
-        """Whether the record is to run alone. A process fails by itself, and takes no other job along."""
+        """Return whether the job must run alone. In a process it need not: its crash affects no other job."""
         return not job.spec.in_process and runs_alone(job.message.delivery_count(), self._group_limit)
 
     @property
     def _group_limit(self) -> int:
-        """The group's delivery count limit as a leader last answered, else that of the start (CL-147)."""
+        """The group's delivery count limit from a leader's latest answer, else the one read at the start (CL-147)."""
         known = self._consumer.delivery_count_limit()
         return self._limits.deliveries if known is None else known
 
     @property
     def _letters_to(self) -> str:
-        """The group's dead-letter topic, as `_group_limit`."""
+        """The group's dead-letter topic, from the same source as `_group_limit`."""
         known = self._consumer.dead_letter_topic()
         return self._limits.letters_to if known is None else known
 
@@ -195,7 +195,7 @@ class Runner:
         return sum(pool.in_hand for pool in set(self._pools.values()))
 
     def at_work(self) -> list[Job]:
-        """The jobs whose handlers run in this process, or have just ended."""
+        """Return the jobs whose handlers run in this process, or have just ended."""
         running = [job for pool in set(self._pools.values()) for job in pool.at_work]
         return running + [one.job for one in self._finished]
 
@@ -209,8 +209,8 @@ class Runner:
         return known / 1000 if known else _LOCK_S
 
     def _take(self, messages: Messages) -> None:
-        """Hand each record to those who run its topic's handler, and keep their locks alive from now on. In this order,
-        since a thread begins a job while the other step is taken."""
+        """Hand each record to its topic's pool of handlers, then begin to keep the locks alive. In this order a thread
+        can begin a job during the second step."""
         if messages.is_empty():
             return
         keeping = self._consumer.keep_alive(messages, self._lost)
@@ -240,7 +240,7 @@ class Runner:
         keeping.begin()
 
     def _keep(self, jobs: list[Job]) -> bool:
-        """Whether these are to be done; once the worker stops, they go back to the group."""
+        """Return whether the worker runs these jobs; once it stops, their records go back to the group instead."""
         if self._stopping.is_set():
             self._back += jobs
             return False
@@ -249,7 +249,7 @@ class Runner:
         return True
 
     def _report(self, finished: list[Finished]) -> None:
-        """Jobs have ended. While others wait for a handler there is time to gather more of them for one request."""
+        """Note jobs that have ended. While others wait for a handler, gather more of them for one request."""
         self._finished += finished
         if not self._polling:
             return
@@ -268,7 +268,7 @@ class Runner:
             self._consumer.wakeup()
 
     def _settle(self) -> None:
-        """Acknowledge the records of jobs that have ended; poll sends it."""
+        """Acknowledge the records of jobs that have ended; the next poll sends the acknowledgements."""
         self._acknowledging.send_due()
         finished, self._finished = self._finished, []
         for job, verdict, seconds in finished:
@@ -285,7 +285,7 @@ class Runner:
             self._tally.job(job.spec.topic, decision.step.value, seconds)
 
     def _log(self, job: Job, verdict: Verdict, decision: Decision, count: int) -> None:
-        """Every job that did not simply return is told, with what happens next."""
+        """Log a job whose handler did not simply return, with what happens next."""
         level = logging.ERROR if decision.step.gives_up else logging.WARNING
         if verdict.kind is Kind.DONE:
             level = logging.INFO
@@ -304,8 +304,8 @@ class Runner:
         log.log(level, text, job.place, job.spec.name, count, self._group_limit, what, why, tail, trace)
 
     def _give_back(self) -> None:
-        """Release records that have waited too long for a handler: these jobs are slower than those before. One that
-        is to run alone stays: nothing else is asked for, so it is next."""
+        """Release records that have waited too long for a handler, because jobs have become slower. A record that runs
+        alone stays: no others are requested, so it is next."""
         wait_s = min(_WAIT_S, self._lock_s / _WAIT_OF_LOCK)
         before = self._loop.time() - wait_s
         for pool in set(self._pools.values()):
@@ -331,8 +331,8 @@ class Runner:
         self._tally.events["lost_locks"] += len(messages)
 
     def _acknowledged(self, offsets: Mapping[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
-        """The outcome of acknowledgements; a refused one means that its job runs again, unless it ended well and its
-        record comes here again."""
+        """Handle the outcome of acknowledgements. A job whose acknowledgement is refused runs again, unless it
+        succeeded and its record is delivered to this worker again."""
         if error is None:
             for partition, found in offsets.items():
                 self._jobs.confirmed(partition, found)
@@ -349,11 +349,11 @@ class Runner:
     # The end.
 
     async def _finish(self) -> None:
-        """Let running jobs end within the grace, and acknowledge them.
+        """Let running jobs end within the grace period, and acknowledge them.
 
-        The other records go back to the group with a release that takes their delivery back: with the request that
-        closes the session, or, while jobs still run, once no fetch of ours is parked at a leader, which would take
-        them again.
+        The other records are released without counting their delivery. The release is sent with the request that
+        closes the session, or, while jobs still run, once no fetch of this worker waits at a leader: such a fetch
+        would acquire them again.
         """
         back = self._back = [*self._back, *self._take_back_all()]
         deadline, release_at = self._loop.time() + self._grace, self._loop.time() + PARKED_S
@@ -375,7 +375,7 @@ class Runner:
             self._count()
 
     def _cut_off(self) -> None:
-        """The time for the present jobs is over: those that have ended are acknowledged, the others are logged."""
+        """End the wait for running jobs: acknowledge those that have ended, and log the others."""
         for pool in set(self._pools.values()):
             unbegun = pool.take_back(lambda _: True)
             for job in pool.abandon():
@@ -387,8 +387,8 @@ class Runner:
         self._settle()
 
     def _leave(self, job: Job, how: str, *, counts: bool) -> None:
-        """Tell of a job that goes back. If this `counts` as a try, the end of the session releases its record, and
-        archives it at the last delivery."""
+        """Log a job whose record goes back to the group. If this `counts` as a delivery, the end of the session
+        releases the record, which archives it at its last delivery."""
         if not counts and not job.is_lost:
             self._acknowledging.take_back(job)
             text = "%s: %s %s within %g s; its job is done again, and this does not count as a delivery"
@@ -426,11 +426,11 @@ class Runner:
         return job.waits_since < before and self._may_go(job) and not self._isolation.runs(job)
 
     def _may_go(self, job: Job) -> bool:
-        """Whether the record may be given back unseen: at its last delivery that would archive it."""
+        """Return whether the record may be released without a run: at its last delivery, a release could archive it."""
         return job.message.delivery_count() < self._group_limit
 
     def _pools_for(self, concurrency: int) -> dict[str, Pool]:
-        """The pool of each topic; handlers of one kind share one."""
+        """Return the pool of each topic; handlers of one kind share a pool."""
         made: dict[str, Pool] = {}
         pools: dict[str, Pool] = {}
         for topic, spec in self._specs.items():
@@ -450,5 +450,5 @@ class Runner:
 
 
 def topics_of(specs: Iterable[JobSpec]) -> list[str]:
-    """The topics of these jobs."""
+    """Return the topics of these jobs."""
     return [spec.topic for spec in specs]

@@ -1,6 +1,6 @@
-"""Names what keeps a worker's event loop from turning: a handler that blocks it, or code that stops the whole process.
+"""Logs what blocks a worker's event loop: a handler, or code that stops the whole process.
 
-While the loop stands still, no heartbeat and no renewal is sent, and the errors that follow speak of leaders (CL-151).
+While the loop is blocked, no heartbeats or renewals are sent, and the resulting errors only mention leaders (CL-151).
 """
 
 from __future__ import annotations
@@ -19,29 +19,32 @@ from sharegroups.worker.job import Job
 
 log = logging.getLogger("sharegroups.worker")
 
-#: The loop is examined, and beats, so often, s; a standstill of `STILL_S` is logged.
+#: How often the loop beats and is checked, s; a standstill of `STILL_S` is logged.
 _BEAT_S: Final = 0.5
 STILL_S: Final = 5.0
 _NAMED_MAX: Final = 5
 
 
 class Standstill:
-    """Decides what is logged. Times are s of one monotonic clock; it may be called from two threads."""
+    """Decides which standstills are logged. Times are seconds of one monotonic clock; two threads may call it."""
 
     def __init__(self, now_s: float) -> None:
         self._beat_s = self._woke_s = now_s
         self._told = False
 
     def beat(self, now_s: float) -> tuple[float, bool] | None:
-        """The loop turns. Returns for how long it did not, when that is to be logged, and whether it was in part."""
+        """Note that the loop turns. If it stood still, returns for how long and whether that was logged meanwhile.
+
+        Returns None if the standstill is too short to be logged.
+        """
         still_s, told = now_s - self._beat_s, self._told
         self._beat_s, self._told = now_s, False
         return (still_s, told) if still_s >= STILL_S else None
 
     def woke(self, now_s: float) -> float | None:
-        """The thread that watches runs. Returns for how long the loop stands still, when that is to be logged.
+        """Note that the watching thread runs. Returns how long the loop has stood still, if that is to be logged.
 
-        Not when the thread itself could not run: then all of the process stood still, which the next beat knows.
+        Returns None if the thread itself could not run: then the whole process stood still, as the next beat reports.
         """
         late, self._woke_s = now_s - self._woke_s >= STILL_S, now_s
         still_s = now_s - self._beat_s
@@ -53,7 +56,7 @@ class Standstill:
 
 @contextmanager
 def standstill_logged(at_work: Callable[[], Iterable[Job]]) -> Iterator[None]:
-    """Inside, standstills of the running loop are logged. `at_work`: the jobs whose handlers run or have just ended."""
+    """Inside the block, log standstills of the running loop. `at_work`: the jobs that run or have just ended."""
     loop, ident = asyncio.get_running_loop(), threading.get_ident()
     state, over = Standstill(time.monotonic()), threading.Event()
 

@@ -1,7 +1,7 @@
-"""asyncio handlers, one task for each job; a time-out cancels the task.
+"""Runs asyncio handlers, one task for each job; a time-out cancels the task.
 
-A handler that swallows its cancellation is told; its task is left alone after a while, and its place is given to
-another job. When as many are left alone as may run at once, the worker gives up.
+A handler that swallows its cancellation is logged; its task is left running, and its place is given to another job.
+When as many tasks are left running as may run at once, the worker gives up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SWALLOW_S: Final = 5.0
 
 
 class TaskPool:
-    """At most `size` tasks. `give_up` is called with the error when too many handlers cannot be stopped."""
+    """A pool of at most `size` tasks. `give_up`: called with the error when too many handlers cannot be stopped."""
 
     def __init__(self, size: int, report: Report, give_up: Callable[[WorkerError], None]) -> None:
         self.size = size
@@ -40,17 +40,17 @@ class TaskPool:
 
     @property
     def running(self) -> int:
-        """How many jobs are being worked on."""
+        """How many jobs are running."""
         return len(self._at_work)
 
     @property
     def at_work(self) -> list[Job]:
-        """The jobs that are being worked on."""
+        """The jobs that are running."""
         return list(self._at_work.values())
 
     @property
     def in_hand(self) -> int:
-        """How many jobs wait, are being worked on, or have ended and are not reported yet."""
+        """How many jobs are waiting, running, or ended and not reported yet."""
         return len(self._ready) + len(self._at_work) + len(self._finished)
 
     @property
@@ -59,15 +59,15 @@ class TaskPool:
         return len(self._ready)
 
     async def start(self) -> None:
-        """Nothing to start."""
+        """Do nothing: each job starts its own task."""
 
     def submit(self, jobs: Iterable[Job]) -> None:
-        """Queue these, and begin as many as may run."""
+        """Queue these jobs, and begin as many as may run."""
         self._ready.extend(jobs)
         self._begin()
 
     def take_back(self, which: Callable[[Job], bool]) -> list[Job]:
-        """Take away the waiting jobs of which this is true."""
+        """Remove and return the waiting jobs for which `which` is true."""
         taken = [job for job in self._ready if which(job)]
         if taken:
             gone = set(taken)
@@ -75,7 +75,7 @@ class TaskPool:
         return taken
 
     def abandon(self) -> list[Job]:
-        """Cancel what runs. Returns those jobs; their end is not reported; what has ended is."""
+        """Cancel the running jobs, and return them; their end is not reported. Jobs that have ended are reported."""
         self._stopped = True
         self._tell()
         for task in self._at_work:
@@ -83,8 +83,8 @@ class TaskPool:
         return list(self._at_work.values())
 
     async def stop(self) -> None:
-        """Wait until the cancelled tasks have ended, so that no record goes back while its handler runs. What swallows
-        its cancellation is logged, and left alone."""
+        """Wait until the cancelled tasks have ended, so that no record goes back while its handler runs. A handler that
+        swallows its cancellation is logged, and left running."""
         if not self._stopped:
             self.abandon()
         if not self._at_work:
@@ -117,7 +117,7 @@ class TaskPool:
             timer.cancel()
         if job in self._timed_out:
             self._timed_out.discard(job)
-            # If the handler ended well all the same, in the moment of its time-out, its end counts.
+            # If the handler succeeded just as it timed out, the success counts.
             verdict = verdict if verdict.kind is Kind.DONE else _timed_out(job)
         self._ended(task, Finished(job, verdict, self._loop.time() - began))
 
@@ -127,7 +127,7 @@ class TaskPool:
         self._loop.call_later(SWALLOW_S, self._leave_alone, task, job)
 
     def _leave_alone(self, task: asyncio.Task[None], job: Job) -> None:
-        """The handler did not end after its cancellation."""
+        """Fail a job whose handler did not end after its cancellation, and leave the handler running."""
         if task not in self._at_work or self._stopped:
             return
         self._left_alone.add(task)
@@ -147,7 +147,7 @@ class TaskPool:
             )
 
     def _ended(self, task: asyncio.Task[None], finished: Finished) -> None:
-        """Report a job once, together with those that end in the same turn of the loop."""
+        """Report a job once, together with others that end in the same turn of the loop."""
         if self._at_work.pop(task, None) is None or self._stopped:
             return
         if not self._finished:

@@ -1,8 +1,8 @@
-"""Blocking handlers on threads. Each thread takes the next job by itself, so a slow job delays no other one.
+"""Runs blocking handlers on threads. Each thread takes the next job by itself, so a slow job delays no other.
 
-A thread cannot be stopped from outside: the registration refuses a time-out for these handlers. An idle thread waits on
-a lock of its own, its bell, and runs as little as possible between the bell and the handler: this is a part of the time
-from sending a job to its start.
+A thread cannot be stopped from outside, so handlers with a time-out run in processes instead. An idle thread waits on
+its own lock, its bell, and runs as little code as possible between the bell and the handler, since that time delays the
+start of each job.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sharegroups.worker.pools import Finished, Report
 
 log = logging.getLogger("sharegroups.worker")
 
-#: After ringing, the loop waits until a thread has taken a job, but no longer than this, s. Without it the loop would
-#: go on with the interpreter lock in its hands, and the woken thread would wait for its next pause.
+#: How long the loop waits at most, after ringing, for a thread to take a job, s. Otherwise the loop would keep the
+#: interpreter lock, and the woken thread would wait for the loop's next pause.
 _YIELD_S: Final = 0.001
 
 
 class ThreadPool:
-    """`size` threads, which a process that ends does not wait for."""
+    """A pool of `size` threads. A process that exits does not wait for them."""
 
     def __init__(self, size: int, report: Report) -> None:
         self.size = size
@@ -38,9 +38,9 @@ class ThreadPool:
         self._ready: deque[Job] = deque()
         self._done: deque[Finished] = deque()
         self._at_work: dict[int, Job] = {}
-        #: Counted apart, by the loop alone: a job that a thread just takes, or has just ended, is in no other list.
+        #: A separate count, kept by the loop alone: a job that a thread is taking, or has just ended, is in no list.
         self.in_hand = 0
-        #: The bells of the threads that wait for a job; the one that worked last is rung first.
+        #: The bells of the threads that wait for a job; the one that worked most recently is rung first.
         self._idle: deque[threading.Lock] = deque()
         #: The lock on which `submit` waits for a thread to take a job.
         self._yielding: deque[threading.Lock] = deque(maxlen=1)
@@ -53,12 +53,12 @@ class ThreadPool:
 
     @property
     def running(self) -> int:
-        """How many jobs are being worked on."""
+        """How many jobs are running."""
         return len(self._at_work)
 
     @property
     def at_work(self) -> list[Job]:
-        """The jobs that are being worked on, or have ended and are not reported yet."""
+        """The jobs that are running, or have ended and are not reported yet."""
         return [*list(self._at_work.values()), *(one.job for one in list(self._done))]
 
     @property
@@ -72,7 +72,7 @@ class ThreadPool:
             thread.start()
 
     def submit(self, jobs: Iterable[Job]) -> None:
-        """Queue these, wake as many threads as there are jobs for, and let one of them begin."""
+        """Queue these jobs, wake an idle thread for each, and let one of the threads begin."""
         jobs = list(jobs)
         self.in_hand += len(jobs)
         self._ready.extend(jobs)
@@ -92,7 +92,7 @@ class ThreadPool:
         return bells
 
     def take_back(self, which: Callable[[Job], bool]) -> list[Job]:
-        """Take away the waiting jobs of which this is true."""
+        """Remove and return the waiting jobs for which `which` is true."""
         taken = []
         for job in filter(which, list(self._ready)):
             with suppress(ValueError):  # a thread has taken it meanwhile
@@ -102,20 +102,20 @@ class ThreadPool:
         return taken
 
     def abandon(self) -> list[Job]:
-        """The jobs that threads still work on; they cannot be stopped. Their end is not reported; what has ended is."""
+        """Return the running jobs, which cannot be stopped; their end is not reported. Ended jobs are reported."""
         ended = set(self._tell())
         self._stopped = True
         return [job for job in self._at_work.values() if job not in ended]
 
     async def stop(self) -> None:
-        """Let the threads end after their present job; nobody waits for it."""
+        """Let the threads end after their current job, without waiting for them."""
         self._stopped = True
         for bell in self._idle_bells(self.size):
             bell.release()
 
     def _live(self, number: int) -> None:
-        """Work until the pool stops. What is raised outside of a handler, such as an exception that other code sets in
-        this thread, fails the job at most, and never ends the thread (CL-148)."""
+        """Work until the pool stops. An exception raised outside of a handler, such as one that other code sets in this
+        thread, fails at most the job; it never ends the thread (CL-148)."""
         while not self._stopped:
             try:
                 self._work(number)
@@ -149,7 +149,7 @@ class ThreadPool:
                 self._loop.call_soon_threadsafe(self._tell)
 
     def _next(self, bell: threading.Lock) -> Job | None:
-        """The next job; waits for one. None: the pool has stopped."""
+        """Wait for the next job and return it; None once the pool has stopped."""
         while not self._stopped:
             try:
                 job = self._ready.popleft()
@@ -157,21 +157,21 @@ class ThreadPool:
                 self._wait(bell)
                 continue
             if self._yielding:
-                with suppress(IndexError):  # another thread has done it
+                with suppress(IndexError):  # another thread has released it
                     self._yielding.pop().release()
             return job
         return None
 
     def _wait(self, bell: threading.Lock) -> None:
         self._idle.append(bell)
-        if self._ready or self._stopped:  # that came before this bell could be rung
+        if self._ready or self._stopped:  # a job or the stop came before this bell could be rung
             with suppress(ValueError):  # it is being rung all the same
                 self._idle.remove(bell)
                 return
         bell.acquire()
 
     def _tell(self) -> list[Job]:
-        """Report what has ended; returns it. A thread that ends a job after `_told` is cleared calls this again."""
+        """Report the ended jobs and return them. A thread that ends a job after `_told` is cleared calls this again."""
         self._told = False
         done = self._done
         finished = [done.popleft() for _ in range(len(done))]
@@ -182,7 +182,7 @@ class ThreadPool:
 
 
 def _held() -> threading.Lock:
-    """A lock that is taken until somebody else releases it."""
+    """Return a lock that is already taken."""
     lock = threading.Lock()
     lock.acquire()
     return lock

@@ -1,4 +1,4 @@
-"""`Worker`: registers handlers of topics, and runs them for the records of a share group (CL-120 to CL-128)."""
+"""`Worker` registers handlers for topics, and runs them for the records of a share group (CL-120 to CL-128)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 _CONCURRENCY: Final = 8
 _PREFETCH: Final = 500
 _GRACE_S: Final = 20.0
-#: What a Worker is given that is no setting of its consumer, and how much a typo is like it.
+#: The Worker's own arguments, and how similar a keyword must be to one (0 to 1) to count as a typo of it.
 _ARGUMENTS: Final = ("concurrency", "processes", "prefetch", "grace", "cut_off_counts", "health_port", "health_host")
 _ALIKE: Final = 0.75
 #: Settings of the consumer that the worker decides.
@@ -44,20 +44,21 @@ _OWN: Final = (
     "fetch.max.wait.ms",
     "value.deserializer",
 )
-#: The same signal again within this time is the same one, s.
+#: The same signal within this time, s, repeats the first one; it is not a second one.
 _ONE_SIGNAL_S: Final = 0.5
-#: /healthz says 503 when the loop has not turned for so long, s.
+#: /healthz answers 503 when the runner has made no turn for this long, s.
 _STUCK_S: Final = 30.0
 
 
 class Worker:
     """Runs handlers for the records of a share group.
 
-    Settings are those of the consumer, as a dict or as keywords with `_` for `.`; `bootstrap_servers` and `group_id`
-    are needed; `client_id` is worker-<host>-<process id> when left out. `concurrency`: how many handlers run at once.
-    `prefetch`: how many records may wait beside those at most. `grace`: s that running jobs are given after SIGTERM;
-    `cut_off_counts`: whether one that did not end in that time has had a try (False: at most ten times in a row not).
-    `health_port`: of /healthz, /readyz and /metrics. Raises ConfigError and ValueError.
+    The settings are the consumer's, as a dict or as keywords with `_` for `.`; `bootstrap_servers` and `group_id` are
+    required; `client_id` defaults to worker-<host>-<process id>. `concurrency`: how many handlers of each kind (async,
+    thread, process) run at once. `prefetch`: the most records that may wait besides those. `grace`: seconds that
+    running jobs have to end after SIGTERM. `cut_off_counts`: whether a job that does not end in that time counts as a
+    delivery (False: it does not, up to ten times in a row). `health_port`: the port of /healthz, /readyz and /metrics.
+    Raises ConfigError and ValueError.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Worker:
 
     @property
     def jobs(self) -> dict[str, JobSpec]:
-        """What was registered, by topic."""
+        """The registered jobs, by topic."""
         return dict(self._specs)
 
     def job(
@@ -105,12 +106,13 @@ class Worker:
         outcomes: Mapping[type[BaseException], Outcome] | None = None,
         processes: bool | None = None,
     ) -> Callable[[Handler], Handler]:
-        """Register the function below for the records of `topic`; it is called with the decoded value.
+        """Register the decorated function for the records of `topic`; it is called with the decoded value.
 
-        `value`: function from bytes to the handler's argument; bytes without one. `timeout`: s after which an asyncio
-        handler is cancelled, or the process of a blocking one is ended. `processes`: whether a blocking handler runs in
-        processes; None: when it has a timeout, for a thread cannot be stopped. `outcomes`: what an exception means,
-        `{NotFound: Reject}`; every other one is tried again as `retry` says (CL-121). Raises ValueError.
+        `value`: decodes the bytes; without it the function gets bytes. `timeout`: seconds after which an asyncio
+        handler is cancelled, or the process of a blocking one is killed. `processes`: whether a blocking handler runs
+        in processes; None: if the worker's `processes` is set or there is a timeout, since a thread cannot be stopped.
+        `outcomes`: what an exception means, `{NotFound: Reject}`; after any other exception the job is retried as
+        `retry` says (CL-121). Raises ValueError.
         """
         if not isinstance(topic, str) or not topic.strip():
             raise ValueError(f'@worker.job: topic is {topic!r}; expected the name of a topic, as @worker.job("orders")')
@@ -154,20 +156,20 @@ class Worker:
         self._specs[topic] = replace(spec, in_process=in_process)
 
     def use_processes(self) -> None:
-        """Let all blocking handlers run in processes, as `--processes` does."""
+        """Run all blocking handlers in processes, as `--processes` does."""
         for topic, spec in self._specs.items():
             if not spec.is_async:
                 self._specs[topic] = replace(spec, in_process=True)
 
     def run(self) -> None:
-        """Work until SIGTERM or Ctrl-C: then running jobs may end within `grace`, the others' records are released.
+        """Work until SIGTERM or Ctrl-C; running jobs then have `grace` seconds to end, and other records are released.
 
-        A second signal ends the process at once. Where the program has set up no logging, the log goes to standard
-        error, with time and level. Raises WorkerError when the worker cannot start or go on, KafkaError
-        when the cluster refuses it.
+        A second signal ends the process at once. If the program has set up no logging, the log goes to standard error,
+        with time and level. Raises WorkerError when the worker cannot start or go on, KafkaError when the cluster
+        refuses it.
         """
         if multiprocessing.current_process().name == "sharegroups-jobs":
-            sys.exit(RUN_AT_IMPORT_STATUS)  # the worker says what is wrong, once for all of its processes
+            sys.exit(RUN_AT_IMPORT_STATUS)  # the worker reports the cause, once for all of its processes
         from sharegroups.loop_thread import ignore_poller_noise, new_loop  # noqa: PLC0415 - see sharegroups.__init__
         from sharegroups.worker.logs import logging_to_stderr  # noqa: PLC0415
 
@@ -178,10 +180,10 @@ class Worker:
                 runner.run(self.serve())
 
     async def serve(self) -> None:
-        """As `run`, inside a loop of yours and without signals; `stop` ends it.
+        """Work as `run` does, but in your own event loop and without handling signals; `stop` ends it.
 
-        When its task is cancelled it ends as with `stop`: running jobs have `grace` s, and then the
-        cancellation goes on. A second cancellation cuts them off at once (CL-127).
+        Cancelling its task ends it as `stop` does: running jobs have `grace` seconds, and then CancelledError is
+        raised. A second cancellation cuts the jobs off at once (CL-127).
         """
         if not self._specs:
             raise WorkerError('this worker has no jobs: register one with @worker.job("topic") above a function')
@@ -227,7 +229,7 @@ class Worker:
                 log.info("stopped: %s", self.tally.line())
 
     def _check_parent(self) -> None:
-        """Raises WorkerError where handlers are to run in processes and Python lets this one have none."""
+        """Raise WorkerError if handlers are to run in processes and this process may have no children."""
         topics = [topic for topic, spec in self._specs.items() if spec.in_process]
         process = multiprocessing.current_process()
         if topics and process.daemon:
@@ -239,7 +241,7 @@ class Worker:
             )
 
     def progress(self) -> str:
-        """What has been done so far, in one line."""
+        """Return the counts of jobs so far, in one line."""
         return self.tally.line()
 
     def stop(self) -> None:
@@ -254,7 +256,7 @@ class Worker:
             self._runner.stop()
 
     def _take_name(self) -> None:
-        """Give this worker a `client.id` by which its process is found, unless the user gave one (CL-125)."""
+        """Set a `client.id` that identifies this worker's process, unless the user set one (CL-125)."""
         if self.settings.get("client.id") is None:
             self.settings["client.id"] = f"worker-{socket.gethostname()}-{os.getpid()}"
         if name := self.settings["client.id"]:
@@ -278,9 +280,9 @@ class Worker:
 
     @contextmanager
     def _signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-        """Inside, the first SIGTERM or SIGINT stops the worker, the next ends the process at once.
+        """Inside the block, stop the worker at the first SIGTERM or SIGINT, and end the process at the second.
 
-        The same one within half a second is no other: some supervisors signal a process, and then its group.
+        The same signal within half a second is ignored: some supervisors signal a process, and then its group.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -304,7 +306,7 @@ class Worker:
 
 
 def _checked(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The consumer's settings. Raises ConfigError, also for those that the worker decides."""
+    """Return the consumer's settings. Raises ConfigError, also for settings that the worker decides."""
     from sharegroups.config import consumer_config, given_settings  # noqa: PLC0415 - light, but not needed to import us
     from sharegroups.errors import ConfigError  # noqa: PLC0415
 
@@ -321,7 +323,7 @@ def _checked(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) ->
 
 
 def _check_signature(topic: str, name: str, handler: Callable[..., Any]) -> None:
-    """Raise ValueError when the handler cannot be called with one argument. One that does not tell is let through."""
+    """Raise ValueError when the handler cannot be called with one argument. An unknown signature is accepted."""
     try:
         signature = inspect.signature(handler, follow_wrapped=False)
     except (TypeError, ValueError):

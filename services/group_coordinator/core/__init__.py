@@ -1,1 +1,1 @@
-"""The pure part of the group coordinator: it decides and replays; it never waits, reads a clock, or sees bytes."""
+"""The pure part of the group coordinator: it decides and replays; it never waits, reads a clock, or decodes bytes."""

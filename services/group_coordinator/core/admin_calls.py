@@ -1,7 +1,7 @@
-"""Which groups an administrator's change is under way for: one at a time for each group (GC-107, GC-108).
+"""Keeps the administrators' changes that are under way: at most one per group (GC-107, GC-108).
 
-Soft state: a new owner begins without it, and what it forgets is repeated by the administrator, by the sweep (OP-6) or
-by a heartbeat (GC-72). Each call has an end by the clock, so that one whose outcome is never heard holds nothing up for
+Soft state: a new owner begins without it, and forgotten changes are repeated by the administrator, by the sweep (OP-6)
+or by a heartbeat (GC-72). Each call has a deadline, so that a call without an outcome does not block its group for
 ever.
 """
 
@@ -23,7 +23,8 @@ class AdminKind(Enum):
 
 
 class AdminCall(NamedTuple):
-    """A change under way. `topics`: whose state is being deleted; `before`: the lists before an alteration (GC-103)."""
+    """A change under way. `topics`: those whose state is being deleted; `before`: the lists before an alteration
+    (GC-103)."""
 
     kind: AdminKind
     attempt: int
@@ -41,7 +42,7 @@ class AdminCalls:
         self._calls: dict[str, AdminCall] = {}
 
     def under_way(self, group_id: str, now_ms: int) -> AdminCall | None:
-        """The group's call; one whose time has run out is forgotten (GC-108)."""
+        """Return the group's call; forget it if its deadline has passed (GC-108)."""
         call = self._calls.get(group_id)
         if call is not None and call.until_ms <= now_ms:
             del self._calls[group_id]
@@ -63,19 +64,19 @@ class AdminCalls:
             raise CoordinatorLoadInProgressError(f"group {group_id} is being deleted; join again when that has ended")
 
     def begin(self, group_id: str, call: AdminCall) -> None:
-        """A change begins, or goes into its next round."""
+        """Note that a change begins, or that its next round does."""
         self._calls[group_id] = call
 
     def of_attempt(self, group_id: str, attempt: int, now_ms: int) -> AdminCall | None:
-        """The group's call, if it is this attempt (GC-76a)."""
+        """Return the group's call if it has this attempt number (GC-76a)."""
         call = self.under_way(group_id, now_ms)
         return call if call is not None and call.attempt == attempt else None
 
     def end(self, group_id: str, attempt: int) -> None:
-        """A change has ended; a late one of another attempt ends nothing."""
+        """Note that a change has ended; a late end of another attempt has no effect."""
         if (call := self._calls.get(group_id)) is not None and call.attempt == attempt:
             del self._calls[group_id]
 
     def forget(self, group_id: str) -> None:
-        """A record of the group was undone: no order was given for it."""
+        """Forget the group's call: its record was undone, so its order was not given."""
         self._calls.pop(group_id, None)

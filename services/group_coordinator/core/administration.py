@@ -1,7 +1,7 @@
-"""An administrator's changes of a shard's groups, and the resume of those that were interrupted (GC-90…GC-108, OP-6).
+"""Decides administrators' changes of a shard's groups, and resumes interrupted ones (GC-90…GC-108, OP-6).
 
-It decides with `deletion` and `alteration`, and keeps which groups are being changed. `GroupShard` passes commands to
-it, and tells it of each group that replay has changed.
+It decides with `deletion` and `alteration`, and keeps track of the groups that are being changed. `GroupShard` passes
+commands to it, and notifies it of each group that replay has changed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NOTHING: Final[Decision[Record, object]] = Decision((), None)
 
 
 class Administration:
-    """The changes of one shard. `groups` is the shard's own mapping; `deleted`: what replay kept of deleted groups."""
+    """The changes of one shard. `groups` is the shard's own mapping; `deleted` keeps the epochs of deleted groups."""
 
     def __init__(self, groups: Mapping[str, Group], settings: CoordinatorSettings) -> None:
         self.deleted = DeletedGroups()
@@ -46,16 +46,16 @@ class Administration:
         self.empty = EmptyGroups(groups)
         self._groups = groups
         self._settings = settings
-        self._deleting: dict[str, None] = {}  # groups of which a deletion is under way, or was interrupted
+        self._deleting: dict[str, None] = {}  # groups whose deletion is under way, or was interrupted
 
     def decide(self, command: Any, context: Context, fresh: bool) -> Decision[Record, object]:
-        """Decide one of the commands below. `fresh`: the image has all that was in the metadata log when the shard was
-        loaded, so that a topic that it lacks does not exist (GC-80). Raises KafkaError to refuse it."""
+        """Decide one of the commands below. `fresh`: the image has everything that was in the metadata log when the
+        shard was loaded, so a topic that it lacks does not exist (GC-80). Raises KafkaError to refuse the command."""
         decision: Decision[Record, object] = _DECIDE[type(command)](self, command, context, fresh)
         return decision
 
     def noted(self, group_id: str, group: Group | None) -> None:
-        """Replay or undo has set the group's value."""
+        """Take the group's new value, which replay or undo has set; None when it was removed."""
         states = None if group is None else group.lifecycle
         if states is not None and (states.deleting or states.dropping):
             self._deleting[group_id] = None
@@ -64,18 +64,18 @@ class Administration:
         self.empty.noted(group_id, group)
 
     def undone(self, group_id: str) -> None:
-        """A record of the group was not stored: no order was given for it, and no use of the group noted by it."""
+        """Forget what a record that was not stored would have begun: its order, and the use of the group it noted."""
         self.calls.forget(group_id)
         self.empty.forget_progress(group_id)
 
     def born(self, group_id: str, wall_ms: int) -> Group:
-        """The value of a group that does not exist yet (GC-93)."""
+        """Return the value of a group that does not exist yet (GC-93)."""
         return self.deleted.born(group_id, self._settings.deleted_group_ms, wall_ms)
 
-    # ---- offsets altered
+    # ---- altering offsets
 
     def require_empty(self, command: c.RequireEmpty, context: Context, fresh: bool) -> Decision[Record, object]:
-        """GC-101, before the edge asks leaders for log ends."""
+        """Refuse an alteration early, before the edge asks leaders for log ends (GC-101)."""
         del fresh
         if (group := self._groups.get(command.group_id)) is not None:
             require_empty(group)
@@ -83,7 +83,7 @@ class Administration:
         return _NOTHING
 
     def alter(self, command: c.AlterOffsets, context: Context, fresh: bool) -> Decision[Record, object]:
-        """GC-101, GC-102."""
+        """Begin to alter start offsets (GC-101, GC-102)."""
         del fresh
         group_id = command.group_id
         group = self._groups.get(group_id) or self.born(group_id, context.wall_ms)
@@ -97,7 +97,7 @@ class Administration:
         return Decision(draft.records, c.AlterationBegun(bool(draft.effects), refused), draft.effects)
 
     def initialized(self, command: c.InitializationFinished, context: Context) -> Decision[Record, object]:
-        """The outcome of an initialisation, also of one that no administrator asked for (GC-75, GC-76, GC-103)."""
+        """Note the outcome of an initialisation, an administrator's or another (GC-75, GC-76, GC-103)."""
         group_id = command.group_id
         if (group := self._groups.get(group_id)) is None:
             return Decision((), False)
@@ -113,13 +113,13 @@ class Administration:
     # ---- deletions
 
     def delete_group(self, command: c.DeleteGroup, context: Context, fresh: bool) -> Decision[Record, object]:
-        """GC-91; without any state to delete GC-93 at once."""
+        """Begin to delete a group (GC-91); delete it at once when it has no state (GC-93)."""
         group = self._to_delete_of(command.group_id, context)
         written, effects = self._delete(group, context, fresh, command.call_id)
         return Decision(written, c.DeletionBegun(under_way=bool(effects)), effects)
 
     def delete_offsets(self, command: c.DeleteOffsets, context: Context, fresh: bool) -> Decision[Record, object]:
-        """GC-96…GC-98."""
+        """Begin to delete a group's offsets for whole topics (GC-96…GC-98)."""
         del fresh
         group = self._to_delete_of(command.group_id, context)
         if group.lifecycle is None:
@@ -134,7 +134,7 @@ class Administration:
         return Decision(draft.records, begun, draft.effects)
 
     def deletion_finished(self, command: c.DeletionFinished, context: Context, fresh: bool) -> Decision[Record, object]:
-        """GC-92, GC-93, GC-98."""
+        """Note the outcome of a deletion of state, and complete the deletion (GC-92, GC-93, GC-98)."""
         del fresh
         call = self.calls.of_attempt(command.group_id, command.attempt, context.now_ms)
         group = self._groups.get(command.group_id)
@@ -153,13 +153,13 @@ class Administration:
         return Decision(self._erased(group, context), None)
 
     def call_ended(self, command: c.CallEnded, context: Context, fresh: bool) -> Decision[Record, object]:
-        """GC-108."""
+        """Forget a call that ended without an outcome (GC-108)."""
         del context, fresh
         self.calls.end(command.group_id, command.attempt)
         return _NOTHING
 
     def resume(self, command: c.ResumeDeletions, context: Context, fresh: bool) -> Decision[Record, object]:
-        """OP-6, and the end of what GC-93 keeps."""
+        """Resume interrupted deletions (OP-6), and remove expired records of deleted groups (GC-93)."""
         expired = self.deleted.expired(self._settings.deleted_group_ms, context.wall_ms)
         found: list[Record] = list(islice(expired, command.limit))
         more = len(found) == command.limit
@@ -179,7 +179,7 @@ class Administration:
         return Decision(found, c.ResumeReply(more or len(due) > command.limit, waiting=False), effects)
 
     def expire(self, command: c.ExpireEmpty, context: Context, fresh: bool) -> Decision[Record, object]:
-        """GC-46: the same steps as when an administrator deletes the group."""
+        """Begin to delete groups that were empty for too long, by the same steps as an administrator's call (GC-46)."""
         retention_ms = self._settings.empty_retention_ms
         if not retention_ms:
             return Decision((), ())
@@ -191,7 +191,7 @@ class Administration:
         effects: list[object] = []
         expired: list[tuple[str, int]] = []
         for group in self.empty.next(command.looks):
-            if group.used_ms is None or group.used_ms > served_ms:  # not known, or a former owner's count is lost
+            if group.used_ms is None or group.used_ms > served_ms:  # not known, or a lost count of a former owner
                 written.append(used(group, served_ms))
                 continue
             age_ms = served_ms - group.used_ms
@@ -204,7 +204,7 @@ class Administration:
         return Decision(written, tuple(expired), effects)
 
     def progress_seen(self, command: c.ProgressSeen, context: Context, fresh: bool) -> Decision[Record, object]:
-        """GC-46: what is finished in an empty group was fetched by somebody who sends no heartbeats."""
+        """Note that an empty group was used, if records were finished: their consumer sends no heartbeats (GC-46)."""
         del fresh
         group = self._groups.get(command.group_id)
         if group is None or group.members or group.epoch != command.group_epoch or context.served_ms is None:
@@ -215,14 +215,14 @@ class Administration:
     # ---- helpers
 
     def _idle(self, group: Group, context: Context) -> bool:
-        """Whether no change of the group is under way, and none was interrupted: that one is resumed (OP-6)."""
+        """Return whether no change of the group is under way, nor an interrupted one to be resumed (OP-6)."""
         under_way = self.calls.under_way(group.group_id, context.now_ms)
         return under_way is None and group.group_id not in self._deleting
 
     def _delete(
         self, group: Group, context: Context, fresh: bool, call_id: int = 0
     ) -> tuple[list[Record], list[object]]:
-        """The first write of a group's deletion and its order; without any state the only write (GC-91, GC-93)."""
+        """The records and effects that begin a group's deletion; without any state they complete it (GC-91, GC-93)."""
         states, partitions = group_deletion(group, context.view, fresh)
         if not partitions:
             return self._erased(group, context), []
@@ -232,7 +232,7 @@ class Administration:
         return draft.records, list(draft.effects)
 
     def _to_delete_of(self, group_id: str, context: Context) -> Group:
-        """An empty group that no other call changes (GC-90, GC-91, GC-96, GC-107)."""
+        """Return the group if it is empty and no other call changes it, else raise (GC-90, GC-91, GC-96, GC-107)."""
         if (group := self._groups.get(group_id)) is None:
             raise GroupIdNotFoundError(f"group {group_id} does not exist; ListGroups shows the groups that do")
         require_empty(group)

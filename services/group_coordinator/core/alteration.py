@@ -1,7 +1,7 @@
 """Decides alterations of an empty group's start offsets (GC-100…GC-106). Pure functions.
 
 An alteration is an initialisation with a higher state epoch and a given offset. Its partitions wait in `initializing`
-with both, so that whoever owns the shard can complete it (GC-72); `upkeep.finished` notes how it ended.
+with both, so that any owner of the shard can complete it (GC-72); `upkeep.finished` notes its outcome.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kip932.ids import TopicIdPartition
 
 
 def refusal(topic: Topic | None, name: str, index: int, start_offset: int) -> KafkaError | None:
-    """Why a partition cannot be altered, as far as the image tells (GC-100, GC-102, GC-105); None: it can."""
+    """The error if the image or the offset forbids altering a partition; else None (GC-100, GC-102, GC-105)."""
     if topic is None:
         return UnknownTopicOrPartitionError(f"topic {name} does not exist; expected a topic of the cluster")
     if not 0 <= index < topic.partitions:
@@ -36,8 +36,9 @@ def refusal(topic: Topic | None, name: str, index: int, start_offset: int) -> Ka
 def altered(
     group: Group, offsets: Mapping[TopicIdPartition, int], call_id: int, attempt: int, context: Context
 ) -> tuple[Draft, dict[TopicIdPartition, KafkaError]]:
-    """Move the partitions to initialising and order their initialisation at a higher epoch (GC-102). The errors: of
-    partitions that the image has lost since the edge looked; when none is left nothing is written (GC-105)."""
+    """Move the partitions to initialising, and order their initialisation at a higher epoch (GC-102). Also returns the
+    errors of partitions that left the image since the edge's check; when no partition remains, nothing is written
+    (GC-105)."""
     draft = Draft(group)
     starts, refused = _valid(context.view, offsets)
     if not starts:

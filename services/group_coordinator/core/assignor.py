@@ -32,8 +32,8 @@ class MemberSpec:
 class GroupSpec:
     """An assignor's input. `assignable`: initialised partitions only (GC-77); `topics`: the topic ids of the image.
 
-    `homogeneous`: every subscribed *name* is subscribed by all members (GC-51). `members_per_partition`: the group's
-    config of that name, for assignors that share partitions; 0: as many as possible (GC-52a).
+    `homogeneous`: all members subscribe to every subscribed *name* (GC-51). `members_per_partition`: the group's config
+    of that name, for assignors that share partitions; 0 means as many as possible (GC-52a).
     """
 
     members: Mapping[str, MemberSpec]
@@ -63,7 +63,7 @@ class SimpleAssignor:
     name: Final = "simple"
 
     def assign(self, spec: GroupSpec) -> Mapping[str, Assignment]:
-        """The target of every member (GC-50, GC-51). Raises AssignorError for a topic that does not exist."""
+        """Return the target of every member (GC-50, GC-51). Raises AssignorError for a topic that does not exist."""
         dealt: dict[str, dict[bytes, tuple[int, ...]]] = {member_id: {} for member_id in sorted(spec.members)}
         for topics in computations(spec):
             _assign_topics(spec, topics, dealt)
@@ -71,8 +71,8 @@ class SimpleAssignor:
 
 
 def computations(spec: GroupSpec) -> list[list[bytes]]:
-    """The topics of each independent computation: all together, or one by one in a heterogeneous group (GC-51). Raises
-    AssignorError for a topic that does not exist (GC-50)."""
+    """The topics of each independent computation: one for all topics, or one per topic in a heterogeneous group
+    (GC-51). Raises AssignorError for a topic that does not exist (GC-50)."""
     wanted = frozenset[bytes]().union(*(member.subscribed for member in spec.members.values()))
     if unknown := wanted - spec.topics:
         names = ", ".join(sorted(topic_id_text(topic_id) for topic_id in unknown))
@@ -81,7 +81,7 @@ def computations(spec: GroupSpec) -> list[list[bytes]]:
 
 
 def desired_sizes(members: int, partitions: int) -> tuple[int, list[int]]:
-    """(S, D): how many members should share a partition, and how many partitions each member should have (GC-52)."""
+    """Return (S, D): how many members should share a partition, and how many partitions each should have (GC-52)."""
     if partitions == 0 or members == 0:
         return 0, [0] * members
     sharing = -(-members // partitions)
@@ -152,8 +152,8 @@ class _Deal:
                     self.held[member_id].discard(number)
 
     def fill(self) -> None:
-        """Step 4: partitions with fewer than S members take candidates in turn; a round in which none can is
-        allowed."""
+        """Step 4: partitions with fewer than S members take candidates in turn; a partition that no candidate can take
+        stays below S."""
         candidates = [member_id for member_id, held in self.held.items() if len(held) < self.desired[member_id]]
         cursor = 0
         for number, holders in enumerate(self.holders):

@@ -1,4 +1,4 @@
-"""The assignors that every coordinator has, and which one a group uses (GC-57, GC-58)."""
+"""The built-in assignors, and the choice of a group's assignor (GC-57, GC-58)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ BUILT_IN: Final[Mapping[str, Assignor]] = {each.name: each for each in (SimpleAs
 
 
 def assignor_of(configs: GroupConfigs, brokers: Assignor) -> Assignor:
-    """The group's own choice, else the broker's."""
+    """Return the group's own choice, else the broker's assignor."""
     return BUILT_IN.get(configs.assignor, brokers)
 
 
 def computed_by(configs: GroupConfigs, assignor: Assignor) -> str:
-    """What a target is computed by, as TARGET_META keeps it: another text is a reason to compute it again (GC-24c)."""
+    """The text that TARGET_META keeps of how a target was computed; when it differs, compute it again (GC-24c)."""
     per_partition = configs.members_per_partition
     return f"{assignor.name}:{per_partition}" if per_partition else assignor.name

@@ -24,7 +24,7 @@ class Heartbeat(NamedTuple):
 
 
 class HeartbeatReply(NamedTuple):
-    """A heartbeat's answer. `rebalanced`: it bumped the group epoch; the meter counts that (GC-24e, GC-152)."""
+    """The reply to a heartbeat. `rebalanced`: it bumped the group epoch, which is counted (GC-24e, GC-152)."""
 
     member_id: str
     member_epoch: int
@@ -60,9 +60,9 @@ class ConnectionBack(NamedTuple):
 class InitializationFinished(NamedTuple):
     """The outcome of an `InitializeState` (GC-75, GC-76, GC-76a, OP-17).
 
-    A partition in no list has an unknown outcome: it stays in initialising and is retried by GC-72. `fenced`: the share
-    coordinator has a larger state epoch for them; the largest is `stored_epoch`. Reply: whether that ordered another
-    round. `call_id`: of the `InitializeState`.
+    A partition in no list has an unknown outcome: it stays in initialising and is retried (GC-72). `fenced`: those with
+    a larger state epoch at the share coordinator; the largest is `stored_epoch`. Reply: whether another round was
+    ordered. `call_id`: that of the `InitializeState`.
     """
 
     group_id: str
@@ -86,7 +86,7 @@ class ListAll(NamedTuple):
 
 
 class OffsetsQuery(NamedTuple):
-    """Which share-partitions of a group are initialised (GC-110)."""
+    """List the initialised share-partitions of a group (GC-110)."""
 
     group_id: str
 
@@ -94,7 +94,7 @@ class OffsetsQuery(NamedTuple):
 class Sweep(NamedTuple):
     """Drop deleted topics from the lists, if the image is known to be new enough (GC-79, GC-80).
 
-    `complete_since_ms`: the image has everything that was in the metadata log at this moment of the deadline clock.
+    `complete_since_ms`: the image has everything that was in the metadata log at this time of the deadline clock.
     """
 
     complete_since_ms: int
@@ -102,13 +102,13 @@ class Sweep(NamedTuple):
 
 
 class RepairCheck(NamedTuple):
-    """Order a check of the summaries of groups not checked for one repair interval (GC-82)."""
+    """Order a check of the summaries of groups that were not checked for a repair interval (GC-82)."""
 
     limit: int = 100
 
 
 class Repair(NamedTuple):
-    """The share coordinator has no state for `lost`; read while the group was at `group_epoch` (GC-82)."""
+    """The share coordinator has no state of `lost`, as read while the group was at `group_epoch` (GC-82)."""
 
     group_id: str
     group_epoch: int
@@ -116,13 +116,13 @@ class Repair(NamedTuple):
 
 
 class RequireEmpty(NamedTuple):
-    """Refuse now what `AlterOffsets` would refuse: a group with members, or one that is being changed (GC-101)."""
+    """Refuse now a group that `AlterOffsets` would refuse: one with members, or one that is being changed (GC-101)."""
 
     group_id: str
 
 
 class AlterOffsets(NamedTuple):
-    """Set start offsets of an empty group, or of a new one (GC-101…GC-105). `call_id` names the caller that waits."""
+    """Set start offsets of an empty group, or of a new one (GC-101…GC-105). `call_id` identifies the waiting caller."""
 
     group_id: str
     offsets: Mapping[TopicIdPartition, int]
@@ -148,7 +148,8 @@ class DeleteOffsets(NamedTuple):
 class DeletionFinished(NamedTuple):
     """The outcome of a `DeleteState`: the topics with a partition that was not deleted (GC-92, GC-98).
 
-    `stored_epoch`: the largest state epoch of those that refused because theirs is above the group's; −1: none did.
+    `stored_epoch`: the largest state epoch of the partitions whose deletion was fenced, since their epoch is above the
+    group's; −1 when none was.
     """
 
     group_id: str
@@ -158,15 +159,15 @@ class DeletionFinished(NamedTuple):
 
 
 class CallEnded(NamedTuple):
-    """An administrator's call ended without an outcome to note: it was cut off, or it failed as a whole (GC-108)."""
+    """An administrator's call ended without an outcome to note: it timed out, or failed as a whole (GC-108)."""
 
     group_id: str
     attempt: int
 
 
 class ResumeDeletions(NamedTuple):
-    """Go on with interrupted deletions, and forget deleted groups after their time (OP-6, GC-93). `complete_since_ms`:
-    see `Sweep`. `loading`: the shard was just loaded; what waits for the image then asks for a sweep."""
+    """Resume interrupted deletions, and forget deleted groups after their retention (OP-6, GC-93). `complete_since_ms`:
+    see `Sweep`. `loading`: the shard was just loaded; if deletions wait for the image, order a sweep."""
 
     complete_since_ms: int
     limit: int = 100
@@ -175,7 +176,7 @@ class ResumeDeletions(NamedTuple):
 
 class ExpireEmpty(NamedTuple):
     """Begin the deletion of groups that were empty for too long (GC-46). `complete_since_ms`: see `Sweep`. At most
-    `looks` groups are looked at, and at most `limit` deletions begin. Reply: those groups, with their age in ms."""
+    `looks` groups are checked, and at most `limit` deletions begin. Reply: those groups, with their age in ms."""
 
     complete_since_ms: int
     looks: int = 200
@@ -183,8 +184,8 @@ class ExpireEmpty(NamedTuple):
 
 
 class ProgressSeen(NamedTuple):
-    """What is finished of each share-partition, (partition, start offset, count), read while the group was at
-    `group_epoch` (GC-46)."""
+    """The progress of an empty group, read while it was at `group_epoch` (GC-46): (partition, start offset, delivery
+    complete count) of each share-partition."""
 
     group_id: str
     group_epoch: int
@@ -236,7 +237,8 @@ class DescribedGroup(NamedTuple):
 
 
 class SweepReply(NamedTuple):
-    """How many groups changed. `more`: the limit was reached, sweep again; `lagging`: the image may be too old."""
+    """`changed`: how many groups changed. `more`: the limit was reached, so sweep again. `lagging`: the image may be
+    too old."""
 
     changed: int
     more: bool
@@ -244,16 +246,17 @@ class SweepReply(NamedTuple):
 
 
 class AlterationBegun(NamedTuple):
-    """`under_way`: an `InitializeState` was ordered, and the caller is told its end. `refused`: by partition."""
+    """`under_way`: an `InitializeState` was ordered, and the caller is notified of its end. `refused`: errors by
+    partition."""
 
     under_way: bool
     refused: Mapping[TopicIdPartition, KafkaError]
 
 
 class DeletionBegun(NamedTuple):
-    """`under_way`: a `DeleteState` was ordered, and the caller is told its end; else all is done.
+    """`under_way`: a `DeleteState` was ordered, and the caller is notified of its end; else the call is done.
 
-    For offsets, by topic name: the ids of what is being deleted, and the errors of the rest (GC-97).
+    For offsets, by topic name (GC-97): `accepted` has the ids of topics being deleted, `refused` the others' errors.
     """
 
     under_way: bool
@@ -262,7 +265,7 @@ class DeletionBegun(NamedTuple):
 
 
 class ResumeReply(NamedTuple):
-    """`more`: the limit was reached, resume again; `waiting`: a deletion waits until the image is known to be new
+    """`more`: the limit was reached, so resume again. `waiting`: a deletion waits until the image is known to be new
     enough."""
 
     more: bool
@@ -270,9 +273,9 @@ class ResumeReply(NamedTuple):
 
 
 class InitializeState(NamedTuple):
-    """Effect: InitializeShareGroupState, with (partition, start offset) pairs; answer: InitializationFinished.
+    """Effect: call InitializeShareGroupState for (partition, start offset) pairs; answer: InitializationFinished.
 
-    `call_id` not 0: an administrator's call, whose answer always comes, and whose caller waits (GC-103).
+    `call_id` not 0: an administrator's call; it is always answered, since its caller waits (GC-103).
     """
 
     group_id: str
@@ -284,9 +287,9 @@ class InitializeState(NamedTuple):
 
 
 class DeleteState(NamedTuple):
-    """Effect: DeleteShareGroupState.
+    """Effect: call DeleteShareGroupState.
 
-    `attempt` 0: of partitions whose topic was deleted; it needs no answer (OP-5). Else answer: DeletionFinished;
+    `attempt` 0: the partitions' topics were deleted, and no answer is needed (OP-5). Else answer: DeletionFinished;
     `call_id` not 0: a caller waits for it.
     """
 
@@ -302,8 +305,8 @@ class SweepSoon(NamedTuple):
 
 
 class CheckSummaries(NamedTuple):
-    """Effect: read these summaries; answer: a `Repair` for those with state epoch 0 (GC-82). `watched`: also a
-    `ProgressSeen`, when all could be read."""
+    """Effect: read these summaries; answer: a `Repair` for those with state epoch 0 (GC-82). `watched`: answer also a
+    `ProgressSeen`, if all could be read."""
 
     group_id: str
     group_epoch: int
@@ -312,9 +315,9 @@ class CheckSummaries(NamedTuple):
 
 
 class MemberExpired(NamedTuple):
-    """Effect: a member was removed because it did not heartbeat; tell it. `leader`: which one had lost its connection;
-    None: its session time-out had passed. `waited_ms`: for how long its heartbeat was awaited. `group_epoch`: that
-    which the removal made."""
+    """Effect: report that a member was removed because it did not heartbeat. `leader`: the leader that had lost its
+    connection; None when its session time-out had passed. `waited_ms`: for how long its heartbeat was awaited.
+    `group_epoch`: the group epoch after the removal."""
 
     group_id: str
     member: Member

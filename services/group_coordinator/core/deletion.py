@@ -1,9 +1,9 @@
-"""Decides deletions: of groups, of a group's offsets for whole topics, and the resume of interrupted ones (GC-90…GC-99,
-OP-5, OP-6).
+"""Decides deletions of groups, deletions of a group's offsets for whole topics, and how to resume interrupted ones
+(GC-90…GC-99, OP-5, OP-6).
 
-A deletion has two writes, and between them the call that deletes state: first the topics go to `deleting`, at the end
-the group goes, or the topics leave `deleting`. What a crash leaves in `deleting` says how to go on. Pure functions of
-one group.
+A deletion has two writes, with the call that deletes state between them. The first write moves the topics to
+`deleting`; the last one deletes the group, or removes the topics from `deleting`. After a crash, the topics still in
+`deleting` show what to resume. Pure functions of one group.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def require_empty(group: Group) -> None:
 def group_deletion(group: Group, view: TopicsView, fresh: bool) -> tuple[Lifecycle, tuple[TopicIdPartition, ...]]:
     """Step 1 of deleting a group: its lists with every topic in deleting, and the partitions to delete (GC-91).
 
-    `fresh`: the image has what was in the metadata log when the shard was loaded; else a topic that it lacks may exist.
+    `fresh`: the image has everything that was in the metadata log when the shard was loaded; otherwise a topic that it
+    lacks may exist.
     """
     states = group.states
     found: dict[bytes, set[int]] = {
@@ -66,7 +67,7 @@ def group_deletion(group: Group, view: TopicsView, fresh: bool) -> tuple[Lifecyc
 def offsets_deletion(
     group: Group, view: TopicsView, names: Sequence[str]
 ) -> tuple[Lifecycle, tuple[TopicIdPartition, ...], DeletionBegun]:
-    """Step 1 of deleting a group's offsets: its lists, the partitions to delete, what to answer by topic (GC-97)."""
+    """Step 1 of deleting a group's offsets: its lists, the partitions to delete, and the reply by topic (GC-97)."""
     states = group.states
     found: dict[bytes, set[int]] = {}
     accepted: dict[str, bytes] = {}
@@ -82,7 +83,7 @@ def offsets_deletion(
         if topic.topic_id in states.deleting:
             wanted = set(range(topic.partitions))
         elif state is not None and state.initialized:
-            # What an alteration of unknown outcome left goes too: else it would begin after the deletion (GC-99).
+            # Include what an alteration of unknown outcome left: else it would be retried after the deletion (GC-99).
             wanted = {*state.initialized, *state.initializing}
         else:
             refused[name] = UnknownTopicOrPartitionError(
@@ -96,10 +97,10 @@ def offsets_deletion(
 
 
 def interrupted(group: Group, view: TopicsView) -> tuple[AdminKind, tuple[TopicIdPartition, ...]] | None:
-    """What is left to do of an interrupted deletion; None when there is nothing that may be done now (OP-6).
+    """The remaining work of an interrupted deletion; None when nothing can be done now (OP-6).
 
-    The caller has checked that the view is new enough (GC-80). Topics known as deleted have left the lists by then;
-    one that the image merely lacks holds the group back, as in `upkeep.swept`.
+    The caller has checked that the view is new enough (GC-80). Topics known to be deleted have left the lists by then;
+    a topic that is only absent from the image delays the group, as in `upkeep.swept`.
     """
     states = group.states
     if group.members or any(topic.initializing for topic in states.topics.values()):
@@ -112,7 +113,7 @@ def interrupted(group: Group, view: TopicsView) -> tuple[AdminKind, tuple[TopicI
         if (topic := view.by_id(topic_id)) is not None
         for state in (states.topics.get(topic_id),)
     }
-    # Of a group that is being deleted no list but `deleting` has anything; else it was taken into use again.
+    # While a group is being deleted, only `deleting` has entries; other entries mean that it is in use again.
     kind = AdminKind.DELETE_GROUP if states.dropping and not states.topics else AdminKind.DELETE_OFFSETS
     return kind, _partitions(found)
 
@@ -120,8 +121,8 @@ def interrupted(group: Group, view: TopicsView) -> tuple[AdminKind, tuple[TopicI
 def erased(group: Group, before: DeletedGroup | None, wall_ms: int) -> list[Record]:
     """Step 3 of deleting a group: its tombstones in order, and the record that keeps its epoch (GC-93, GC-63a).
 
-    `before`: what is still kept of the id. Its epoch may be the higher one: a build that does not know the record made
-    the group again, from epoch 1.
+    `before`: the record still kept for the id. Its epoch may be higher than the group's, if a build that does not know
+    the record created the group again, from epoch 1.
     """
     group_id = group.group_id
     members = sorted({*group.members, *group.targets})
@@ -148,8 +149,8 @@ def ordered(
 
 
 def epoch_risen(group: Group, stored_epoch: int) -> list[Record]:
-    """The record that brings an empty group up to the state epoch that refused its deletion: its log lost its tail, and
-    without this the state could not be deleted before somebody joins (GC-92). A group with members is left alone, for
+    """The record that raises an empty group to the state epoch that fenced its deletion. Its log had lost its tail, and
+    without this its state could not be deleted until a member joins (GC-92). A group with members needs no record:
     their heartbeats raise its epoch (GC-76)."""
     if group.members or stored_epoch <= group.epoch:
         return []
@@ -157,8 +158,8 @@ def epoch_risen(group: Group, stored_epoch: int) -> list[Record]:
 
 
 def offsets_deleted(group: Group, topic_ids: Collection[bytes]) -> Draft:
-    """Step 2's end for topics whose state is gone: they leave deleting (GC-98). One that a member has taken into use
-    again has left it already."""
+    """End of step 2: topics whose state was deleted leave deleting (GC-98). A topic that a member uses again has
+    already left it."""
     draft = Draft(group)
     states = group.states.deleted(topic_ids)
     if states is not group.states:
@@ -175,25 +176,25 @@ class DeletedGroups:
         self._found: dict[str, DeletedGroup] = {}
 
     def get(self, group_id: str) -> DeletedGroup | None:
-        """What is kept of a group id."""
+        """Return the record kept for a group id, or None."""
         return self._found.get(group_id)
 
     def put(self, group_id: str, deleted: DeletedGroup | None) -> None:
-        """Set or forget what is kept of a group id."""
+        """Set the record kept for a group id; None removes it."""
         if deleted is not None:
             self._found[group_id] = deleted
         else:
             self._found.pop(group_id, None)
 
     def born(self, group_id: str, keep_ms: int, wall_ms: int) -> Group:
-        """A new group of that id: one deleted within `keep_ms` gives it its epoch."""
+        """Return a new group with that id; it continues from the epoch of one deleted within `keep_ms`."""
         deleted = self._found.get(group_id)
         if deleted is None or wall_ms - deleted.deleted_at_ms >= keep_ms:
             return Group(group_id)
         return Group(group_id, epoch=deleted.epoch)
 
     def expired(self, keep_ms: int, wall_ms: int) -> Iterator[Tombstone]:
-        """Tombstones of what was kept long enough."""
+        """Yield tombstones for records that were kept for `keep_ms`."""
         for group_id, deleted in self._found.items():
             if wall_ms - deleted.deleted_at_ms >= keep_ms:
                 yield Tombstone(records.DELETED, group_id)

@@ -1,8 +1,8 @@
 """One share group as a frozen value: epochs, members, targets, and the states of its share-partitions.
 
-Every replayed record makes a new value that shares all unchanged parts with the old one. So the old value is the undo
-token, and what was derived from an unchanged part stays valid: it is the same object. This module has the rules of
-replay (GC-64…GC-69a); it does not decide what to write.
+Every replayed record makes a new value that shares all unchanged parts with the old one. So the old value serves as the
+undo token, and values derived from an unchanged part stay valid, since it is the same object. This module has the rules
+of replay (GC-64…GC-69a); it does not decide what to write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from group_coordinator.core.views import Assignment, canonical
 
 EMPTY: Final = "Empty"
 GROUP_STABLE: Final = "Stable"
-#: Of a group of which stored entries are damaged (GC-158).
+#: The state shown of a group that has damaged entries (GC-158).
 GROUP_UNKNOWN: Final = "Unknown"
 NO_LIFECYCLE: Final = Lifecycle()
 
@@ -43,7 +43,7 @@ class Subscription:
         return Subscription({name: count for name, count in names.items() if count > 0})
 
     def homogeneous(self, members: int) -> bool:
-        """Whether all members subscribe to every subscribed name, or there is no subscription (GC-51)."""
+        """Return whether all members subscribe to every subscribed name; True without any subscription (GC-51)."""
         return all(count == members for count in self.names.values())
 
 
@@ -55,8 +55,8 @@ class Group:
     """A share group; `epoch` is GE, `assignment_epoch` AE, `assignment_ms` AT, `targets` TA of the specification.
 
     `basis`: the assignable partitions from which the present target was computed; None after a load (GC-24c).
-    `computed_by`: by which assignor, "" when that is not known. `lifecycle` None: there is no STATE record. `used_ms`:
-    see `records.GroupMetadata`.
+    `computed_by`: the assignor that computed it (`assignors.computed_by`), "" when not known. `lifecycle`: None when
+    there is no STATE record. `used_ms`: see `records.GroupMetadata`.
     """
 
     group_id: str
@@ -84,7 +84,7 @@ class Group:
 
     @property
     def has_targets(self) -> bool:
-        """Whether any member has a target that is not empty (OP-19)."""
+        """Return whether any member has a target that is not empty (OP-19)."""
         return any(self.targets.values())
 
     def target_basis(self) -> Assignment:
@@ -116,12 +116,13 @@ _values: Final = attrgetter(*_FIELDS)
 
 
 def _changed(group: Group, **changes: Any) -> Group:
-    """As `dataclasses.replace`, in half its time: a load makes one value for each stored record."""
+    """Like `dataclasses.replace`, in half the time: a load makes one value for each stored record."""
     return Group(**{**dict(zip(_FIELDS, _values(group), strict=True)), **changes})
 
 
 def replayed(group: Group | None, record: Record) -> Group | None:
-    """The group after replaying one record; None: the group does not exist. Raises InconsistentLogError (GC-64)."""
+    """Return the group after replaying one record, or None when it does not exist. Raises InconsistentLogError
+    (GC-64)."""
     if isinstance(record, records.ColdCopy):
         return replayed(group, record.record)
     if isinstance(record, Tombstone):

@@ -1,4 +1,4 @@
-"""Decides heartbeats, leaves and expired sessions: epochs, records, the answer (GC-19…GC-30, GC-70).
+"""Decides heartbeats, leaves and expired sessions: epochs, records, the reply (GC-19…GC-30, GC-70).
 
 Nothing here changes the shard. A function works on a draft of the group: each record it writes is replayed onto the
 draft at once, so that every later step sees the group as it will be (GC-24a…i).
@@ -25,7 +25,7 @@ from kip932.ids import EPOCH_JOIN, EPOCH_LEAVE
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a decision may read besides the group."""
+    """The inputs of a decision besides the group."""
 
     view: TopicsView
     configs: GroupConfigs
@@ -35,13 +35,13 @@ class Context:
     next_attempt: Callable[[int], int]
     now_ms: int
     wall_ms: int
-    #: For how long the shard was served; None while empty groups are kept for ever (GC-46).
+    #: How long the shard has been served; None when empty groups are kept for ever (GC-46).
     served_ms: int | None = None
 
 
 @dataclass(slots=True)
 class Draft:
-    """A group as it will be, and the records that make it so."""
+    """A group as it will be after a decision, with the records that change it and the effects."""
 
     group: Group
     records: list[Record] = field(default_factory=list)
@@ -55,14 +55,14 @@ class Draft:
         self.records.append(record)
 
     def bump(self, metadata_hash: int, served_ms: int | None = None) -> None:
-        """GE := GE + 1 (GC-24e, GC-29). `served_ms`: the present, which is the last use of a group that is empty now
-        (GC-46)."""
+        """Increase GE by 1 (GC-24e, GC-29). `served_ms`: the present served time, stored as the last use of a group
+        that is now empty (GC-46)."""
         group = self.group
         used_ms = None if group.members else served_ms
         self.write(records.GroupMetadata(group.group_id, group.epoch + 1, metadata_hash, len(group.members), used_ms))
 
     def order_initialization(self, states: Lifecycle, attempt: int, fenced_rounds: int = 0, call_id: int = 0) -> None:
-        """Order the initialisations of `attempt`: one call per state epoch (GC-73)."""
+        """Order the initialisations of `attempt`, one call per state epoch (GC-73)."""
         self.effects.extend(
             InitializeState(self.group.group_id, attempt, epoch, partitions, fenced_rounds, call_id)
             for epoch, partitions in states.requests(attempt).items()
@@ -70,7 +70,8 @@ class Draft:
 
 
 def admitted(group: Group | None, command: Heartbeat, settings: CoordinatorSettings) -> Member | None:
-    """The member that sent the heartbeat; None for a new one. Raises the errors of GC-19…GC-23, in OP-15's order."""
+    """Return the member that sent the heartbeat; None for a new one. Raises the errors of GC-19…GC-23, in OP-15's
+    order."""
     epoch, group_id, member_id = command.member_epoch, command.group_id, command.member_id
     if group is None:
         if epoch == EPOCH_JOIN:
@@ -95,7 +96,7 @@ def admitted(group: Group | None, command: Heartbeat, settings: CoordinatorSetti
 
 
 def beat(group: Group, member: Member | None, command: Heartbeat, context: Context) -> tuple[Draft, HeartbeatReply]:
-    """Decide a join, or a heartbeat of an admitted member (GC-24a…i); a join may be to a group that is new."""
+    """Decide a join, possibly of a new group, or a heartbeat of an admitted member (GC-24a…i)."""
     draft = Draft(group)
     old_assigned = member.assigned if member is not None else None
     bump = _update_member(draft, member, command)
@@ -110,7 +111,7 @@ def beat(group: Group, member: Member | None, command: Heartbeat, context: Conte
     current = _reconcile(draft, command.member_id, readiness, bump)
     if wanted := readiness.to_initialize(draft.group.states, context.now_ms, context.settings.initialize_retry_ms):
         _order_initialization(draft, wanted, context)
-    elif draft.group.states.dropping:  # a deletion of the group was left off, and it is used again (GC-107)
+    elif draft.group.states.dropping:  # the group's deletion was abandoned, and the group is used again (GC-107)
         draft.write(records.StateMetadata(draft.group.group_id, replace(draft.group.states, dropping=False)))
     full = command.member_epoch == EPOCH_JOIN or command.subscribed is not None or current.assigned != old_assigned
     interval_ms = _interval_ms(draft.group, current, readiness, context)
@@ -121,7 +122,7 @@ def beat(group: Group, member: Member | None, command: Heartbeat, context: Conte
 
 
 def removal(group: Group, member_id: str, reason: str, context: Context) -> Draft:
-    """The records of a member's leaving or expiry (GC-30)."""
+    """Write the records of a member's leave or expiry (GC-30)."""
     draft = Draft(group)
     for kind in (records.CURRENT, records.TARGET, records.MEMBER):
         draft.write(Tombstone(kind, group.group_id, member_id, reason))
@@ -135,7 +136,7 @@ def removal(group: Group, member_id: str, reason: str, context: Context) -> Draf
 
 
 def _update_member(draft: Draft, old: Member | None, command: Heartbeat) -> bool:
-    """GC-24b: write what changed about the member. Returns whether its subscription changed."""
+    """Write the member's record if it changed (GC-24b). Returns whether its subscription changed."""
     before = old if old is not None else Member(command.member_id)
     rack_id = before.rack_id if command.rack_id is None else command.rack_id
     subscribed = before.subscribed
@@ -158,20 +159,20 @@ def _update_member(draft: Draft, old: Member | None, command: Heartbeat) -> bool
 
 
 def _computed_otherwise(group: Group, context: Context) -> bool:
-    """Whether another assignor than the group's present one computed its target (GC-24c). Of a target that an older
-    build computed that is not known, and it stays."""
+    """Return whether the target was computed by another assignor than the group's present one (GC-24c). A target from
+    an older build, whose assignor is not known, stays."""
     return group.computed_by not in ("", computed_by(context.configs, context.assignor))
 
 
 def _may_assign(group: Group, context: Context) -> bool:
-    """Whether the interval of GC-24f has passed, or need not be awaited (OP-19)."""
+    """Return whether the interval of GC-24f has passed, or need not be awaited (OP-19)."""
     fast = context.settings.fast_first_assignment and not group.has_targets
     return fast or _assignable_in_ms(group, context) == 0
 
 
 def _assignable_in_ms(group: Group, context: Context) -> int:
-    """Milliseconds left of the assignment interval (GC-24f); 0 when its start, by another node's clock, is in the
-    future."""
+    """The remaining milliseconds of the assignment interval (GC-24f); 0 when its start, from another node's clock, is
+    in the future."""
     interval_ms = context.configs.assignment_interval_ms
     wall_ms, since_ms = context.wall_ms, group.assignment_ms
     if since_ms == 0 or wall_ms < since_ms:
@@ -180,7 +181,7 @@ def _assignable_in_ms(group: Group, context: Context) -> int:
 
 
 def _compute_target(draft: Draft, readiness: TopicReadiness, context: Context) -> None:
-    """Run the assignor; write records only for members whose target changed (GC-24f). Raises as in GC-28."""
+    """Run the assignor; write records only for members whose target changed (GC-24f). Raises the errors of GC-28."""
     group = draft.group
     by_name = {topic.name: topic_id for topic_id, topic in readiness.topics.items()}
     spec = GroupSpec(
@@ -219,7 +220,7 @@ def _run(assignor: Assignor, spec: GroupSpec, group_id: str) -> dict[str, Assign
 
 
 def _reconcile(draft: Draft, member_id: str, readiness: TopicReadiness, bump: bool) -> Member:
-    """GC-24g: the member adopts its target when that is newer, or when this heartbeat changed the group."""
+    """Have the member adopt its target if that is newer, or if this heartbeat changed the group (GC-24g)."""
     group = draft.group
     member = group.members[member_id]
     if not bump and group.assignment_epoch == member.epoch and member.state == records.STABLE:
@@ -233,7 +234,7 @@ def _reconcile(draft: Draft, member_id: str, readiness: TopicReadiness, bump: bo
 
 
 def _order_initialization(draft: Draft, wanted: list[tuple[Topic, tuple[int, ...]]], context: Context) -> None:
-    """GC-71: write the entries in this heartbeat's batch; the call is made after the batch is durable (GC-24i)."""
+    """Write the entries in this heartbeat's batch (GC-71); the call is made after the batch is durable (GC-24i)."""
     group = draft.group
     attempt = context.next_attempt(context.now_ms)
     lifecycle = (group.lifecycle or NO_LIFECYCLE).start(wanted, group.epoch, context.now_ms, attempt)
@@ -242,7 +243,7 @@ def _order_initialization(draft: Draft, wanted: list[tuple[Topic, tuple[int, ...
 
 
 def _interval_ms(group: Group, member: Member, readiness: TopicReadiness, context: Context) -> int:
-    """The heartbeat interval (GC-27). Shorter for a member without partitions that waits until the group's first
+    """The heartbeat interval (GC-27). It is shorter for a member without partitions that waits until the group's first
     partitions are initialised, or only until the assignment interval ends (OP-19)."""
     interval_ms = context.configs.heartbeat_interval_ms
     settings = context.settings

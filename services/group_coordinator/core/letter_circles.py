@@ -1,6 +1,6 @@
-"""Finds circles of dead-letter topics: ways by which a letter comes back to the group that it is of (PL-903, PL-923).
+"""Finds circles of dead-letter topics, by which a group's letter comes back to that group (PL-903, PL-923).
 
-A group that reads T and has the dead-letter topic Q makes an edge from T to Q. Pure; the caller says who reads what.
+A group that reads T and has the dead-letter topic Q makes an edge from T to Q. Pure; the caller supplies the edges.
 """
 
 from __future__ import annotations
@@ -8,26 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-#: How many topics one search comes to. A longer way is ended by the count of hops alone (PL-923).
+#: How many topics one search visits. Only the count of hops ends longer circles (PL-923).
 TOPICS_MAX: Final = 100
 
 
 class Step(NamedTuple):
-    """One edge: `group` reads `topic`, and what it gives up goes to `queue`."""
+    """One edge: `group` reads `topic`, and its dead letters go to `queue`."""
 
     topic: str
     group: str
     queue: str
 
 
-#: The edges that begin at one of these topics; one group of several that make the same edge is enough.
+#: Returns the edges that begin at one of these topics; when several groups make the same edge, one of them is enough.
 StepsFrom = Callable[[Collection[str]], Iterable[Step]]
-#: From a dead-letter topic: each topic that its letters come to, with the step that leads there; None for itself.
+#: Each topic that letters in a dead-letter topic can reach, with the step that leads there; None for that topic itself.
 Reached = Mapping[str, Step | None]
 
 
 def reached(queue: str, steps_from: StepsFrom) -> Reached:
-    """The topics that letters in `queue` come to, nearest first."""
+    """Find the topics that letters in `queue` can reach, nearest first."""
     found: dict[str, Step | None] = {queue: None}
     newest = [queue]
     while newest:
@@ -43,8 +43,8 @@ def reached(queue: str, steps_from: StepsFrom) -> Reached:
 
 
 def way_back(reads: Collection[str], found: Reached) -> tuple[str, tuple[Step, ...]] | None:
-    """The nearest of the topics that a group reads and its letters come to, and the steps that lead there from its
-    dead-letter topic; None when there is none."""
+    """Return the nearest topic that the group reads and its letters reach, with the steps that lead there from its
+    dead-letter topic; None when there is no such topic."""
     topic = next((topic for topic in found if topic in reads), None)
     if topic is None:
         return None

@@ -1,12 +1,12 @@
-"""Which share-partitions of a group are initialising, initialised, or being deleted: the STATE record's value.
+"""The lists of a group's initialising and initialised share-partitions and deleting topics: the STATE record's value.
 
     absent ──start──▶ initialising ──finished──▶ initialised ──sent_back / altered──▶ initialising
        ▲                 │ ▲ │                        │
        │                 └─┘ │ failed, restart        │          deleting is kept per topic
        └─────────────────────┴─ without / returned ───┘
 
-A frozen value: a change returns a new one, or the same one when nothing changed. A partition is in at most one list. It
-makes no calls: it only says which calls are needed (GC-63, GC-70…GC-82).
+A frozen value: a change returns a new value, or the same object when nothing changed. A partition is in at most one
+list. This module makes no calls: it only computes which calls are needed (GC-63, GC-70…GC-82).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Final, NamedTuple
 from group_coordinator.core.views import Assignment, Topic, canonical
 from kip932.ids import TopicIdPartition
 
-#: `since_ms` of an entry that may be requested again at once: it was read from the log, or refused (GC-69a).
+#: `since_ms` of an entry that may be requested again at once, since it was read from the log or refused (GC-69a).
 LONG_AGO: Final = -(1 << 62)
 START_BY_RESET: Final = -1
 START_OF_LOG: Final = 0
-#: The name of a deleting topic that the image does not know (GC-63).
+#: The name of a deleting topic that is not in the image (GC-63).
 UNKNOWN_NAME: Final = "<UNKNOWN>"
 
 
 class Initializing(NamedTuple):
-    """A partition whose initialisation was requested, and with which values (GC-73); `since_ms` and `attempt` are
+    """A partition whose initialisation was requested, with the requested values (GC-73); `since_ms` and `attempt` are
     in-memory only (GC-76a).
 
-    `state_epoch` None: a build that did not store it wrote the entry; the next request uses the group epoch.
+    `state_epoch`: None in an entry of a build that did not store it; the next request then uses the group epoch.
     """
 
     start_offset: int
@@ -50,8 +50,8 @@ class TopicState:
     initialized: tuple[int, ...] = ()
 
     def first_start_offset(self, partition: int) -> int:
-        """The start offset of a first request. For a partition added later it is 0, else its first records would be
-        skipped."""
+        """Return the start offset of a first request. It is 0 for a partition that was added later, whose first records
+        would otherwise be skipped."""
         return START_BY_RESET if partition < self.first_count else START_OF_LOG
 
 
@@ -59,7 +59,7 @@ class TopicState:
 class Lifecycle:
     """The three complete lists of a group (GC-63); `deleting` maps a topic's id to its former name.
 
-    `dropping`: the topics are being deleted because the group is (GC-107); a join or an alteration takes it back.
+    `dropping`: the topics are being deleted because the group is (GC-107); a join or an alteration resets it.
     """
 
     topics: Mapping[bytes, TopicState] = field(default_factory=dict)
@@ -72,8 +72,8 @@ class Lifecycle:
         return canonical({topic_id: topic.initialized for topic_id, topic in self.topics.items()})
 
     def wanted(self, topic: Topic, now_ms: int, retry_ms: int) -> tuple[int, ...]:
-        """The topic's partitions to initialise now: not initialised, and not requested within `retry_ms` (GC-70,
-        GC-72)."""
+        """Return the topic's partitions to initialise now: those not initialised and not requested within `retry_ms`
+        (GC-70, GC-72)."""
         state = self.topics.get(topic.topic_id)
         if state is None:
             return tuple(range(topic.partitions))
@@ -84,9 +84,9 @@ class Lifecycle:
     def start(
         self, wanted: Iterable[tuple[Topic, tuple[int, ...]]], epoch: int, now_ms: int, attempt: int
     ) -> Lifecycle:
-        """Put partitions into initialising with state epoch `epoch`, and their topic out of deleting (GC-71).
+        """Put partitions into initialising with state epoch `epoch`, and take their topics out of deleting (GC-71).
 
-        A retry keeps its start offset and state epoch, so that state that already exists stays as it is (SC-33).
+        A retry keeps its start offset and state epoch, so that existing state is not changed (SC-33).
         """
         topics = dict(self.topics)
         deleting = dict(self.deleting)
@@ -109,7 +109,7 @@ class Lifecycle:
         return self._change(partitions, old, lambda entry: Initializing(entry.start_offset, epoch, now_ms, attempt))
 
     def finished(self, partitions: Collection[TopicIdPartition], attempt: int) -> Lifecycle:
-        """Put partitions from initialising into initialised, if their entries are of this attempt (GC-75, GC-76a)."""
+        """Move partitions from initialising to initialised, if their entries are of this attempt (GC-75, GC-76a)."""
         result = self
         for topic_id, indexes in _by_topic(partitions).items():
             state = result.topics.get(topic_id)
@@ -124,12 +124,12 @@ class Lifecycle:
         """Make entries of this attempt due at once (GC-76, GC-76a).
 
         They keep their start offset and state epoch: an earlier attempt may have succeeded although its answer was
-        lost, and another state epoch would reset what was acknowledged since.
+        lost, and another state epoch would reset the acknowledgements since then.
         """
         return self._change(partitions, attempt, lambda entry: entry._replace(since_ms=LONG_AGO, attempt=0))
 
     def sent_back(self, partitions: Collection[TopicIdPartition], epoch: int, now_ms: int, attempt: int) -> Lifecycle:
-        """Put partitions from initialised back into initialising, from offset 0: their state was lost (GC-82)."""
+        """Move partitions from initialised back to initialising, from offset 0: their state was lost (GC-82)."""
         result = self
         for topic_id, indexes in _by_topic(partitions).items():
             state = result.topics.get(topic_id)
@@ -154,8 +154,10 @@ class Lifecycle:
         )
 
     def altered(self, starts: Mapping[Topic, Mapping[int, int]], epoch: int, now_ms: int, attempt: int) -> Lifecycle:
-        """Move partitions to initialising with these start offsets, and topics of which no other partition is left in
-        deleting out of it (GC-102): the state of others is still to be deleted, and nothing else knows of it.
+        """Move partitions to initialising with these start offsets (GC-102).
+
+        A topic leaves deleting only when all of its partitions are in use: the state of the others is still to be
+        deleted, and only that list records it.
         """
         topics = dict(self.topics)
         deleting = dict(self.deleting)
@@ -170,7 +172,7 @@ class Lifecycle:
         return Lifecycle(topics, deleting)
 
     def returned(self, partitions: Collection[TopicIdPartition], attempt: int, before: Lifecycle) -> Lifecycle:
-        """Put entries of this attempt back to where `before` has them: their alteration was refused (GC-103)."""
+        """Move entries of this attempt back to their place in `before`, since their alteration was refused (GC-103)."""
         result = self
         for topic_id, indexes in _by_topic(partitions).items():
             state = result.topics.get(topic_id)
@@ -186,17 +188,17 @@ class Lifecycle:
         return result
 
     def moved_to_deleting(self, names: Mapping[bytes, str]) -> Lifecycle:
-        """Move these topics to deleting, with what is initialising of them (GC-97, GC-99)."""
+        """Move these topics to deleting, including their initialising partitions (GC-97, GC-99)."""
         topics = {topic_id: state for topic_id, state in self.topics.items() if topic_id not in names}
         return replace(self, topics=topics, deleting={**self.deleting, **names})
 
     def deleted(self, topic_ids: Collection[bytes]) -> Lifecycle:
-        """Take topics out of deleting: their state is gone (GC-98)."""
+        """Take topics out of deleting, since their state was deleted (GC-98)."""
         left = {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in topic_ids}
         return self if len(left) == len(self.deleting) else replace(self, deleting=left)
 
     def requests(self, attempt: int) -> Mapping[int, tuple[tuple[TopicIdPartition, int], ...]]:
-        """State epoch → (partition, start offset) of every entry that `attempt` requests (GC-73)."""
+        """Return state epoch → (partition, start offset) of all entries that `attempt` requests (GC-73)."""
         found: dict[int, list[tuple[TopicIdPartition, int]]] = {}
         for topic_id, topic in sorted(self.topics.items()):
             for index, entry in topic.initializing.items():

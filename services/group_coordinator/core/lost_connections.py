@@ -1,12 +1,13 @@
-"""Members that a partition leader has lost: each must heartbeat soon, or it is expelled (GC-36 to GC-39).
+"""Members whose connection to a partition leader was lost: each must heartbeat soon, or it is expelled (GC-36 to
+GC-39).
 
 A killed process sends nothing, but its connections end at once. So a leader that loses the stream of a member's session
-tells the coordinator, which from then on expects the member's next heartbeat within a grace of a little more than a
-heartbeat interval. A member that lives sends it, whatever happened to its connection; of one that does not, the session
-ends then, not after the session time-out.
+reports this to the coordinator, which then expects the member's next heartbeat within a grace of a little more than a
+heartbeat interval. A live member sends it even if its connection is lost. A member that sends none is expelled when the
+grace ends, not after the session time-out.
 
-Soft state, like the session clocks: after a load, or when the shard could not work for a while, nothing is expected,
-and the session time-outs count alone.
+Soft state, like the session clocks: after a load, or when the shard could not work for a while, no heartbeat is
+expected early, and only the session time-outs count.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from typing import Final, NamedTuple
 
 from group_coordinator.core.sessions import MemberKey, Sessions
 
-#: What is added to the heartbeat interval: for a heartbeat's way, and a process that is slow at times.
+#: Added to the heartbeat interval for a heartbeat's transit, and for a process that is sometimes slow.
 SLACK_MS: Final = 1_000
-#: A heartbeat that comes so soon after the loss may have been sent before it.
+#: A heartbeat that arrives within this time after the loss may have been sent before it.
 UNDER_WAY_MS: Final = 1_000
-#: How long after an expected expulsion the other members come back for what it frees, and their shortest interval.
+#: How long after an expected expulsion the other members heartbeat, to get the freed partitions; and their shortest
+#: interval.
 AFTER_MS: Final = 50
 SHORTEST_MS: Final = 250
 #: Expulsions within this time of the first are awaited together.
@@ -28,8 +30,8 @@ TOGETHER_MS: Final = 1_000
 
 
 class Expelled(NamedTuple):
-    """Why a member is removed. `leader`: which one had lost it; None: its session time-out has passed. `waited_ms`: for
-    how long its heartbeat was awaited."""
+    """Why a member is removed. `leader`: the leader that lost its connection; None when its session time-out has
+    passed. `waited_ms`: for how long its heartbeat was awaited."""
 
     leader: str | None
     waited_ms: int
@@ -37,8 +39,8 @@ class Expelled(NamedTuple):
 
 @dataclass(slots=True)
 class _Expected:
-    """`lost_ms`: when the leader lost it; `since_ms`: when that was reported; `session_ms`: when the session would end
-    without the report."""
+    """A heartbeat expected of a member. `lost_ms`: when the leader lost its connection; `since_ms`: when that was
+    reported; `session_ms`: when the session would end without the report."""
 
     leader: str
     lost_ms: int
@@ -54,7 +56,7 @@ class _Heard(NamedTuple):
 
 
 class LostConnections:
-    """What is expected of the members of a shard. It moves the deadlines of `sessions`."""
+    """The early heartbeats expected of a shard's members. It moves the deadlines of `sessions`."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -62,10 +64,11 @@ class LostConnections:
         self._heard: dict[MemberKey, _Heard] = {}
 
     def lost(self, key: MemberKey, leader: str, now_ms: int, ago_ms: int, grace_ms: int) -> bool:
-        """A leader lost the member's session `ago_ms` ago. Returns whether its heartbeat is expected now (GC-36).
+        """Note that a leader lost the member's session `ago_ms` ago. Returns whether its heartbeat is expected now
+        (GC-36).
 
-        `grace_ms`: the setting; the member has at least the interval it was told last, and a second. A report of a loss
-        from before the member's last heartbeat says nothing, and a second one changes nothing.
+        `grace_ms`: the setting; the member gets at least its last announced interval plus a second. A report of a loss
+        before the member's last heartbeat is ignored, and a second report changes nothing.
         """
         heard = self._heard.get(key)
         session_ms = self._sessions.deadline(key)
@@ -80,7 +83,8 @@ class LostConnections:
         return True
 
     def back(self, key: MemberKey) -> bool:
-        """The member has a session again: nothing is expected but what always was. Returns whether it was (GC-37)."""
+        """Note that the member has a session again: only its session time-out counts. Returns whether an early
+        heartbeat was expected (GC-37)."""
         found = self._forgotten(key)
         if found is None:
             return False
@@ -88,9 +92,9 @@ class LostConnections:
         return True
 
     def heard(self, key: MemberKey, now_ms: int, session_ms: int, interval_ms: int) -> None:
-        """The member has heartbeaten, and is told this interval: its session lasts until `session_ms` (GC-37).
+        """Note a heartbeat, which is answered with this interval: the session lasts until `session_ms` (GC-37).
 
-        A heartbeat that may have been under way when the connection was lost proves nothing: the next one is expected.
+        A heartbeat that may have been sent before the connection was lost proves nothing: the next one is expected.
         """
         self._heard[key] = _Heard(now_ms, interval_ms)
         found = self._expected.get(key[0], {}).get(key[1])
@@ -102,15 +106,16 @@ class LostConnections:
         self._sessions.restart(key, session_ms)
 
     def expelled(self, key: MemberKey, now_ms: int) -> Expelled | None:
-        """Why the member's session has ended; None: by its time-out. Forgets what was expected."""
+        """Return why the member's session has ended, or None when its time-out has passed; forget its expected
+        heartbeat."""
         found = self._forgotten(key)
         if found is None or found.session_ms <= now_ms:
             return None
         return Expelled(found.leader, now_ms - found.since_ms)
 
     def interval_ms(self, group_id: str, now_ms: int, interval_ms: int) -> int:
-        """The heartbeat interval to tell a member: shorter while the end of another one is awaited, so that it comes
-        back when there is something to take over (GC-38)."""
+        """Return the heartbeat interval to answer a member. While another member's expulsion is awaited it is shorter,
+        so that the next heartbeat comes when there are partitions to take over (GC-38)."""
         group = self._expected.get(group_id)
         if not group:
             return interval_ms
@@ -119,12 +124,12 @@ class LostConnections:
         return min(interval_ms, max(last_ms + AFTER_MS - now_ms, SHORTEST_MS))
 
     def forget(self, key: MemberKey) -> None:
-        """The member is gone."""
+        """Forget a removed member."""
         self._heard.pop(key, None)
         self._forgotten(key)
 
     def clear(self) -> None:
-        """Expect nothing of anyone: all session clocks begin anew."""
+        """Forget all expected heartbeats, since all session clocks restart."""
         self._heard.clear()
         self._expected.clear()
 

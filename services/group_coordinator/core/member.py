@@ -27,7 +27,7 @@ class Member:
     assigned: Assignment = field(default_factory=dict)
 
     def described_by(self, record: MemberMetadata) -> Member:
-        """This member with a MEMBER record's values (GC-65)."""
+        """Return this member with a MEMBER record's values (GC-65)."""
         return Member(
             self.member_id,
             record.rack_id,
@@ -41,7 +41,7 @@ class Member:
         )
 
     def holding(self, epoch: int, previous_epoch: int, state: int, assigned: Assignment) -> Member:
-        """This member with other epochs and another current assignment; an unknown state becomes 127 (GC-60)."""
+        """Return this member with these epochs and this current assignment; an unknown state becomes 127 (GC-60)."""
         return Member(
             self.member_id,
             self.rack_id,
@@ -55,15 +55,16 @@ class Member:
         )
 
     def metadata(self, group_id: str) -> MemberMetadata:
-        """Its MEMBER record."""
+        """Return its MEMBER record."""
         return MemberMetadata(group_id, self.member_id, self.rack_id, self.client_id, self.client_host, self.subscribed)
 
     def current(self, group_id: str) -> CurrentAssignment:
-        """Its CURRENT record."""
+        """Return its CURRENT record."""
         return CurrentAssignment(group_id, self.member_id, self.epoch, self.previous_epoch, self.state, self.assigned)
 
     def reconciled(self, epoch: int, target: Assignment, subscribed_ids: Mapping[bytes, object]) -> Member:
-        """The member after adopting a target, limited to its subscription; there is no revocation phase (GC-24g)."""
+        """Return the member after it adopts a target, limited to its subscription; there is no revocation phase
+        (GC-24g)."""
         assigned = {topic_id: indexes for topic_id, indexes in target.items() if topic_id in subscribed_ids}
         if epoch == self.epoch and self.state == STABLE:
             return self if assigned == self.assigned else self.holding(epoch, self.previous_epoch, STABLE, assigned)

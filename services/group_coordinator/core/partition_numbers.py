@@ -9,8 +9,7 @@ from group_coordinator.core.views import Assignment
 
 
 class PartitionNumbers:
-    """Numbers the partitions of a computation in canonical order, because sets of integers are fast to make and
-    sort."""
+    """Numbers the partitions of a computation in canonical order, since sets of integers are fast to build and sort."""
 
     __slots__ = ("_by_index", "_topics", "count")
 
@@ -24,7 +23,7 @@ class PartitionNumbers:
             self.count += len(indexes)
 
     def of(self, partitions: Assignment) -> set[int]:
-        """The numbers of `partitions`, without those that have none."""
+        """The numbers of those of `partitions` that have one."""
         found: set[int] = set()
         for topic_id, indexes in partitions.items():
             by_index = self._by_index.get(topic_id)

@@ -1,8 +1,8 @@
-"""The records of the group log as frozen values: Kafka's types 10–15, type 90 of our own, and their tombstones (GC-59a,
-GC-60…GC-63, GC-93).
+"""The records of the group log as frozen values: Kafka's types 10–15, our own types 90 and 91, and tombstones (GC-46,
+GC-59a, GC-60…GC-63, GC-93).
 
-Assignments and lists in a record are never changed after it was built. In-memory fields are not persisted; a record
-that was read from the log has their defaults.
+Assignments and lists in a record never change after it was built. In-memory fields are not persisted; a record read
+from the log has their defaults.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REASON_ADMIN: Final = "admin"
 
 @dataclass(frozen=True, slots=True)
 class MemberMetadata:
-    """Type 10: a member's subscription and where it runs; `subscribed` is sorted and has no duplicates."""
+    """Type 10: a member's subscription, client, host and rack; `subscribed` is sorted and has no duplicates."""
 
     group_id: str
     member_id: str
@@ -50,7 +50,7 @@ class MemberMetadata:
 class GroupMetadata:
     """Type 11: group epoch and metadata hash; `member_count` is for readers of the log only (PM-20 X7).
 
-    `used_ms`: an empty group's last use, in served time of its shard; None: not known (GC-46).
+    `used_ms`: an empty group's last use, in its shard's served time; None when not known (GC-46).
     """
 
     group_id: str
@@ -62,10 +62,10 @@ class GroupMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TargetMetadata:
-    """Type 12: the epoch of the target assignment, and when (wall clock) it was computed; 0: compute it at once.
+    """Type 12: the epoch of the target assignment, and when (wall clock) it was computed; 0 means compute it at once.
 
-    `basis`: the assignable partitions it was computed from; in-memory only; None: not known (GC-24c). `computed_by`:
-    `assignors.computed_by` of then; "": not known.
+    `basis`: the assignable partitions it was computed from; in-memory only; None when not known (GC-24c).
+    `computed_by`: the value of `assignors.computed_by` at that time; "" when not known.
     """
 
     group_id: str
@@ -86,7 +86,7 @@ class TargetMember:
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """Type 14: the assignment that one member was given last, and its epochs."""
+    """Type 14: the assignment that a member was last given, and its epochs."""
 
     group_id: str
     member_id: str
@@ -98,7 +98,7 @@ class CurrentAssignment:
 
 @dataclass(frozen=True, slots=True)
 class StateMetadata:
-    """Type 15: the three complete lists (GC-63); entries' `since_ms` and `attempt` are in-memory only."""
+    """Type 15: the three complete lists (GC-63); the entries' `since_ms` and `attempt` are in-memory only."""
 
     group_id: str
     lifecycle: Lifecycle
@@ -106,7 +106,7 @@ class StateMetadata:
 
 @dataclass(frozen=True, slots=True)
 class DeletedGroup:
-    """Type 90: the epoch at which a group was deleted, and when (wall clock). It is no part of a group (GC-93)."""
+    """Type 90: the epoch at which a group was deleted, and when (wall clock). It is not part of a group (GC-93)."""
 
     group_id: str
     epoch: int
@@ -115,7 +115,7 @@ class DeletedGroup:
 
 @dataclass(frozen=True, slots=True)
 class ServedTime:
-    """Type 91: for how long the shard was served, by all its owners (GC-46). It is about no group."""
+    """Type 91: for how long the shard has been served, by all its owners (GC-46). It belongs to no group."""
 
     served_ms: int
     group_id: str = ""
@@ -145,7 +145,7 @@ Value = (
 
 @dataclass(frozen=True, slots=True)
 class ColdCopy:
-    """A live record that compaction wrote again; readers of the log do not count it as an event (CM-18)."""
+    """A live record that compaction rewrote; readers of the log do not count it as an event (CM-18)."""
 
     record: Value
 

@@ -1,7 +1,7 @@
-"""Which partition leaders are still to be told of which removed members (GC-39b).
+"""The removed members of which each partition leader is still to be notified (GC-39b).
 
-Pure: for each leader and member one order, that of the newest removal; all of it bounded. An order that a leader did
-not get in half a minute is dropped: the locks that it would have freed have run out by themselves.
+Pure and bounded. It keeps one order per leader and member, that of the newest removal. An order that was not delivered
+within half a minute is dropped: the locks that it would have freed have run out by themselves.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-#: How many orders wait for one leader at most, and how many one call has.
+#: The most orders that wait for one leader, and the most in one call.
 ORDERS_MAX: Final = 10_000
 CALL_ORDERS_MAX: Final = 1_000
-#: For how long an order is worth telling: the default of a lock's duration.
+#: For how long an order is worth sending: the default duration of a lock.
 WORTH_MS: Final = 30_000
 
 
 class Order(NamedTuple):
-    """A member was removed at `at_ms`, which gave its group this epoch."""
+    """An order to end a removed member's sessions. `at_ms`: the time of the removal; `group_epoch`: the epoch after
+    it."""
 
     group_id: str
     member_id: str
@@ -27,7 +28,7 @@ class Order(NamedTuple):
 
 
 class Removals:
-    """The orders that wait, by leader. `dropped` counts those that were never told."""
+    """The waiting orders, by leader. `dropped` counts those that were never delivered."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[tuple[str, str], Order]] = {}
@@ -37,15 +38,15 @@ class Removals:
         return bool(self._waiting)
 
     def removed(self, order: Order, leaders: Iterable[str]) -> None:
-        """A member was removed; `leaders` are the addresses of those that may have a session of it."""
+        """Add a removed member's order for each of `leaders`: the addresses of those that may have its sessions."""
         for leader in leaders:
             self._wait(leader, order)
 
     def take(
         self, leaders: Collection[str], now_ms: int, calling: Collection[str] = ()
     ) -> Mapping[str, Sequence[Order]]:
-        """What to tell now, by leader, oldest first. It waits no more; orders to leaders that are listed no longer, and
-        those that are too old, are dropped. What is for the leaders of `calling` goes on waiting."""
+        """Remove and return the orders to send now, by leader, oldest first. Orders that are too old, or whose leader
+        is not in `leaders`, are dropped. Orders for the leaders in `calling` continue to wait."""
         taken: dict[str, list[Order]] = {}
         for leader, waiting in [one for one in self._waiting.items() if one[0] not in calling]:
             orders = list(islice(waiting.values(), CALL_ORDERS_MAX))
@@ -60,7 +61,8 @@ class Removals:
         return taken
 
     def failed(self, leader: str, orders: Iterable[Order]) -> None:
-        """The leader was not reached: these wait again, unless a newer one of their member does."""
+        """Have the orders wait again, since the leader was not reached, unless a newer order of the same member
+        waits."""
         for order in orders:
             self._wait(leader, order)
 

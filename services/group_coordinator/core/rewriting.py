@@ -1,4 +1,4 @@
-"""Keys of the group log, and how to make a key's newest live record from a group's value (CM-18).
+"""Keys of the group log, and a key's newest live record, computed from a group's value (CM-18).
 
 A key is (record type, group id, member id or ""). Tombstones have no copy.
 """
@@ -28,20 +28,20 @@ _KINDS: Final[dict[type[Any], int]] = {
 
 
 def kind_of(record: Record) -> int:
-    """The record's type number."""
+    """Return the record's type number."""
     if isinstance(record, Tombstone):
         return record.kind
     return _KINDS[type(record.record if isinstance(record, ColdCopy) else record)]
 
 
 def anchor_key(record: Record) -> Key:
-    """The key of which the record is a copy or the tombstone."""
+    """Return the key of which the record is a copy or the tombstone."""
     value = record.record if isinstance(record, ColdCopy) else record
     return (kind_of(value), value.group_id, getattr(value, "member_id", ""))
 
 
 def live_record(group: Group, kind: int, member_id: str = "") -> Value | None:
-    """The record with the group's present value of a key; None when the key has no live value."""
+    """Return the record with the group's present value of a key; None when the key has no live value."""
     return _LIVE[kind](group, member_id)
 
 

@@ -20,8 +20,7 @@ _RETRY_MS: Final = 1_000
 class _Clock:
     """One member's clock: its deadline, and the time of its heap entry.
 
-    The heap entry is earlier when the clock was restarted since, and later when the clock ran out and was just
-    reported.
+    The heap entry is earlier than the deadline after a restart, and later when the clock ran out and was just reported.
     """
 
     deadline_ms: int
@@ -53,24 +52,25 @@ class Sessions:
         heapq.heappush(self._heap, (deadline_ms, key))
 
     def cancel(self, key: MemberKey) -> int | None:
-        """Stop a member's clock. Returns its deadline, for `restart` on undo; None when it had no clock."""
+        """Stop a member's clock. Returns its deadline, for `restart` on undo, or None when it had no clock."""
         clock = self._clocks.pop(key, None)
         if not self._clocks:
             self._heap.clear()
         return None if clock is None else clock.deadline_ms
 
     def deadline(self, key: MemberKey) -> int | None:
-        """When the member's clock runs out; None when it has none."""
+        """Return when the member's clock runs out, or None when it has none."""
         clock = self._clocks.get(key)
         return None if clock is None else clock.deadline_ms
 
     def expired(self, key: MemberKey, now_ms: int) -> bool:
-        """Whether the member's clock has run out. A member without a clock is not expired."""
+        """Return whether the member's clock has run out. A member without a clock is not expired."""
         clock = self._clocks.get(key)
         return clock is not None and clock.deadline_ms <= now_ms
 
     def next_deadline(self) -> int | None:
-        """When the next clock runs out, exactly: heap entries of restarted clocks move to their new deadline here."""
+        """Return exactly when the next clock runs out; heap entries of restarted clocks move to their new deadlines
+        here."""
         heap = self._heap
         while heap:
             queued_ms, key = heap[0]
@@ -85,8 +85,8 @@ class Sessions:
         return None
 
     def due(self, now_ms: int, limit: int) -> list[MemberKey]:
-        """At most `limit` members whose clocks have run out; one that is not removed is reported again a second
-        later."""
+        """Return at most `limit` members whose clocks have run out; a member that is not removed is returned again a
+        second later."""
         found: list[MemberKey] = []
         while len(found) < limit and (deadline_ms := self.next_deadline()) is not None and deadline_ms <= now_ms:
             key = self._heap[0][1]

@@ -1,10 +1,9 @@
 """One shard of the group coordinator: every group whose id hashes to it, as a `hosting.shard.Shard` (GC-1, GC-2).
 
 It decides and replays; it never waits, sends, or reads a clock. The persistent state is `Group` values; only replay
-changes them. Besides, there is soft state, which starts anew at each load: session clocks, memos, attempt numbers,
-administrators' calls under way, and when each group's summaries were checked. A decision may change soft state, because
-a heartbeat without changes writes no record. Losing soft state, or keeping it after the store refused the append, does
-no harm (GC-33).
+changes them. Soft state is lost at each load: session clocks, memos, attempt numbers, administrators' calls under way,
+and when each group's summaries were checked. A decision may change soft state, because a heartbeat without changes
+writes no record. Losing soft state, or keeping it after the store refused the append, does no harm (GC-33).
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ _NOTHING: Final[Decision[Record, object]] = Decision((), None)
 
 
 class UndoToken(NamedTuple):
-    """What one replayed record replaced: the group's value, what is kept of a deleted one, the session clock that it
-    stopped, if any, and the served time that was kept."""
+    """The values that one replayed record replaced: the group's value, the record of a deleted group, the session clock
+    that was stopped, if any, and the kept served time."""
 
     group_id: str
     group: Group | None
@@ -53,7 +52,8 @@ class GroupShard:
     """The groups of one shard.
 
     `topics` gives the newest metadata image, `configs` a group's effective configs. Both are called for each command,
-    so that a change takes effect on the next heartbeat (GC-27, GC-138). `assignor`: of groups that choose none (GC-58).
+    so that a change takes effect on the next heartbeat (GC-27, GC-138). `assignor`: for groups that choose none
+    (GC-58).
     """
 
     def __init__(
@@ -75,26 +75,26 @@ class GroupShard:
         self._lost = LostConnections(self._sessions)
         self._memo = ReadinessMemo()
         self._last_attempt = 0
-        self._checked_ms: dict[str, int] = {}  # of every group; those first that were not checked for longest
+        self._checked_ms: dict[str, int] = {}  # of every group, the least recently checked first
         self._swept_version = -1
         self._blind = False
         self._loaded_ms = _NOT_LOADED
 
     @property
     def groups(self) -> Mapping[str, Group]:
-        """All groups by id, uncommitted changes included. For metrics and overviews; do not change it."""
+        """All groups by id, including uncommitted changes. For metrics and overviews; do not change it."""
         return self._groups
 
     def decide(self, command: c.Command, now_ms: int, wall_ms: int) -> Decision[Record, object]:
-        """Decide a command; change no group. Raises KafkaError to refuse it."""
+        """Decide a command without changing a group. Raises KafkaError to refuse it."""
         if hurt := self._quarantine.hurts(getattr(command, "group_id", None)):
             raise InQuarantineError(_damaged(cast(c.Heartbeat, command).group_id, hurt))
         decision: Decision[Record, object] = _DECIDE[type(command)](self, command, now_ms, wall_ms)
         return decision
 
     def replay(self, record: Record) -> UndoToken:
-        """Apply one record (GC-64…GC-69a), but none of a hurt group (GC-158). Raises InconsistentLogError for a record
-        that no coordinator writes here."""
+        """Apply one record (GC-64…GC-69a), unless its group is in quarantine (GC-158). Raises InconsistentLogError for
+        a record that no coordinator writes here."""
         value = record.record if type(record) is ColdCopy else cast(records.Value | Tombstone, record)
         group_id, kind = value.group_id, type(value)
         if kind is records.ServedTime:
@@ -120,8 +120,8 @@ class GroupShard:
         return UndoToken(group_id, before, deleted, stopped)
 
     def quarantine(self, found: DamagedEntry) -> bool:
-        """Note a damaged entry: its group is refused, and forgotten, so that nothing is decided about it (GC-158).
-        Without the group's name no group can be told whole, and the shard must not be served."""
+        """Note a damaged entry, and forget its group; commands for the group are refused from now on (GC-158). Returns
+        False when the entry does not name its group: any group may be damaged, and the shard must not be served."""
         if not isinstance(found.key, str):
             return False
         self._quarantine.add(found)
@@ -130,11 +130,11 @@ class GroupShard:
         return True
 
     def drop(self, key: Hashable) -> bool:
-        """A group is never deleted so: without the damaged entry it is whole enough to be deleted by its users."""
+        """Return False: a group is never dropped. Without the damaged entry its users can delete it themselves."""
         return False
 
     def quarantined(self) -> Sequence[DamagedEntry]:
-        """The damaged entries, each of which hurts its group until an operator settles it."""
+        """The damaged entries; each keeps its group in quarantine until an operator repairs it."""
         return self._quarantine.entries()
 
     def undo(self, token: object) -> None:
@@ -150,33 +150,34 @@ class GroupShard:
             self._sessions.restart((token.group_id, token.stopped[0]), token.stopped[1])
 
     def loaded(self, now_ms: int) -> Sequence[c.Command]:
-        """Start every member's session clock in full (GC-69c), then check for lost state (GC-82), and go on with
-        interrupted deletions (OP-6)."""
+        """Start every member's session clock in full (GC-69c). Returns the commands that check for lost state (GC-82)
+        and resume interrupted deletions (OP-6)."""
         self._loaded_ms = now_ms
         self._served.begin(now_ms)
         self._restart_sessions(now_ms)
         return (c.RepairCheck(), c.ResumeDeletions(_NEVER, loading=True))
 
     def next_deadline(self) -> int | None:
-        """When the next session clock runs out; a shard needs no other timer (P-13)."""
+        """Return when the next session clock runs out; a shard needs no other timer (P-13)."""
         return self._sessions.next_deadline()
 
     def due(self, now_ms: int) -> Sequence[c.Command]:
-        """Expiries of at most 64 sessions that have run out."""
+        """Return the expiries of at most 64 sessions that have run out."""
         return [c.SessionExpired(*key) for key in self._sessions.due(now_ms, _DUE_MAX)]
 
     def paused(self, now_ms: int) -> None:
-        """Restart all session clocks: no heartbeat could be accepted for a while, so none may expire for that
+        """Restart all session clocks: no heartbeat could be accepted for a while, so no session may expire for that
         (GC-32a)."""
         self._served.begin(now_ms)
         self._restart_sessions(now_ms)
 
     def anchor(self, record: Record) -> Anchor:
-        """Every record is a self-contained copy, or the tombstone, of its key (CM-18)."""
+        """Return the record's key; every record is a self-contained copy, or the tombstone, of its key (CM-18)."""
         return Anchor(anchor_key(record), not isinstance(record, Tombstone))
 
     def rewrite(self, keys: Iterable[Hashable], wall_ms: int) -> Sequence[Sequence[Record]]:
-        """Cold copies of these keys, one atomic append per group; a key without a live value has no copy (CM-18)."""
+        """Return cold copies of these keys, in one atomic append per group; a key without a live value has no copy
+        (CM-18)."""
         del wall_ms
         copies: dict[str, list[Record]] = {}
         for key in keys:
@@ -269,7 +270,7 @@ class GroupShard:
     def _sweep(self, command: c.Sweep, now_ms: int, wall_ms: int) -> Decision[Record, object]:
         del now_ms, wall_ms
         view = self._topics()
-        # Records replayed at load may name topics that an older image lacks; later records came from this image.
+        # Records replayed at load may name topics that an older image lacks; later records were decided with this one.
         if not view.complete or command.complete_since_ms < self._loaded_ms:
             return Decision((), c.SweepReply(0, more=False, lagging=True))
         if view.version == self._swept_version:
@@ -322,7 +323,7 @@ class GroupShard:
     # ---- helpers
 
     def counts(self) -> tuple[int, int]:
-        """How many groups are (Empty, Stable), for GC-151; counted at each call (GC-156)."""
+        """Return how many groups are (Empty, Stable), for GC-151; counted at each call (GC-156)."""
         stable = sum(group.state == GROUP_STABLE for group in self._groups.values())
         return len(self._groups) - stable, stable
 
@@ -350,7 +351,7 @@ class GroupShard:
         )
 
     def _next_attempt(self, now_ms: int) -> int:
-        """A number that no attempt of this process had before, also before the last load of the shard (GC-76a)."""
+        """Return a number that no earlier attempt of this process had, even before the shard's last load (GC-76a)."""
         self._last_attempt = max(self._last_attempt + 1, now_ms << 8)
         return self._last_attempt
 

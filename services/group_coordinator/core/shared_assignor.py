@@ -1,8 +1,8 @@
-"""The assignor `shared`: every partition goes to several members, so that a slow or dead one stalls none (GC-52a).
+"""The assignor `shared`: every partition has several members, so that a slow or dead member stalls none (GC-52a).
 
-A pure function like `simple`, with the same fixed orders (GC-55). What it promises for a group whose members subscribe
-to the same topics: each partition has exactly S members, and two members differ by at most one partition; with equal
-input it changes nothing, and otherwise it takes no more from a member than that needs (GC-54a).
+A pure function like `simple`, with the same fixed orders (GC-55). For a group whose members subscribe to the same
+topics it guarantees that each partition has exactly S members, and that two members differ by at most one partition.
+With equal input it changes nothing; otherwise it takes no more from a member than this requires (GC-54a).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from group_coordinator.core.assignor import GroupSpec, computations
 from group_coordinator.core.partition_numbers import PartitionNumbers
 from group_coordinator.core.views import Assignment
 
-#: How many pairs of a member and a partition one computation makes, unless two members each, or work for every member,
-#: need more. A pair costs an entry in a share session and a place in a queue of the partition's leader.
+#: How many pairs of a member and a partition one computation makes, unless it needs more to give each partition two
+#: members and each member a partition. A pair costs an entry in a share session and a place in a queue of the leader.
 PAIRS_MAX: Final = 2_000
-#: How many members share a partition whatever PAIRS_MAX says: one alone would stall it.
+#: The fewest members that share a partition, regardless of PAIRS_MAX: a single slow one would stall it.
 SHARING_LEAST: Final = 2
 
 
 def sharing_of(members: int, partitions: int, wanted: int = 0) -> int:
-    """S: how many members share a partition (GC-52a). `wanted` 0: all of them, within PAIRS_MAX."""
+    """Return S, the number of members that share a partition (GC-52a). `wanted` 0: all of them, within PAIRS_MAX."""
     if members == 0 or partitions == 0:
         return 0
     bound = max(SHARING_LEAST, PAIRS_MAX // partitions)
@@ -36,7 +36,7 @@ class SharedAssignor:
     name: Final = "shared"
 
     def assign(self, spec: GroupSpec) -> Mapping[str, Assignment]:
-        """The target of every member (GC-52a, GC-54a). Raises AssignorError for a topic that does not exist."""
+        """Return the target of every member (GC-52a, GC-54a). Raises AssignorError for a topic that does not exist."""
         dealt: dict[str, dict[bytes, tuple[int, ...]]] = {member_id: {} for member_id in sorted(spec.members)}
         for topics in computations(spec):
             members = [m for m in dealt if not spec.members[m].subscribed.isdisjoint(topics)]
@@ -49,7 +49,7 @@ class SharedAssignor:
 
 
 def _shared(previous: Mapping[str, set[int]], partitions: int, sharing: int) -> Mapping[str, set[int]]:
-    """The numbers of each member: `sharing` members for each partition, and sizes that differ by at most one."""
+    """Return the numbers of each member: each partition has `sharing` members, and the sizes differ by at most one."""
     if sharing == len(previous):
         return {member_id: set(range(partitions)) for member_id in previous}
     held = {member_id: set(numbers) for member_id, numbers in previous.items()}
@@ -73,7 +73,7 @@ def _trim(held: dict[str, set[int]], holders: Sequence[set[str]], sharing: int) 
 
 
 def _fill(held: dict[str, set[int]], holders: Sequence[set[str]], sharing: int) -> None:
-    """Step 3: a partition with fewer than S members gets those with the fewest partitions that do not have it."""
+    """Step 3: a partition with fewer than S members gets the members with the fewest partitions that lack it."""
     fewest = [(len(numbers), member_id) for member_id, numbers in held.items()]
     heapq.heapify(fewest)
     for number, having in enumerate(holders):
@@ -92,7 +92,7 @@ def _fill(held: dict[str, set[int]], holders: Sequence[set[str]], sharing: int) 
 
 def _even_out(held: dict[str, set[int]], previous: Mapping[str, set[int]]) -> None:
     """Step 4: while two members differ by more than one partition, the one with the most gives one to the one with the
-    fewest: rather one that it did not have before, or that the other did."""
+    fewest: preferably one that the giver did not have before, or that the receiver had."""
     while held:
         most = max(held, key=lambda each: (len(held[each]), each))
         fewest = min(held, key=lambda each: (len(held[each]), each))

@@ -1,8 +1,8 @@
-"""Which of a group's subscribed topics can be assigned, by one version of the metadata image; and a memo of that.
+"""Computes which subscribed partitions of a group can be assigned by one version of the image, and memoises the result.
 
-A heartbeat without changes needs nothing else. While the group's lists, its subscription and the image are unchanged,
-the memo answers: no hash, no copy, no scan (P-13). The memo's key has the image's version, so Kafka's metadata deadline
-(GC-24d) counts as passed exactly when the image has a new version.
+This is all that a heartbeat without changes needs. While the group's lists, its subscription and the image are
+unchanged, the memo answers without a hash, a copy or a scan (P-13). The memo's key includes the image's version, so
+Kafka's metadata deadline (GC-24d) counts as passed exactly when the image has a new version.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ NEVER: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class TopicReadiness:
-    """What follows from a group's subscription, lists and target basis, and the image.
+    """The values derived from a group's subscription, lists and target basis, and the image.
 
     `topics`: subscribed topics that exist, by id. `assignable`: their initialised partitions. `pending`: the target was
     computed from other partitions than `assignable` (GC-24c). `incomplete`: an existing subscribed partition is not
-    initialised. `oldest_since_ms`: when the oldest call for one was made; LONG_AGO when none was made for one.
+    initialised. `oldest_since_ms`: the time of the oldest call for such a partition; LONG_AGO when one has no call, or
+    is due at once; NEVER without such a partition.
     """
 
     metadata_hash: int
@@ -37,8 +38,7 @@ class TopicReadiness:
     oldest_since_ms: int
 
     def to_initialize(self, states: Lifecycle, now_ms: int, retry_ms: int) -> list[tuple[Topic, tuple[int, ...]]]:
-        """Topics with the partitions to initialise now (GC-70). While every call is recent, it is empty without a
-        scan."""
+        """Return topics with the partitions to initialise now (GC-70); without a scan while every call is recent."""
         if not self.incomplete or now_ms - self.oldest_since_ms < retry_ms:
             return []
         wanted = ((topic, states.wanted(topic, now_ms, retry_ms)) for topic in self.topics.values())
@@ -54,7 +54,7 @@ class ReadinessMemo:
         self._known: dict[str, tuple[Group, TopicsView, TopicReadiness]] = {}
 
     def of(self, group: Group, view: TopicsView) -> TopicReadiness:
-        """The group's readiness, cached while the parts that it follows from are the same objects."""
+        """Return the group's readiness, cached while the parts that it is derived from are the same objects."""
         if known := self._known.get(group.group_id):
             old, old_view, readiness = known
             if old_view is view and old is group:

@@ -1,7 +1,7 @@
-"""Decisions about share-partition state without a heartbeat: outcomes of initialisation calls, deleted topics, and
-state that the share coordinator has lost (GC-75, GC-76, GC-79, GC-80, GC-82).
+"""Decides changes of share-partition state without a heartbeat: for outcomes of initialisation calls, deleted topics,
+and state that the share coordinator has lost (GC-75, GC-76, GC-79, GC-80, GC-82).
 
-Pure functions of one group; each returns a draft, without records when there is nothing to do.
+Pure functions of one group; most return a draft, which has no records when there is nothing to do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from group_coordinator.core.lifecycle import Lifecycle
 from group_coordinator.core.views import TopicsView
 from kip932.ids import TopicIdPartition
 
-#: How many rounds "read the summary, raise the epoch, initialise again" one call has; then a heartbeat begins anew.
+#: How many rounds "read the summary, raise the epoch, initialise again" one call has; then a heartbeat begins again.
 FENCED_ROUNDS_MAX: Final = 3
 
 
@@ -29,9 +29,9 @@ def finished(group: Group, outcome: InitializationFinished, context: Context, be
     """Note an initialisation's outcome: successes become initialised, failures are due at once, fenced partitions are
     requested again with a higher state epoch (OP-17).
 
-    `before`: the lists before the alteration that this is the outcome of; what failed returns to where it was there
-    (GC-103, OP-12). Only entries of the outcome's own attempt change (GC-76a), so a late or repeated outcome writes
-    nothing.
+    `before`: the lists before the alteration, if this is the outcome of one; failed partitions return to their place
+    there (GC-103, OP-12). Only entries of the outcome's own attempt change (GC-76a), so a late or repeated outcome
+    writes nothing.
     """
     draft = Draft(group)
     again = outcome.fenced if outcome.fenced_rounds < FENCED_ROUNDS_MAX else ()
@@ -56,7 +56,7 @@ def finished(group: Group, outcome: InitializationFinished, context: Context, be
 def swept(group: Group, view: TopicsView) -> Draft:
     """Drop deleted topics from every list, and order the deletion of their state (GC-79, OP-5).
 
-    The caller has checked that the view is new enough (GC-80). Still, a topic must be known as deleted, not only be
+    The caller has checked that the view is new enough (GC-80). Still, a topic must be known to be deleted, not only be
     absent: an image rebuilt after the store lost entries may lack topics that were never deleted (CM-20).
     """
     draft = Draft(group)
@@ -76,10 +76,10 @@ def swept(group: Group, view: TopicsView) -> Draft:
 
 
 def repaired(group: Group, repair: Repair, context: Context) -> Draft:
-    """Put partitions with lost state back into initialising, from offset 0 (GC-82).
+    """Move partitions with lost state back to initialising, from offset 0 (GC-82).
 
-    If the group epoch has changed since the summaries were read, the state may have been initialised meanwhile: then do
-    nothing; the next check decides. A deleted topic has no state to restore; the sweep drops it.
+    If the group epoch has changed since the summaries were read, the state may have been initialised meanwhile: then
+    nothing changes, and the next check decides. A deleted topic has no state to restore; the sweep drops it.
     """
     draft = Draft(group)
     if repair.group_epoch != group.epoch:
@@ -93,8 +93,8 @@ def repaired(group: Group, repair: Repair, context: Context) -> Draft:
 
 
 def summaries_to_check(group: Group, watched: bool) -> CheckSummaries | None:
-    """The order to check whether the share coordinator still has the group's state (GC-82). `watched`: and what is
-    finished of it (GC-46)."""
+    """Return the order to check whether the share coordinator still has the group's state (GC-82), or None when the
+    group has no initialised partition. `watched`: also read the group's progress (GC-46)."""
     partitions = tuple(
         TopicIdPartition(topic_id, index) for topic_id, indexes in group.states.initialized.items() for index in indexes
     )

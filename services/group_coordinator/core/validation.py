@@ -1,7 +1,7 @@
 """Checks of a heartbeat that need no group: GC-12, GC-14…GC-18 and the bounds of GC-23a, in Kafka's order.
 
-The edge calls them, because Kafka refuses such a request before it checks who the coordinator is. `heartbeat` makes the
-checks that need the group (GC-19…GC-23).
+The edge calls them, because Kafka refuses such a request before it checks which node is the coordinator. `heartbeat`
+makes the checks that need the group (GC-19…GC-23).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the core sees besides its groups: topics, group configs, settings. Frozen values that its host passes in."""
+"""The core's inputs besides its groups: topics, group configs, settings. Frozen values that its host passes in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Topic(NamedTuple):
 
 
 class TopicsView(Protocol):
-    """What groups need of one immutable version of the metadata image."""
+    """The part of the metadata image that groups need, in one immutable version."""
 
     @property
     def version(self) -> int:
@@ -29,20 +29,21 @@ class TopicsView(Protocol):
 
     @property
     def complete(self) -> bool:
-        """Whether the metadata log was read to its end since the image was (re)built. While False, an absent topic may
-        exist."""
+        """Return whether the metadata log was read to its end since the image was (re)built. While False, an absent
+        topic may exist."""
         ...
 
     def by_name(self, name: str) -> Topic | None:
-        """The topic with that name; None when there is none now."""
+        """Return the topic with that name; None when the image has none."""
         ...
 
     def by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic with that id; None when there is none now: check `is_deleted` before treating it as deleted."""
+        """Return the topic with that id; None when the image has none: check `is_deleted` before treating it as
+        deleted."""
         ...
 
     def is_deleted(self, topic_id: bytes) -> bool:
-        """Whether the topic is known to be deleted. That it is absent does not prove it (CM-20)."""
+        """Return whether the topic is known to be deleted. Its absence does not prove that (CM-20)."""
         ...
 
 
@@ -68,17 +69,17 @@ class CoordinatorSettings:
     fast_first_assignment: bool = True
     fast_first_interval_ms: int = 250
     repair_interval_ms: int = 600_000
-    #: For how long a change by an administrator holds others of its group back, should its end never be heard (GC-108).
+    #: For how long an administrator's change blocks others of its group, if its outcome never arrives (GC-108).
     admin_call_ms: int = 60_000
     #: For how long the epoch of a deleted group is kept (GC-93).
     deleted_group_ms: int = 7 * 24 * 3_600_000
-    #: For how long an empty group is kept, in served time; 0: for ever (GC-46).
+    #: For how long an empty group is kept, in served time; 0 means for ever (GC-46).
     empty_retention_ms: int = 0
-    #: For how long, at least, a member that a leader lost may go without a heartbeat; negative: reports say nothing
+    #: For how long, at least, a member that a leader lost may go without a heartbeat; negative: reports are ignored
     #: (GC-36).
     lost_connection_grace_ms: int = 0
 
 
 def canonical(assignment: Mapping[bytes, tuple[int, ...]]) -> Assignment:
-    """The assignment with its topics in order and without empty entries, so that equal sets are equal values."""
+    """Return the assignment with its topics in order and without empty entries, so that equal sets are equal values."""
     return {topic_id: assignment[topic_id] for topic_id in sorted(assignment) if assignment[topic_id]}

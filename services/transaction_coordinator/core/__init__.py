@@ -1,1 +1,1 @@
-"""The pure part of transactions: what their record may become. No I/O, no clock, no randomness, no protobuf."""
+"""The pure part of transactions: the changes of their records. No I/O, no clock, no randomness, no protobuf."""

@@ -1,4 +1,4 @@
-"""What a record of a transactional id looks like from outside, and which of them somebody asked for (CM-157)."""
+"""Shows transactional ids' records with Kafka's state names, and filters them for ListTransactions (CM-157)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from transaction_coordinator.core.transaction import Cause, State, Transaction
 
 EMPTY: Final = "Empty"
 UNREADABLE: Final = "Unreadable"
-#: `open_ms` of what is not open.
+#: `open_ms` of a record without an open transaction.
 NOT_OPEN: Final = -1
 _NAMES: Final = {
     State.ONGOING: "Ongoing",
@@ -17,13 +17,13 @@ _NAMES: Final = {
     State.PREPARE_ABORT: "PrepareAbort",
 }
 _COMPLETE: Final = {True: "CompleteCommit", False: "CompleteAbort"}
-#: The states that a record can have, and two of Kafka's that none has here; a filter may name each of them.
+#: The states that a record can have, and two of Kafka's that no record has here; a filter may name each of them.
 STATES: Final = frozenset({EMPTY, UNREADABLE, *_NAMES.values(), *_COMPLETE.values(), "Dead", "PrepareEpochFence"})
 
 
 def state_name(known: Transaction) -> str:
-    """Kafka's name of the record's state. A producer that has begun and written nothing is Empty, whatever was
-    aborted for it; else a record without a transaction tells how its last one ended."""
+    """Kafka's name of the record's state. Empty for a producer that has begun and written nothing, even when an earlier
+    transaction was aborted for it; any other record without a transaction shows how the last one ended."""
     if known.state is not State.EMPTY:
         return _NAMES[known.state]
     newest = known.ended[-1] if known.ended else None
@@ -33,19 +33,20 @@ def state_name(known: Transaction) -> str:
 
 
 def open_ms(known: Transaction, now_ms: int) -> int:
-    """For how long a transaction is open, or was and is being ended, by the store's clock; −1 without one."""
+    """For how long, in ms of the store's clock, a transaction has been open or being ended; −1 without one."""
     return NOT_OPEN if known.state is State.EMPTY else max(now_ms - known.started_ms, 0)
 
 
 class Asked(NamedTuple):
-    """Which records to list; empty collections and −1 ask for all. `longer_than_ms`: open for longer than this."""
+    """A filter of the records to list; empty collections and −1 match all. `longer_than_ms`: open for longer than
+    this."""
 
     states: Collection[str] = ()
     producer_ids: Collection[int] = ()
     longer_than_ms: int = NOT_OPEN
 
     def passes(self, known: Transaction, now_ms: int) -> bool:
-        """Whether the record is asked for."""
+        """Return whether the record matches."""
         if self.states and state_name(known) not in self.states:
             return False
         if self.producer_ids and known.identity.producer_id not in self.producer_ids:
@@ -53,5 +54,5 @@ class Asked(NamedTuple):
         return self.longer_than_ms < 0 or open_ms(known, now_ms) > self.longer_than_ms
 
     def passes_unreadable(self) -> bool:
-        """Whether a record that cannot be read is told: it may be one that was asked for, unless states exclude it."""
+        """Return whether to list a record that cannot be read: it might match, unless the states exclude it."""
         return not self.states or UNREADABLE in self.states

@@ -1,11 +1,11 @@
 """The durable record of one transactional id, and every change that it may take (CM-44, CM-151 … CM-156).
 
-All functions here are pure: from the present record, None when there is none, they compute the next one, or return the
-very same object when nothing is to be written. The host writes it by compare-and-set, so each decision is made on the
-record that it replaces. Time is the store's clock, in ms.
+All functions here are pure. From the present record (None when there is none) they compute the next one; they return
+the same object when nothing is to be written. The host writes it by compare-and-set, so each decision is made on the
+record that it replaces. Times are the store's clock, in ms.
 
-A record is EMPTY, ONGOING, or *decided* (PREPARE_COMMIT, PREPARE_ABORT): then markers are being written, and nothing
-but `finished` changes it. Each transaction has an epoch of its own: whatever ends it moves the epoch on.
+A record is EMPTY, ONGOING, or *decided* (PREPARE_COMMIT, PREPARE_ABORT): then markers are being written, and only
+`finished` changes it. Each transaction has its own epoch: its end begins the next epoch.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from kip932.ids import TopicIdPartition
 
 #: The last epoch of a producer id; after it a new id begins (int32 on the wire).
 EPOCH_MAX: Final = 2**31 - 2
-#: How many ended transactions a record remembers, for those who ask again.
+#: How many ended transactions a record keeps, to answer repeated requests.
 ENDED_KEPT: Final = 10
 #: A transaction has at most as many partitions as a cluster (CM-89).
 PARTITIONS_MAX: Final = 20_000
 
 
 class State(IntEnum):
-    """What a record says; numbers as stored."""
+    """A record's state; numbers as stored."""
 
     EMPTY = 0
     ONGOING = 1
@@ -42,7 +42,7 @@ class State(IntEnum):
 
 
 class Cause(IntEnum):
-    """Who ended a transaction; numbers as stored."""
+    """Who or what ended a transaction; numbers as stored."""
 
     PRODUCER = 0
     TIMEOUT = 1
@@ -51,10 +51,10 @@ class Cause(IntEnum):
     RENEWAL = 3
     """The same producer asked for a new epoch."""
     OPERATOR = 4
-    """Somebody aborted what the producer had left open (CM-158)."""
+    """An operator aborted the transaction, which its producer had left open (CM-158)."""
 
 
-#: Who was ended so is fenced: its producer may not go on.
+#: A producer whose transaction ended for one of these causes is fenced.
 _FENCING: Final = frozenset({Cause.SUCCESSOR, Cause.OPERATOR})
 
 
@@ -66,7 +66,7 @@ class Identity(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How an epoch ended. One without records ended as aborted, unless its producer committed it."""
+    """How an epoch ended. An epoch without records counts as aborted, unless its producer committed it."""
 
     identity: Identity
     committed: bool
@@ -74,8 +74,8 @@ class Ended(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """A record. `partitions`: those that may hold batches of it; markers go to each of them. `restored`: it comes from
-    a backup, so epochs after this one may have been used, and another producer id follows (CM-146)."""
+    """A record. `partitions`: those that may hold batches of the transaction; each of them gets a marker. `restored`:
+    the record comes from a backup, so later epochs may have been used, and a new producer id follows (CM-146)."""
 
     identity: Identity
     timeout_ms: int
@@ -88,16 +88,16 @@ class Transaction(NamedTuple):
 
     @property
     def decided(self) -> bool:
-        """Whether markers are to be written."""
+        """Return whether the transaction is decided: its markers are to be written."""
         return self.state in _DECIDED
 
     @property
     def commits(self) -> bool:
-        """Of a decided one: whether it was committed."""
+        """Return whether the decision is to commit."""
         return self.state is State.PREPARE_COMMIT
 
     def outcome_of(self, identity: Identity) -> Ended | None:
-        """How a former epoch ended; None when it is not remembered, or has not ended."""
+        """How a former epoch ended; None when it is no longer recorded, or has not ended."""
         return next((one for one in self.ended if one.identity == identity), None)
 
 
@@ -105,7 +105,7 @@ _DECIDED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
 
 
 class Fate(IntEnum):
-    """What a leader does with a transaction that is open in its log."""
+    """The fate of a transaction that is open in a leader's log."""
 
     WAITS = 0
     COMMITTED = 1
@@ -116,11 +116,12 @@ class Fate(IntEnum):
 
 
 def initialised(known: Transaction | None, asked: Identity | None, timeout_ms: int, fresh_id: int) -> Transaction:
-    """A producer begins with the transactional id (CM-152).
+    """Begin, or continue, a producer with the transactional id (CM-152).
 
-    `asked` None: a new instance, which fences all others; else the identity of an instance that goes on. The result is
-    EMPTY, and its identity the producer's; or decided: write its markers first, then decide again. Repeating it for an
-    instance that goes on changes nothing. Raises ProducerFencedError, InvalidProducerIdMappingError.
+    `asked`: the identity of an instance that continues; None for a new instance, which fences all others. When the
+    result is EMPTY, its identity is the producer's; when it is decided, write its markers first, then decide again.
+    Repeating the call for an instance that continues changes nothing. Raises ProducerFencedError,
+    InvalidProducerIdMappingError.
     """
     if known is None:
         if asked is not None:
@@ -133,7 +134,7 @@ def initialised(known: Transaction | None, asked: Identity | None, timeout_ms: i
     cause = Cause.SUCCESSOR if asked is None else Cause.RENEWAL
     if known.state is State.ONGOING:
         return decision(known, cause, commit=False)
-    if asked is not None and asked != known.identity:  # the epoch has moved on since, by this very request perhaps
+    if asked is not None and asked != known.identity:  # the epoch is newer, perhaps because of this very request
         return known if known.timeout_ms == timeout_ms else known._replace(timeout_ms=timeout_ms)
     return _moved_on(known, cause, fresh_id, commit=False)._replace(timeout_ms=timeout_ms)
 
@@ -141,10 +142,10 @@ def initialised(known: Transaction | None, asked: Identity | None, timeout_ms: i
 def joined(
     known: Transaction | None, identity: Identity, partitions: Collection[TopicIdPartition], now_ms: int
 ) -> Transaction:
-    """Batches of the transaction are about to be appended in these partitions (CM-153).
+    """Add the partitions to which batches of the transaction are about to be appended (CM-153).
 
-    Raises InvalidProducerIdMappingError, InvalidProducerEpochError for an epoch that is over, InvalidTxnStateError when
-    the transaction is decided, timed out or too wide.
+    Raises InvalidProducerIdMappingError, InvalidProducerEpochError for an epoch that has ended, ProducerFencedError,
+    InvalidTxnStateError when the transaction is decided, timed out or has too many partitions.
     """
     _check_present(known, identity)
     assert known is not None
@@ -178,11 +179,13 @@ def ended(
     cause: Cause = Cause.PRODUCER,
     fresh_id: int = 0,
 ) -> Transaction:
-    """The producer, or an operator, ends the transaction (CM-154). `partitions`: those whose leaders confirmed records
-    to the caller; all of them must be in the record, else it was lost, and committing the rest would tear it.
+    """End the transaction for its producer or an operator (CM-154). `partitions`: those whose leaders confirmed records
+    to the caller. A commit needs all of them in the record: if one is missing, the store lost data, and committing the
+    rest would commit only a part of the transaction.
 
-    Repeating it changes nothing. Raises InvalidTxnStateError when it was ended the other way, ProducerFencedError when
-    an operator aborted it, and as `joined`; an operator ends only what is open (CM-158).
+    Repeating the call changes nothing. Raises InvalidTxnStateError when the transaction ended the other way,
+    ProducerFencedError when an operator aborted it, and the errors of `joined`. An operator can only abort an open
+    transaction (CM-158).
     """
     past = None if known is None else known.outcome_of(identity)
     if known is not None and past is not None:
@@ -212,33 +215,33 @@ def ended(
 
 
 def decision(known: Transaction, cause: Cause, *, commit: bool) -> Transaction:
-    """An open transaction is committed or aborted: from here on only its markers are left to be written."""
+    """Decide an open transaction: from here on only its markers remain to be written."""
     assert known.state is State.ONGOING
     return known._replace(state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT, cause=cause)
 
 
 def timed_out(known: Transaction, now_ms: int) -> bool:
-    """Whether an open transaction is to be aborted (CM-156)."""
+    """Return whether the record has an open transaction that is past its time-out (CM-156)."""
     return known.state is State.ONGOING and now_ms >= known.started_ms + known.timeout_ms
 
 
 def expired(known: Transaction | None, now_ms: int) -> Transaction | None:
-    """The record with a transaction past its time-out aborted (CM-156)."""
+    """Abort the transaction if it is past its time-out (CM-156)."""
     if known is not None and timed_out(known, now_ms):
         return decision(known, Cause.TIMEOUT, commit=False)
     return known
 
 
 def finished(known: Transaction | None, identity: Identity, fresh_id: int) -> Transaction | None:
-    """Every partition has the marker of this decided transaction; nothing to do when somebody said so before."""
+    """End a decided transaction of which every partition has its marker. Repeating the call changes nothing."""
     if known is None or not known.decided or known.identity != identity:
         return known
     return _moved_on(known, known.cause, fresh_id, commit=known.commits)
 
 
 def following(known: Transaction | None, identity: Identity) -> Identity | None:
-    """The identity for the transaction behind this one, if it is the same producer's; None: markers are left to be
-    written, or others have begun."""
+    """The identity for the same producer's next transaction; None when markers are still to be written, or another
+    producer has begun."""
     newest = known.ended[-1] if known is not None and known.ended else None
     if known is None or newest is None or known.state is not State.EMPTY:
         return None
@@ -247,10 +250,10 @@ def following(known: Transaction | None, identity: Identity) -> Identity | None:
 
 
 def fate(known: Transaction | None, identity: Identity) -> Fate:
-    """What becomes of a transaction that is open in a log (CM-155). Read the record after it was seen open there.
+    """The fate of a transaction that is open in a log (CM-155). Read the record after it was seen open there.
 
-    What no record knows is aborted: a commit is decided in the record before any marker of it is written, and stays
-    there until every partition has its marker.
+    A transaction that is in no record is aborted: a commit is recorded before its first marker is written, and stays
+    recorded until every partition has its marker.
     """
     if known is None:
         return Fate.ABORTED
@@ -266,14 +269,14 @@ def fate(known: Transaction | None, identity: Identity) -> Fate:
 
 
 def _goes_on(known: Transaction, asked: Identity) -> bool:
-    """Whether this instance is the present one: nobody else began since it got its identity."""
+    """Return whether this instance is the present one: no other has begun since it got its identity."""
     if asked == known.identity:
         return not (known.decided and known.cause in _FENCING)
     return following(known, asked) is not None
 
 
 def _moved_on(known: Transaction, cause: Cause, fresh_id: int, *, commit: bool) -> Transaction:
-    """The present epoch is over, and the next may begin."""
+    """End the present epoch; the result has the identity for the next one."""
     producer_id, epoch = known.identity
     goes_on = epoch < EPOCH_MAX and not known.restored
     identity = Identity(producer_id, epoch + 1) if goes_on else Identity(fresh_id, 0)
@@ -296,8 +299,8 @@ def _check_present(known: Transaction | None, identity: Identity) -> None:
 
 
 def _check_by_operator(past: Ended, cause: Cause) -> None:
-    """An operator's abort may be repeated, but it is none of what had been aborted before: that producer is not fenced
-    by it (CM-158)."""
+    """Let an operator repeat an abort, but refuse one of a transaction that was aborted for another cause: it would not
+    fence the producer (CM-158)."""
     if cause is Cause.OPERATOR and past.cause is not Cause.OPERATOR:
         raise InvalidTxnStateError(
             f"the transaction of {_text(past.identity)} was aborted already{_REASONS[past.cause]}: there is nothing to "
@@ -327,7 +330,7 @@ def _fenced(known: Transaction, identity: Identity) -> KafkaError:
 
 
 def concurrent(identity: Identity) -> KafkaError:
-    """The answer while markers of the former transaction are still to be written."""
+    """The error to answer while markers of the previous transaction are still to be written."""
     return ConcurrentTransactionsError(
         f"the transaction of {_text(identity)} is decided, and not all of its partitions have their markers; try again"
     )

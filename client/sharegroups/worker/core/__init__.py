@@ -1,1 +1,1 @@
-"""What a worker decides: outcomes of jobs, delays, how many records to ask for, what it counts. Pure."""
+"""A worker's decisions: the outcomes of jobs, delays, how many records to request, and its counts. Pure."""

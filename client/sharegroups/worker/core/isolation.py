@@ -1,4 +1,4 @@
-"""Which records a worker runs alone, and when: those that have failed often may be what ends the process (CL-146).
+"""Decides which records a worker runs alone, and when: those that have failed often may crash the process (CL-146).
 
 Pure: times are passed in, in seconds.
 """
@@ -9,24 +9,24 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
-#: For how long after the last request for records one may still bring some, s; fetch.max.wait.ms is half of it.
+#: How long after the last request records may still arrive, s; fetch.max.wait.ms is half of it.
 PARKED_S: Final = 1.0
-#: A record that is to run alone waits for so long, s, until the jobs that run have ended; then it runs beside them.
+#: How long a record that is to run alone waits for running jobs to end, s; after that it runs alongside them.
 WAIT_S: Final = 60.0
 
 Job = TypeVar("Job")
 
 
 def runs_alone(delivery_count: int, group_limit: int) -> bool:
-    """Whether the leader hands out this delivery in parts (PL-241), or by itself as the last one (PL-240).
+    """Return whether the leader delivers the record in small parts (PL-241), or at its last delivery alone (PL-240).
 
-    `delivery_count`: that of the record, this delivery included.
+    `delivery_count`: the record's, including this delivery.
     """
     return delivery_count > max(2, (group_limit + 1) // 2) or (group_limit > 2 and delivery_count >= group_limit)
 
 
 class Isolation(Generic[Job]):
-    """The records of a worker that run alone, one at a time. While it holds one, the worker asks for nothing more."""
+    """The records that a worker runs alone, one at a time. While there are any, the worker requests no others."""
 
     def __init__(self) -> None:
         self._waiting: deque[Job] = deque()
@@ -36,53 +36,56 @@ class Isolation(Generic[Job]):
 
     @property
     def waiting(self) -> int:
-        """How many records wait for their turn."""
+        """How many of these records wait for their turn."""
         return len(self._waiting)
 
     @property
     def is_running(self) -> bool:
-        """Whether one of them is being worked on."""
+        """Whether the job of one of these records is running."""
         return self._running is not None
 
     def runs(self, job: Job) -> bool:
-        """Whether this one has been begun, and has not ended."""
+        """Return whether this job runs alone at present."""
         return job is self._running
 
     @property
     def holds_any(self) -> bool:
-        """Whether one waits or is being worked on."""
+        """Whether one of these records waits or its job is running."""
         return self._running is not None or bool(self._waiting)
 
     def asked(self, now_s: float) -> None:
-        """A request for records may have been sent until now: it may bring some for PARKED_S more."""
+        """Note that a request may have been sent until now, so that records may arrive for PARKED_S more."""
         self._asked_s = now_s
 
     def add(self, jobs: Iterable[Job], now_s: float) -> None:
-        """These are to run alone."""
+        """Add jobs that are to run alone."""
         if not self._waiting:
             self._since_s = now_s
         self._waiting.extend(jobs)
 
     def due_in(self, others: int, now_s: float) -> float | None:
-        """In how many seconds the next one may begin; None: not before a job has ended. `others`: jobs in hand."""
+        """Return the seconds until the next one may begin; None if one is running or none waits.
+
+        `others`: the number of other jobs that the worker has.
+        """
         if self._running is not None or not self._waiting:
             return None
         quiet_s = self._asked_s + PARKED_S - now_s
         return max(0.0, quiet_s, self._since_s + WAIT_S - now_s if others else 0.0)
 
     def begin(self) -> Job:
-        """Take the next one; call it when it is due."""
+        """Begin the next one, which must be due, and return it."""
         self._running = self._waiting.popleft()
         return self._running
 
     def ended(self, job: Job, now_s: float) -> None:
-        """Any job of the worker has ended, or its record goes back to the group."""
+        """Note that a job of the worker, of any kind, has ended or its record goes back to the group."""
         if job is self._running:
             self._running = None
             self._since_s = now_s
 
     def take_back(self, which: Callable[[Job], bool]) -> list[Job]:
-        """Take away the waiting ones of which this is true."""
+        """Remove and return the waiting jobs for which `which` is true."""
         taken = [job for job in self._waiting if which(job)]
         self._waiting = deque(job for job in self._waiting if not which(job))
         return taken

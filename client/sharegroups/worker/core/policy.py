@@ -1,6 +1,6 @@
-"""What becomes of a job: the end of its handler makes a verdict, the verdict and the delivery count make a step.
+"""Decides what happens to a job: its handler's end gives a verdict, the verdict and the delivery count a decision.
 
-Rules CL-120 to CL-123. Pure: chance is passed in as a number from 0 to 1.
+Rules CL-120 to CL-123. Pure: a random number from 0 to 1 is passed in.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 _WHY_MAX: Final = 500
 _HOUR_S: Final = 3_600
-#: A delay above this, s, is told as it was given: it may be infinite.
+#: A delay above this, s, is logged in seconds, as given: it may be infinite.
 _TOLD_MAX_S: Final = 1e9
 
 
@@ -21,17 +21,17 @@ class Accept(Exception):  # noqa: N818 - a word of the user's code: raise Accept
 
 
 class Reject(Exception):  # noqa: N818 - as Accept
-    """Raised by a handler, or in `outcomes`: the job can never be done. The group does not get its record again.
+    """Raised by a handler, or in `outcomes`: the job can never be done, and its record is not delivered again.
 
-    The text is logged; the record goes to the dead-letter topic where the group has one.
+    The text is logged; the record goes to the group's dead-letter topic, if it has one.
     """
 
 
 class Release(Exception):  # noqa: N818 - as Accept
-    """Raised by a handler, or in `outcomes`: not now. The group gets the record again after `delay` seconds; None: as
-    the group's back-off says, which is at once where it has none.
+    """Raised by a handler, or in `outcomes`: the job cannot be done now. Its record is delivered again.
 
-    It counts as a delivery, as every other one.
+    `delay`: seconds until then; None: the delay of the group's back-off, or none if it has no back-off. The present
+    delivery counts like any other.
     """
 
     def __init__(self, why: str = "", *, delay: float | None = None) -> None:
@@ -43,11 +43,11 @@ class Release(Exception):  # noqa: N818 - as Accept
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How a failed job is tried again. Times in seconds.
+    """How a failed job is retried. Times are in seconds.
 
-    `limit`: deliveries after which a failure rejects the record; None: as many as the group allows,
-    `share.delivery.count.limit`. The first retry waits for `backoff`, each later one `multiplier` times as long, at
-    most `maximum`; of each delay, chance takes off up to `jitter` of it.
+    `limit`: the number of deliveries after which a failure rejects the record; None: as many as the group allows,
+    `share.delivery.count.limit`. The first retry waits for `backoff`, each later one `multiplier` times as long, up to
+    `maximum`; each delay is shortened by a random part of it, up to `jitter`.
     """
 
     limit: int | None = None
@@ -57,7 +57,7 @@ class Retry:
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
-        """Raise ValueError with the argument, what was found and what was expected."""
+        """Raise ValueError for an invalid argument, with its value and what is expected."""
         if self.limit is not None and (isinstance(self.limit, bool) or not isinstance(self.limit, int)):
             raise ValueError(f"Retry: limit is {self.limit!r}; expected a whole number of deliveries, or None")
         if self.limit is not None and self.limit < 1:
@@ -70,7 +70,7 @@ class Retry:
                 raise ValueError(f"Retry: {name} is {value!r}; expected a number {bound}")
 
     def delay_of(self, delivery_count: int, chance: float) -> float:
-        """How long the record waits after its delivery number `delivery_count` failed. `chance` is from 0 to 1."""
+        """Return the delay, s, after delivery number `delivery_count` failed. `chance`: a random number from 0 to 1."""
         steps = min(max(0, delivery_count - 1), 1_000)
         try:
             delay = self.backoff * self.multiplier**steps
@@ -80,7 +80,7 @@ class Retry:
 
 
 class Kind(Enum):
-    """What a handler's end says about its job."""
+    """How a run of a handler ended."""
 
     DONE = "done"
     FAILED = "failed"
@@ -90,10 +90,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The end of one run of a handler, without the exception itself, so that a process can send it.
+    """The result of one run of a handler, without the exception itself, so that a process can send it.
 
-    `why`: one line about the failure. `trace`: its traceback. `delay`: of a release that names one. `retry`: another
-    policy than the job's, from `outcomes`.
+    `why`: one line about the failure. `trace`: its traceback. `delay`: the delay given in a Release. `retry`: a policy
+    from `outcomes` that replaces the job's.
     """
 
     kind: Kind
@@ -105,7 +105,7 @@ class Verdict:
 
 DONE: Final = Verdict(Kind.DONE)
 
-#: What `outcomes` may give an exception: one of the three classes, an instance of it, or another policy.
+#: A value in `outcomes`: one of the three classes, an instance of one, or a policy that replaces the job's.
 Outcome = type[Accept] | type[Reject] | type[Release] | Accept | Reject | Release | Retry
 
 
@@ -115,25 +115,28 @@ class Step(Enum):
     ACCEPT = "accepted"
     RELEASE = "released"
     REJECT = "rejected"
-    #: By a release at the group's last delivery (PL-1002): it does not come again either.
+    #: Released at the group's last delivery (PL-1002), and therefore not delivered again either.
     ARCHIVE = "archived"
 
     @property
     def gives_up(self) -> bool:
-        """Whether the record does not come again though its job was not done."""
+        """Whether the record is not delivered again although its job was not done."""
         return self in (Step.REJECT, Step.ARCHIVE)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`delay`: s until the record comes again, None for at once. `told`: what happens next, for the log."""
+    """How to acknowledge a record, and when it is delivered again.
+
+    `delay`: seconds until then; None: the delay of the group's back-off. `told`: what happens next, for the log.
+    """
 
     step: Step
     delay: float | None = None
     told: str = ""
 
     def shortened(self, maximum: float) -> Decision:
-        """The same with the longest delay that the group allows, which is less than what was asked for."""
+        """Return the decision with `maximum`, the longest delay that the group allows, instead of its own delay."""
         told = (
             f"{_again(maximum)}, not in {_told(self.delay or 0)}: the group allows no longer delay "
             "(sharegroups.retry.delay.max.ms); ask for less, or raise that config of the group"
@@ -148,12 +151,12 @@ def _again(delay: float | None) -> str:
 
 
 def archived(group_limit: int) -> str:
-    """What is told of a record that does not come again after so many deliveries."""
+    """Return the log text for a record that is archived after the last delivery that the group allows."""
     return f"that was the last of {group_limit} deliveries that the group allows; it is archived"
 
 
 def check_outcomes(outcomes: Mapping[type[BaseException], Outcome]) -> None:
-    """Raise ValueError for an entry that means nothing."""
+    """Raise ValueError for an invalid entry."""
     for error, outcome in outcomes.items():
         if not isinstance(error, type) or not issubclass(error, BaseException):
             raise ValueError(f"outcomes: {error!r} is not an exception class; write outcomes={{SomeError: Reject}}")
@@ -166,7 +169,7 @@ def check_outcomes(outcomes: Mapping[type[BaseException], Outcome]) -> None:
 
 
 def verdict_of(error: BaseException, outcomes: Mapping[type[BaseException], Outcome], trace: str = "") -> Verdict:
-    """The verdict on a handler that raised. The entry of the nearest class in the exception's order of bases counts."""
+    """Return the verdict on a handler's exception. Its first class in MRO order with an entry in `outcomes` counts."""
     outcome: Any = error
     if not isinstance(error, Accept | Reject | Release):
         outcome = next((outcomes[kind] for kind in type(error).__mro__ if kind in outcomes), None)
@@ -181,7 +184,7 @@ def verdict_of(error: BaseException, outcomes: Mapping[type[BaseException], Outc
 
 
 def described(error: BaseException) -> str:
-    """An exception in one line. Its methods are the user's, and may raise anything (CL-148)."""
+    """Return an exception as one line of text. Its methods are user code, and may raise anything (CL-148)."""
     try:
         text = " ".join(str(error).split())
     except BaseException as problem:
@@ -192,13 +195,13 @@ def described(error: BaseException) -> str:
 
 
 def class_name(error: BaseException) -> str:
-    """The name of an exception's class, whatever its metaclass says."""
+    """Return the name of an exception's class, even if its metaclass overrides `__name__`."""
     name: str = type.__dict__["__name__"].__get__(type(error))
     return name
 
 
 def _told(seconds: float) -> str:
-    """A delay as people say it: 1.9 s, 2 h 5 min, 3 days 4 h."""
+    """Return a delay in readable form: 1.9 s, 2 h 5 min, 3 days 4 h."""
     if seconds < _HOUR_S:
         return f"{seconds:.1f} s"
     if seconds > _TOLD_MAX_S:
@@ -211,7 +214,7 @@ def _told(seconds: float) -> str:
 
 
 def decide(verdict: Verdict, delivery_count: int, retry: Retry, group_limit: int, chance: float) -> Decision:
-    """What to do with the record. `group_limit`: deliveries after which the leader archives it (PL-1002)."""
+    """Decide what to do with the record. `group_limit`: the deliveries after which the leader archives it (PL-1002)."""
     policy = verdict.retry or retry
     if verdict.kind is Kind.DONE:
         return Decision(Step.ACCEPT)
@@ -220,7 +223,7 @@ def decide(verdict: Verdict, delivery_count: int, retry: Retry, group_limit: int
     failed = verdict.kind is Kind.FAILED
     if failed and policy.limit is not None and delivery_count >= policy.limit:
         return Decision(Step.REJECT, told=f"that was the last of {policy.limit} tries; it is rejected")
-    if delivery_count >= group_limit:  # a delay would only keep it here
+    if delivery_count >= group_limit:  # a delay would only hold the record in this worker
         return Decision(Step.ARCHIVE, 0.0, archived(group_limit))
     delay = policy.delay_of(delivery_count, chance) if failed else verdict.delay
     return Decision(Step.RELEASE, delay, _again(delay))

@@ -1,7 +1,7 @@
-"""How many records a worker asks for: those that its handlers finish within a short time, at their slowest pace.
+"""Decides how many records a worker requests: as many as its handlers finish in a short time at their slowest pace.
 
-Rule CL-124. One for each idle handler while jobs are slow, hundreds while they are quick; what is not here, other
-members can have. Pure: times are passed in, in seconds.
+Rule CL-124. That is one per idle handler while jobs are slow, and hundreds while they are fast, so that other members
+can have the rest. Pure: times are passed in, in seconds.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections import deque
 from heapq import nlargest
 from typing import Final
 
-#: Records that wait in a worker should be begun within this time, or this part of their lock if that is less.
+#: Waiting records should be started within this time, or within this part of their lock if that is shorter.
 AHEAD_S: Final = 0.1
 _OF_LOCK: Final = 10
-#: So many of the last jobs are regarded: the slowest tenth of them is averaged. One slow job in ten holds up all that
-#: waits for a handler as soon as each handler has met one.
+#: The pace is the average of the slowest tenth of this many last jobs. If one job in ten is slow, everything that
+#: waits is held up as soon as every handler has a slow one.
 _MEMORY: Final = 100
 _SLOWEST: Final = 10
-#: What a job costs beside its handler, about; a shorter one is counted as this.
+#: The approximate cost of a job besides its handler; a shorter job is counted as this long.
 _LEAST_S: Final = 0.000_03
 
 
 class Prefetch:
-    """`handlers`: how many jobs run at once. `most`: how many records may wait beside those at most."""
+    """Computes request sizes. `handlers`: how many jobs run at once. `most`: the most records that may also wait."""
 
     def __init__(self, handlers: int, most: int) -> None:
         self._handlers = handlers
@@ -32,18 +32,18 @@ class Prefetch:
         self._finished = 0
 
     def finished(self, seconds: float) -> None:
-        """A job took so long."""
+        """Note how long a job took."""
         self._last.append(seconds)
         self._pace_s = None
         self._finished += 1
 
     def stalled(self) -> None:
-        """Records had to wait for too long: forget the pace of the jobs before."""
+        """Forget the pace of earlier jobs, because records had to wait too long."""
         self._last.clear()
         self._pace_s, self._finished = None, 0
 
     def capacity(self, lock_s: float) -> int:
-        """How many records the worker should have in its hands, those being worked on included."""
+        """Return how many records the worker should hold, including those whose jobs run."""
         if not self._last:
             return self._handlers
         if self._pace_s is None:
@@ -54,7 +54,7 @@ class Prefetch:
         return self._handlers + min(self._most, ahead, self._finished)
 
     def wanted(self, in_hand: int, lock_s: float) -> int:
-        """How many records to ask for now: none while enough are in hand, so that a request brings more than a few."""
+        """Return how many records to request now; 0 while the worker holds enough, so that requests are not tiny."""
         capacity = self.capacity(lock_s)
         room = capacity - in_hand
         if room <= 0 or (in_hand >= self._handlers and room * 4 < capacity):

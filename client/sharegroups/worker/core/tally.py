@@ -1,4 +1,4 @@
-"""What a worker counts: jobs by topic and outcome, their durations, what is in progress; its text for Prometheus.
+"""Counts a worker's jobs by topic and outcome, their durations and the jobs in progress; formats this for Prometheus.
 
 Pure. The bounds of the histogram are fixed, so its size does not depend on the work.
 """
@@ -12,12 +12,12 @@ from typing import Final
 #: Upper bounds of the histogram of durations, s.
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
-#: How a job can end. "archived": it failed at the group's last delivery, so its record does not come again.
+#: How a job can end. "archived": it failed at the group's last delivery, so its record is not delivered again.
 OUTCOMES: Final = ("accepted", "released", "rejected", "archived")
 
 
 class Tally:
-    """Counts of one worker. `topics` are those of its jobs, so that each has its series from the start."""
+    """The counts of one worker. `topics`: those of its jobs, so that each has its series from the start."""
 
     def __init__(self, topics: list[str]) -> None:
         self.outcomes: Counter[tuple[str, str]] = Counter(
@@ -36,13 +36,13 @@ class Tally:
         return self.outcomes.total()
 
     def job(self, topic: str, outcome: str, seconds: float) -> None:
-        """A job ended."""
+        """Count a job that has ended."""
         self.outcomes[topic, outcome] += 1
         self._durations[topic][bisect_left(BOUNDS, seconds)] += 1
         self._seconds[topic] += seconds
 
     def line(self) -> str:
-        """The progress line of a terminal."""
+        """Return the progress line for a terminal."""
         by_outcome: Counter[str] = Counter()
         for (_, outcome), count in self.outcomes.items():
             by_outcome[outcome] += count
@@ -53,7 +53,7 @@ class Tally:
         return f"{ended}; {self.running} running, {self.waiting} waiting"
 
     def text(self) -> str:
-        """All of it in Prometheus' text format."""
+        """Return all counts in Prometheus' text format."""
         lines = _head("sharegroups_worker_jobs_total", "counter", "Jobs by outcome.")
         for (topic, outcome), count in sorted(self.outcomes.items()):
             lines.append(f'sharegroups_worker_jobs_total{{topic="{topic}",outcome="{outcome}"}} {count}')
