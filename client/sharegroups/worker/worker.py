@@ -182,8 +182,8 @@ class Worker:
     async def serve(self) -> None:
         """Work as `run` does, but in your own event loop and without handling signals; `stop` ends it.
 
-        Cancelling its task ends it as `stop` does: running jobs have `grace` seconds, and then CancelledError is
-        raised. A second cancellation cuts the jobs off at once (CL-127).
+        Cancelling its task ends it as `stop` does: running jobs have `grace` seconds, and then the cancellation goes
+        on. A second one cuts the jobs off at once (CL-127).
         """
         if not self._specs:
             raise WorkerError('this worker has no jobs: register one with @worker.job("topic") above a function')
