@@ -1,7 +1,7 @@
 """Passes the outcome of an administrator's call to the request that waits for it (GC-103, GC-108).
 
-A request opens its place before it submits its command, so that no outcome comes too early. The call continues when the
-request is cancelled.
+A request registers before it submits its command, so that no outcome is missed. Cancelling the request does not stop
+the call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Errors = Mapping[TopicIdPartition, KafkaError]
 
 
 class Waiting:
-    """One request's place. `call_id` goes into its command."""
+    """One waiting request. `call_id` goes into its command."""
 
     def __init__(self, call_id: int) -> None:
         self.call_id = call_id
@@ -31,7 +31,8 @@ class Waiting:
         self.ended: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
 
     async def end(self) -> Errors:
-        """Wait for the end, and return the errors of refused partitions. Raises KafkaError when the call failed."""
+        """Wait until the call ends, and return the errors of refused partitions. Raises KafkaError when the call
+        failed, or did not end within `WAIT_S`."""
         try:
             async with asyncio.timeout(WAIT_S):
                 return await self.ended
@@ -42,7 +43,7 @@ class Waiting:
 
 
 class AdminOutcomes:
-    """The places of all waiting requests, by call id."""
+    """All waiting requests, by call id."""
 
     def __init__(self) -> None:
         self._ids = count(1)
@@ -50,7 +51,7 @@ class AdminOutcomes:
 
     @contextmanager
     def waiting(self) -> Iterator[Waiting]:
-        """Open a place, and close it at the end of the block."""
+        """Register a request, and remove it at the end of the block."""
         place = Waiting(next(self._ids))
         self._waiting[place.call_id] = place
         try:
@@ -63,7 +64,7 @@ class AdminOutcomes:
     def answered(
         self, call_id: int, outcomes: Mapping[TopicIdPartition, PersisterError | None], *, last: bool = True
     ) -> None:
-        """Note that a round of the call was answered and recorded; `last`: no other round follows."""
+        """Record the outcomes of one round of the call. `last`: no other round follows."""
         if (place := self._waiting.get(call_id)) is None:
             return
         for partition, error in outcomes.items():

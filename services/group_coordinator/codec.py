@@ -27,7 +27,7 @@ class GroupLogCodec:
     """The `Codec` of group shards."""
 
     def encode(self, record: r.Record, wall_ms: int) -> tuple[str, bytes]:
-        """Return (`t`, `r`) of a record appended at `wall_ms` (X1)."""
+        """Return the entry's fields `t` and `r` for a record that is appended at `wall_ms` (X1)."""
         value = record.record if isinstance(record, r.ColdCopy) else record
         message = pb.GroupRecord(
             record_version=RECORD_VERSION,

@@ -66,7 +66,7 @@ def config_of(settings: NodeSettings) -> GroupCoordinatorConfig:
 
 
 def group_configs(effective: EffectiveConfigs) -> Callable[[str], GroupConfigs]:
-    """Return the function by which group shards read a group's effective configs, at each command (GC-27, GC-137,
+    """Return the function with which group shards read a group's effective configs at each command (GC-27, GC-137,
     GC-138)."""
 
     def look_up(group_id: str) -> GroupConfigs:

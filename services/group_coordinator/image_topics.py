@@ -9,7 +9,7 @@ from shard_runtime.cluster.metadata import MetadataImage
 
 
 class ImageTopics:
-    """One version of the image; `complete`: see `TopicsView`, as of when this version was taken."""
+    """One version of the image. `complete`: see `TopicsView`; its value when this version was taken."""
 
     __slots__ = ("_image", "complete")
 
@@ -38,8 +38,8 @@ class ImageTopics:
 
 
 def newest_topics(image: Callable[[], MetadataImage], sound: Callable[[], bool]) -> Callable[[], ImageTopics]:
-    """Return the function by which group shards get the newest image. It returns the same object until the image
-    changes, so that memos stay valid."""
+    """Return the function with which group shards get the newest image. It returns the same object until the image
+    or its completeness changes, so that memos stay valid. `sound`: returns whether the image is complete."""
     last = ImageTopics(image(), sound())
     taken = image()
 

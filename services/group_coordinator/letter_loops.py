@@ -80,8 +80,8 @@ class LetterLoops:
             if back is None:
                 continue
             circle = (Step(back[0], group_id, queue), *back[1])
-            # All groups of a circle find it, so its key is its topics; a group that reads its own queue is a circle
-            # of its own.
+            # Every group of a circle finds it, so the topics are the key; each group that reads its own queue has a
+            # circle of its own.
             key = (group_id, queue) if len(circle) == 1 else tuple(sorted({step.topic for step in circle}))
             if key in circles or len(circles) < TOLD_MAX:
                 circles.setdefault(key, circle)

@@ -1,4 +1,4 @@
-"""GroupCoordinatorService: heartbeats, descriptions and lists as commands and back (GC-5…GC-28, GC-120…129).
+"""Translates heartbeats, descriptions and lists to commands, and their replies to responses (GC-5…GC-28, GC-120…129).
 
 It makes the checks that need no group, runs a command on the group's shard, and puts errors into responses. It keeps no
 state. For offsets see `service_offsets`.

@@ -1,4 +1,4 @@
-"""Translates partition leaders' reports about members' connections to commands (GC-36, GC-37); and reports removals of
+"""Translates partition leaders' reports about members' connections to commands (GC-36, GC-37), and reports removals of
 members.
 
 `MemberConnectionsService` is served to nodes only (CM-80), so it checks no access.
@@ -58,8 +58,8 @@ class MemberConnections:
 def tell_expired(
     count: Callable[[str], None], end_sessions: Callable[[c.MemberExpired], None]
 ) -> Callable[[c.MemberExpired], None]:
-    """Return the function that reports a member's removal: it logs it, calls `count` with the reason, and
-    `end_sessions`, which notifies the leaders (GC-39a). An orderly leave is not reported; there is no other removal,
+    """Return the function that reports a member's expulsion: it calls `end_sessions`, which notifies the leaders
+    (GC-39a), calls `count` with the reason, and logs it. An orderly leave is not reported; there is no other removal,
     since only empty groups are deleted."""
 
     def tell(expired: c.MemberExpired) -> None:

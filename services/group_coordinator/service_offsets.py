@@ -196,7 +196,7 @@ def _result(
     waiting, delayed = backlog.waiting, backlog.delayed
     if waiting is None and backlog.in_flight is not None:  # not loaded, so no member holds its records (GC-109)
         delayed = _known(summary.delayed)
-        # Delayed records may be among the deleted ones, which the lag leaves out; subtract them once, to hide no work.
+        # Delayed records may be deleted ones, which the lag leaves out: subtract only the others, to hide no work.
         there = 0 if delayed is None or end is None else max(0, delayed - end.holes)
         undone = lag if end is None or backlog.empty is None else _unfinished(summary, end.offset, backlog.empty)
         waiting = max(0, undone - (backlog.dead_letters or 0) - there)

@@ -1,7 +1,7 @@
 """Carries out group shards' orders about share-partition state, and returns the outcomes to them as commands.
 
 An order comes only after its records are durable (GC-24i). Its outcome may be late or lost: the shard recognises an old
-outcome by its attempt number (GC-76a), and retries from its lists an order without an outcome (GC-72, OP-6). So this
+outcome by its attempt number (GC-76a), and uses its lists to retry an order without an outcome (GC-72, OP-6). So this
 module only remembers which requests wait, and cancelling a call is always safe.
 """
 
@@ -255,7 +255,7 @@ def _attempt(effect: object) -> int:
 def _of_each(
     wanted: Collection[TopicIdPartition], found: Mapping[TopicIdPartition, Outcome]
 ) -> dict[TopicIdPartition, Outcome]:
-    """Each partition's outcome; a partition without an answer has an unknown outcome, never a success."""
+    """Each partition's outcome; without an answer it is unknown, never a success."""
     return {partition: found.get(partition, _UNANSWERED) for partition in wanted}
 
 

@@ -22,7 +22,7 @@ from shard_runtime.config.kafka_configs import EMPTY_RETENTION_MS
 log = structlog.get_logger(__name__)
 
 _ROUNDS_MAX: Final = 100
-#: How soon to sweep again, in seconds, while a deletion waits only until the image is known to be new enough.
+#: How soon to sweep again, in seconds, while a deletion waits until the image is known to be new enough.
 _SOON_S: Final = 1.0
 
 
@@ -57,8 +57,8 @@ class Sweeper:
         self._changed.set()
 
     def soon(self) -> None:
-        """Sweep soon, because a shard was loaded with interrupted deletions; then each second until the image is new
-        enough (OP-6)."""
+        """Sweep soon, because a shard was loaded with interrupted deletions, and then every second until the image is
+        new enough (OP-6)."""
         self._changed.set()
 
     async def stop(self) -> None:

@@ -73,7 +73,7 @@ class TransactionCoordinator:
         self._finishing: dict[tuple[str, Identity], asyncio.Task[Transaction | None]] = {}
 
     async def begin(self, transactional_id: str, asked: Identity | None, timeout_ms: int) -> Identity:
-        """Return the identity for a producer's next transaction (CM-152); other producers' open ones are aborted.
+        """Return the identity for a producer's next transaction (CM-152). The id's open transaction is aborted.
 
         Raises ConcurrentTransactionsError while markers are still to be written, ProducerFencedError,
         InvalidProducerIdMappingError, InvalidTransactionTimeoutError, and the errors of `TransactionRecords.change`.

@@ -2,8 +2,8 @@
 
 A leader asks only about transactions that are open in its logs. A transaction is open in no log when the batches of its
 partitions were refused, or when the node that wrote its last marker died before it recorded that. If its producer does
-not come back either, its record would stay open, or decided, for ever. So each node goes through all records
-from time to time; this module does only that.
+not come back either, its record would stay open, or decided, for ever. So each node goes through all records from time
+to time; this module does only that.
 """
 
 from __future__ import annotations

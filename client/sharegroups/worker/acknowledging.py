@@ -114,7 +114,8 @@ class Acknowledging:
     def _acknowledge(
         self, job: Job, kind: AcknowledgeType, delay_s: float | None = None, undelivered: bool = False
     ) -> None:
-        """Raises UnsupportedVersionError if the leader does not support the delay, and DelayTooLongError."""
+        """Acknowledge the job's record; log an IllegalStateError. Raises UnsupportedVersionError if the leader does not
+        support the delay, and DelayTooLongError."""
         try:
             self._consumer.acknowledge(job.message, kind, delay=delay_s, undelivered=undelivered)
         except IllegalStateError as error:  # only a bug in the worker causes this; it must not end the worker

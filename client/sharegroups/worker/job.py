@@ -63,7 +63,7 @@ class JobInfo:
 
     @property
     def lost(self) -> bool:
-        """Whether the lock was lost, so that another worker runs this job, or will. Always False for a handler that
+        """True if the lock was lost, so that another worker runs this job, or will. Always False for a handler that
         runs in a process."""
         return self._job is not None and self._job.is_lost
 
@@ -86,7 +86,7 @@ class Job:
 
     @property
     def is_lost(self) -> bool:
-        """Whether its lock was lost, and it has not been delivered here again. Safe in any thread."""
+        """True if its lock was lost, and it has not been delivered here again. Safe in any thread."""
         return self.kept.is_lost(self.message)
 
     @property
@@ -148,7 +148,7 @@ async def run_async(spec: JobSpec, value: bytes | None) -> Verdict:
 
 
 def failed(spec: JobSpec, error: BaseException) -> Verdict:
-    """Return the verdict on an error from decoding or from the handler. An undecodable value is REJECTED for good.
+    """Return the verdict on an error from decoding or from the handler. An undecodable value is REJECTED.
 
     Never raises, even if the exception's own methods do (CL-148).
     """

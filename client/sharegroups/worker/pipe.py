@@ -1,7 +1,7 @@
 """The worker's end of the pipe to a process for handlers: `multiprocessing` messages, sent and read without blocking.
 
 A process that dies while it sends a message leaves half of it. A child that a handler forked may keep the other end
-open. Then a read of the rest, or a send of more than the pipe holds, would block the worker's event loop forever.
+open. Then a read of the rest, or a send of more than the pipe holds, would block the worker's event loop for ever.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final
 _CHUNK: Final = 1 << 16
 #: The most chunks that are read in one turn of the loop.
 _CHUNKS_MAX: Final = 1_024
-#: In the first four bytes, says that the size does not fit into them and follows in eight bytes.
+#: In the first four bytes of a message: its size does not fit there, and follows in eight bytes.
 _LONG: Final = -1
 _LONG_FROM: Final = 0x7FFFFFFF
 
@@ -40,7 +40,7 @@ class Pipe:
 
     @property
     def is_sending(self) -> bool:
-        """Whether sent data still waits for room in the pipe."""
+        """True while sent data waits for room in the pipe."""
         return bool(self._unsent)
 
     def send(self, message: Any) -> None:

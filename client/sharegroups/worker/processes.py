@@ -298,8 +298,8 @@ class _Slot:
         return bool(wait([self.watch], left_s))
 
     def bury(self) -> None:
-        """Kill what is left of the process, and free its resources. Its group is killed before the process is waited
-        for: until then its id cannot be reused."""
+        """Kill the process and its group, and free its resources. The group is killed before the process is waited for:
+        until then its id cannot be reused."""
         self.kill()
         self.process.join(2.0)
         self.alive.close()

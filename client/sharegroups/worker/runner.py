@@ -122,7 +122,7 @@ class Runner:
 
     @property
     def turned_s_ago(self) -> float:
-        """The time since the loop last turned, s."""
+        """The time since the last turn began, s."""
         return self._loop.time() - self._turned_s
 
     def stop(self) -> None:
@@ -388,7 +388,7 @@ class Runner:
 
     def _leave(self, job: Job, how: str, *, counts: bool) -> None:
         """Log a job whose record goes back to the group. If this `counts` as a delivery, the end of the session
-        releases the record, which archives it at its last delivery."""
+        releases the record, and archives it at its last delivery; otherwise the record is released here."""
         if not counts and not job.is_lost:
             self._acknowledging.take_back(job)
             text = "%s: %s %s within %g s; its job is done again, and this does not count as a delivery"

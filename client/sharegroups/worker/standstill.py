@@ -33,7 +33,7 @@ class Standstill:
         self._told = False
 
     def beat(self, now_s: float) -> tuple[float, bool] | None:
-        """Note that the loop turns. If it stood still, returns for how long and whether that was logged meanwhile.
+        """Note that the loop turns. Returns how long it stood still, and whether that was logged meanwhile.
 
         Returns None if the standstill is too short to be logged.
         """

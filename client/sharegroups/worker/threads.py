@@ -23,8 +23,8 @@ from sharegroups.worker.pools import Finished, Report
 
 log = logging.getLogger("sharegroups.worker")
 
-#: How long the loop waits at most, after ringing, for a thread to take a job, s. Otherwise the loop would keep the
-#: interpreter lock, and the woken thread would wait for the loop's next pause.
+#: How long the loop waits at most, after ringing, for a thread to take a job, s. Without this wait the loop would keep
+#: the interpreter lock, and the woken thread would wait for the loop's next pause.
 _YIELD_S: Final = 0.001
 
 
@@ -165,7 +165,7 @@ class ThreadPool:
     def _wait(self, bell: threading.Lock) -> None:
         self._idle.append(bell)
         if self._ready or self._stopped:  # a job or the stop came before this bell could be rung
-            with suppress(ValueError):  # it is being rung all the same
+            with suppress(ValueError):  # the bell is being rung already: take the ring
                 self._idle.remove(bell)
                 return
         bell.acquire()

@@ -64,7 +64,7 @@ class AdminCalls:
             raise CoordinatorLoadInProgressError(f"group {group_id} is being deleted; join again when that has ended")
 
     def begin(self, group_id: str, call: AdminCall) -> None:
-        """Note that a change begins, or that its next round does."""
+        """Note that a change begins, or its next round."""
         self._calls[group_id] = call
 
     def of_attempt(self, group_id: str, attempt: int, now_ms: int) -> AdminCall | None:

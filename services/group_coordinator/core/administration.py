@@ -64,12 +64,12 @@ class Administration:
         self.empty.noted(group_id, group)
 
     def undone(self, group_id: str) -> None:
-        """Forget what a record that was not stored would have begun: its order, and the use of the group it noted."""
+        """Forget the effects of a record that was not stored: its order, and the group's use that it recorded."""
         self.calls.forget(group_id)
         self.empty.forget_progress(group_id)
 
     def born(self, group_id: str, wall_ms: int) -> Group:
-        """Return the value of a group that does not exist yet (GC-93)."""
+        """Return the initial value of a group that does not exist yet (GC-93)."""
         return self.deleted.born(group_id, self._settings.deleted_group_ms, wall_ms)
 
     # ---- altering offsets
@@ -191,7 +191,7 @@ class Administration:
         effects: list[object] = []
         expired: list[tuple[str, int]] = []
         for group in self.empty.next(command.looks):
-            if group.used_ms is None or group.used_ms > served_ms:  # not known, or a lost count of a former owner
+            if group.used_ms is None or group.used_ms > served_ms:  # unknown, or by a count that a former owner lost
                 written.append(used(group, served_ms))
                 continue
             age_ms = served_ms - group.used_ms
@@ -204,7 +204,7 @@ class Administration:
         return Decision(written, tuple(expired), effects)
 
     def progress_seen(self, command: c.ProgressSeen, context: Context, fresh: bool) -> Decision[Record, object]:
-        """Note that an empty group was used, if records were finished: their consumer sends no heartbeats (GC-46)."""
+        """Note that an empty group was used, if its progress has changed: its consumer sends no heartbeats (GC-46)."""
         del fresh
         group = self._groups.get(command.group_id)
         if group is None or group.members or group.epoch != command.group_epoch or context.served_ms is None:
@@ -215,7 +215,7 @@ class Administration:
     # ---- helpers
 
     def _idle(self, group: Group, context: Context) -> bool:
-        """Return whether no change of the group is under way, nor an interrupted one to be resumed (OP-6)."""
+        """Return whether no change of the group is under way, and no interrupted one is to be resumed (OP-6)."""
         under_way = self.calls.under_way(group.group_id, context.now_ms)
         return under_way is None and group.group_id not in self._deleting
 

@@ -1,7 +1,7 @@
 """Decides alterations of an empty group's start offsets (GC-100…GC-106). Pure functions.
 
-An alteration is an initialisation with a higher state epoch and a given offset. Its partitions wait in `initializing`
-with both, so that any owner of the shard can complete it (GC-72); `upkeep.finished` notes its outcome.
+An alteration is an initialisation with a higher state epoch and a given offset. The entries in `initializing` keep
+both, so that any owner of the shard can complete it (GC-72); `upkeep.finished` notes its outcome.
 """
 
 from __future__ import annotations

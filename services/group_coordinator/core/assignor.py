@@ -1,6 +1,6 @@
 """Members × assignable partitions → target assignment: Kafka's SimpleAssignor, a pure function (GC-50…GC-59).
 
-Balance comes first, then stickiness; it is not rack-aware. All orders are fixed (GC-55): members by id, partitions by
+Balance comes first, then stickiness; racks are ignored. All orders are fixed (GC-55): members by id, partitions by
 (topic id, index). So equal input gives equal output on every node and platform. A custom assignor has the same
 interface (GC-57).
 """

@@ -18,6 +18,6 @@ def assignor_of(configs: GroupConfigs, brokers: Assignor) -> Assignor:
 
 
 def computed_by(configs: GroupConfigs, assignor: Assignor) -> str:
-    """The text that TARGET_META keeps of how a target was computed; when it differs, compute it again (GC-24c)."""
+    """The text in TARGET_META that says how a target was computed; when it changes, compute a new target (GC-24c)."""
     per_partition = configs.members_per_partition
     return f"{assignor.name}:{per_partition}" if per_partition else assignor.name

@@ -108,7 +108,7 @@ class RepairCheck(NamedTuple):
 
 
 class Repair(NamedTuple):
-    """The share coordinator has no state of `lost`, as read while the group was at `group_epoch` (GC-82)."""
+    """The share coordinator has lost the state of `lost`, as read while the group was at `group_epoch` (GC-82)."""
 
     group_id: str
     group_epoch: int
@@ -116,7 +116,7 @@ class Repair(NamedTuple):
 
 
 class RequireEmpty(NamedTuple):
-    """Refuse now a group that `AlterOffsets` would refuse: one with members, or one that is being changed (GC-101)."""
+    """Refuse early a group that `AlterOffsets` would refuse: it has members, or is being changed (GC-101)."""
 
     group_id: str
 
@@ -305,8 +305,8 @@ class SweepSoon(NamedTuple):
 
 
 class CheckSummaries(NamedTuple):
-    """Effect: read these summaries; answer: a `Repair` for those with state epoch 0 (GC-82). `watched`: answer also a
-    `ProgressSeen`, if all could be read."""
+    """Effect: read these summaries; answer: a `Repair` for those with state epoch 0 (GC-82). `watched`: also answer
+    with a `ProgressSeen`, if all could be read."""
 
     group_id: str
     group_epoch: int

@@ -83,7 +83,7 @@ def offsets_deletion(
         if topic.topic_id in states.deleting:
             wanted = set(range(topic.partitions))
         elif state is not None and state.initialized:
-            # Include what an alteration of unknown outcome left: else it would be retried after the deletion (GC-99).
+            # Include entries of an alteration of unknown outcome; else it would be retried after the deletion (GC-99).
             wanted = {*state.initialized, *state.initializing}
         else:
             refused[name] = UnknownTopicOrPartitionError(
@@ -149,9 +149,9 @@ def ordered(
 
 
 def epoch_risen(group: Group, stored_epoch: int) -> list[Record]:
-    """The record that raises an empty group to the state epoch that fenced its deletion. Its log had lost its tail, and
-    without this its state could not be deleted until a member joins (GC-92). A group with members needs no record:
-    their heartbeats raise its epoch (GC-76)."""
+    """The record that raises an empty group to the state epoch that fenced its deletion (GC-92). The group's log had
+    lost its tail; without this record, the state could not be deleted until a member joins. A group with members needs
+    no record: their heartbeats raise its epoch (GC-76)."""
     if group.members or stored_epoch <= group.epoch:
         return []
     return [records.GroupMetadata(group.group_id, stored_epoch, group.metadata_hash, 0, group.used_ms)]
@@ -187,7 +187,7 @@ class DeletedGroups:
             self._found.pop(group_id, None)
 
     def born(self, group_id: str, keep_ms: int, wall_ms: int) -> Group:
-        """Return a new group with that id; it continues from the epoch of one deleted within `keep_ms`."""
+        """Return a new group with that id. Its epoch continues from that of a group deleted within `keep_ms`."""
         deleted = self._found.get(group_id)
         if deleted is None or wall_ms - deleted.deleted_at_ms >= keep_ms:
             return Group(group_id)

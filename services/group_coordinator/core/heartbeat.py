@@ -1,6 +1,6 @@
 """Decides heartbeats, leaves and expired sessions: epochs, records, the reply (GC-19…GC-30, GC-70).
 
-Nothing here changes the shard. A function works on a draft of the group: each record it writes is replayed onto the
+Nothing here changes the shard. The functions work on a draft of the group: each record they write is replayed onto the
 draft at once, so that every later step sees the group as it will be (GC-24a…i).
 """
 

@@ -1,4 +1,4 @@
-"""Finds circles of dead-letter topics, by which a group's letter comes back to that group (PL-903, PL-923).
+"""Finds circles of dead-letter topics, through which a group's dead letters come back to it (PL-903, PL-923).
 
 A group that reads T and has the dead-letter topic Q makes an edge from T to Q. Pure; the caller supplies the edges.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-#: How many topics one search visits. Only the count of hops ends longer circles (PL-923).
+#: The most topics that one search visits. Only the hop count ends longer circles (PL-923).
 TOPICS_MAX: Final = 100
 
 

@@ -1,4 +1,4 @@
-"""The lists of a group's initialising and initialised share-partitions and deleting topics: the STATE record's value.
+"""A group's lists of initialising and initialised share-partitions, and of deleting topics: the STATE record's value.
 
     absent ──start──▶ initialising ──finished──▶ initialised ──sent_back / altered──▶ initialising
        ▲                 │ ▲ │                        │

@@ -17,12 +17,12 @@ from typing import Final, NamedTuple
 
 from group_coordinator.core.sessions import MemberKey, Sessions
 
-#: Added to the heartbeat interval for a heartbeat's transit, and for a process that is sometimes slow.
+#: Added to the heartbeat interval, to allow for a heartbeat's transit and a slow process.
 SLACK_MS: Final = 1_000
 #: A heartbeat that arrives within this time after the loss may have been sent before it.
 UNDER_WAY_MS: Final = 1_000
-#: How long after an expected expulsion the other members heartbeat, to get the freed partitions; and their shortest
-#: interval.
+#: How long after an expected expulsion the other members heartbeat, to get the freed partitions. Also the shortest
+#: interval that they are given.
 AFTER_MS: Final = 50
 SHORTEST_MS: Final = 250
 #: Expulsions within this time of the first are awaited together.
@@ -68,7 +68,7 @@ class LostConnections:
         (GC-36).
 
         `grace_ms`: the setting; the member gets at least its last announced interval plus a second. A report of a loss
-        before the member's last heartbeat is ignored, and a second report changes nothing.
+        more than `UNDER_WAY_MS` before the member's last heartbeat is ignored; a repeated report changes nothing.
         """
         heard = self._heard.get(key)
         session_ms = self._sessions.deadline(key)
@@ -92,7 +92,7 @@ class LostConnections:
         return True
 
     def heard(self, key: MemberKey, now_ms: int, session_ms: int, interval_ms: int) -> None:
-        """Note a heartbeat, which is answered with this interval: the session lasts until `session_ms` (GC-37).
+        """Note a heartbeat that is answered with this interval; the session lasts until `session_ms` (GC-37).
 
         A heartbeat that may have been sent before the connection was lost proves nothing: the next one is expected.
         """
@@ -114,8 +114,8 @@ class LostConnections:
         return Expelled(found.leader, now_ms - found.since_ms)
 
     def interval_ms(self, group_id: str, now_ms: int, interval_ms: int) -> int:
-        """Return the heartbeat interval to answer a member. While another member's expulsion is awaited it is shorter,
-        so that the next heartbeat comes when there are partitions to take over (GC-38)."""
+        """Return the heartbeat interval for the reply to a member. While another member's expulsion is expected it is
+        shorter, so that the next heartbeat comes when there are partitions to take over (GC-38)."""
         group = self._expected.get(group_id)
         if not group:
             return interval_ms

@@ -23,7 +23,7 @@ class PartitionNumbers:
             self.count += len(indexes)
 
     def of(self, partitions: Assignment) -> set[int]:
-        """The numbers of those of `partitions` that have one."""
+        """The numbers of `partitions`; partitions that this computation does not number are left out."""
         found: set[int] = set()
         for topic_id, indexes in partitions.items():
             by_index = self._by_index.get(topic_id)

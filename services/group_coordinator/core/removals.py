@@ -1,4 +1,4 @@
-"""The removed members of which each partition leader is still to be notified (GC-39b).
+"""Keeps the removed members that partition leaders are still to be notified of (GC-39b).
 
 Pure and bounded. It keeps one order per leader and member, that of the newest removal. An order that was not delivered
 within half a minute is dropped: the locks that it would have freed have run out by themselves.
@@ -61,8 +61,7 @@ class Removals:
         return taken
 
     def failed(self, leader: str, orders: Iterable[Order]) -> None:
-        """Have the orders wait again, since the leader was not reached, unless a newer order of the same member
-        waits."""
+        """Queue the orders again, since the leader was not reached. A newer waiting order of the same member stays."""
         for order in orders:
             self._wait(leader, order)
 

@@ -130,7 +130,7 @@ class GroupShard:
         return True
 
     def drop(self, key: Hashable) -> bool:
-        """Return False: a group is never dropped. Without the damaged entry its users can delete it themselves."""
+        """Return False: a group is never dropped. Once the damaged entry is removed, users can delete the group."""
         return False
 
     def quarantined(self) -> Sequence[DamagedEntry]:

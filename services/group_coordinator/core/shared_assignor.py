@@ -15,8 +15,8 @@ from group_coordinator.core.assignor import GroupSpec, computations
 from group_coordinator.core.partition_numbers import PartitionNumbers
 from group_coordinator.core.views import Assignment
 
-#: How many pairs of a member and a partition one computation makes, unless it needs more to give each partition two
-#: members and each member a partition. A pair costs an entry in a share session and a place in a queue of the leader.
+#: The most (member, partition) pairs of one computation, unless it needs more to give each partition two members and
+#: each member a partition. A pair costs an entry in a share session and a place in a queue of the leader.
 PAIRS_MAX: Final = 2_000
 #: The fewest members that share a partition, regardless of PAIRS_MAX: a single slow one would stall it.
 SHARING_LEAST: Final = 2

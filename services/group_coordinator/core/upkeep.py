@@ -21,7 +21,7 @@ from group_coordinator.core.lifecycle import Lifecycle
 from group_coordinator.core.views import TopicsView
 from kip932.ids import TopicIdPartition
 
-#: How many rounds "read the summary, raise the epoch, initialise again" one call has; then a heartbeat begins again.
+#: How many rounds "read the summary, raise the epoch, initialise again" one call has; then a heartbeat starts over.
 FENCED_ROUNDS_MAX: Final = 3
 
 

@@ -33,7 +33,7 @@ def state_name(known: Transaction) -> str:
 
 
 def open_ms(known: Transaction, now_ms: int) -> int:
-    """For how long, in ms of the store's clock, a transaction has been open or being ended; −1 without one."""
+    """The time since the record's transaction began, in ms of the store's clock; −1 when none is open or decided."""
     return NOT_OPEN if known.state is State.EMPTY else max(now_ms - known.started_ms, 0)
 
 

@@ -59,7 +59,7 @@ _FENCING: Final = frozenset({Cause.SUCCESSOR, Cause.OPERATOR})
 
 
 class Identity(NamedTuple):
-    """A producer id with an epoch: one transaction, or the one that may begin."""
+    """A producer id with an epoch. It identifies one transaction, which may not have begun yet."""
 
     producer_id: int
     epoch: int
@@ -116,7 +116,7 @@ class Fate(IntEnum):
 
 
 def initialised(known: Transaction | None, asked: Identity | None, timeout_ms: int, fresh_id: int) -> Transaction:
-    """Begin, or continue, a producer with the transactional id (CM-152).
+    """Begin a new producer instance with the transactional id, or continue one (CM-152).
 
     `asked`: the identity of an instance that continues; None for a new instance, which fences all others. When the
     result is EMPTY, its identity is the producer's; when it is decided, write its markers first, then decide again.
@@ -233,7 +233,7 @@ def expired(known: Transaction | None, now_ms: int) -> Transaction | None:
 
 
 def finished(known: Transaction | None, identity: Identity, fresh_id: int) -> Transaction | None:
-    """End a decided transaction of which every partition has its marker. Repeating the call changes nothing."""
+    """End a decided transaction, once every partition has its marker. Repeating the call changes nothing."""
     if known is None or not known.decided or known.identity != identity:
         return known
     return _moved_on(known, known.cause, fresh_id, commit=known.commits)
@@ -299,8 +299,8 @@ def _check_present(known: Transaction | None, identity: Identity) -> None:
 
 
 def _check_by_operator(past: Ended, cause: Cause) -> None:
-    """Let an operator repeat an abort, but refuse one of a transaction that was aborted for another cause: it would not
-    fence the producer (CM-158)."""
+    """Let an operator repeat an abort, but refuse to abort a transaction that was aborted for another cause: this would
+    not fence the producer (CM-158)."""
     if cause is Cause.OPERATOR and past.cause is not Cause.OPERATOR:
         raise InvalidTxnStateError(
             f"the transaction of {_text(past.identity)} was aborted already{_REASONS[past.cause]}: there is nothing to "

@@ -41,7 +41,7 @@ class Isolation(Generic[Job]):
 
     @property
     def is_running(self) -> bool:
-        """Whether the job of one of these records is running."""
+        """True while the job of one of these records is running."""
         return self._running is not None
 
     def runs(self, job: Job) -> bool:
@@ -50,7 +50,7 @@ class Isolation(Generic[Job]):
 
     @property
     def holds_any(self) -> bool:
-        """Whether one of these records waits or its job is running."""
+        """True while one of these records waits, or its job is running."""
         return self._running is not None or bool(self._waiting)
 
     def asked(self, now_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Decides what happens to a job: its handler's end gives a verdict, the verdict and the delivery count a decision.
+"""Decides what happens to a job: its handler's end makes a verdict, which with the delivery count makes a decision.
 
 Rules CL-120 to CL-123. Pure: a random number from 0 to 1 is passed in.
 """
@@ -120,7 +120,7 @@ class Step(Enum):
 
     @property
     def gives_up(self) -> bool:
-        """Whether the record is not delivered again although its job was not done."""
+        """True if the record is not delivered again although its job was not done."""
         return self in (Step.REJECT, Step.ARCHIVE)
 
 
@@ -169,7 +169,8 @@ def check_outcomes(outcomes: Mapping[type[BaseException], Outcome]) -> None:
 
 
 def verdict_of(error: BaseException, outcomes: Mapping[type[BaseException], Outcome], trace: str = "") -> Verdict:
-    """Return the verdict on a handler's exception. Its first class in MRO order with an entry in `outcomes` counts."""
+    """Return the verdict on a handler's exception. An Accept, Reject or Release is used as it is; for any other
+    exception, the first class in its MRO with an entry in `outcomes` decides."""
     outcome: Any = error
     if not isinstance(error, Accept | Reject | Release):
         outcome = next((outcomes[kind] for kind in type(error).__mro__ if kind in outcomes), None)
