@@ -130,9 +130,10 @@ class Producer(OfOneProcess):
         try:
             return self._thread.call(sent())
         except TimeoutError as error:
-            if timeout is None or not isinstance(error.__cause__, asyncio.CancelledError):
+            # Python 3.11.2, Debian 12's, sets no `__cause__` here; `__context__` is set by every version.
+            if timeout is None or not isinstance(error.__context__, asyncio.CancelledError):
                 raise  # raised by a serializer
-            notes = " ".join(getattr(error.__cause__, "__notes__", ()))
+            notes = " ".join(getattr(error.__context__, "__notes__", ()))
             raise TimeoutError(f"no confirmation of a record for {topic!r} within {timeout:g} s. {notes}") from None
 
     def poll(self, timeout: float = 0.0) -> int:
