@@ -22,7 +22,7 @@ from benchmarks.machine import process_tree
 from benchmarks.peers import client
 from benchmarks.processes import Board, Crew, Process, hear, say
 
-#: Stands for the mock broker in place of an address.
+#: Selects the mock broker, in place of an address.
 MOCK: Final = "mock"
 _START_S: Final = 60.0
 _FLUSH_S: Final = 120.0

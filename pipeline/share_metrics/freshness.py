@@ -1,7 +1,7 @@
 """The time at which each query last finished a trigger, for Prometheus (PM-65). Triggers that find nothing count.
 
 The age of the newest entry is the same for an idle cluster and for a query that hangs or waits for its store; this
-gauge tells them apart. It is a time, not an age, so that it is still right in a text file that is read later.
+gauge distinguishes them. It is a time, not an age, so that it is still right in a text file that is read later.
 """
 
 from __future__ import annotations

@@ -180,6 +180,35 @@ def test_a_blocking_send_that_times_out_takes_its_record_back_and_says_what_beca
         p.send("t", b"late")
 
 
+@pytest.mark.rule("CL-142")
+def test_a_time_out_without_a_cause_says_what_became_of_the_record(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of CL-142 the text, as Python 3.11.2 ends a time-out; a serializer's own TimeoutError stays as it is."""
+
+    def ended(work: Any) -> None:
+        work.close()
+        try:
+            cancelled = asyncio.CancelledError()
+            cancelled.add_note("The record is stored.")
+            raise cancelled
+        except asyncio.CancelledError:
+            raise TimeoutError  # noqa: B904 - without a cause
+
+    def slow(value: object) -> bytes:
+        raise TimeoutError("no schema in time")
+
+    with Producer({"bootstrap.servers": fake.bootstrap, "value.serializer": slow}, transport=fake.transport()) as p:
+        with pytest.raises(TimeoutError, match=r"^no schema in time$"):
+            p.send("t", "a", timeout=30)
+        monkeypatch.setattr(p._thread, "call", ended)
+        with pytest.raises(
+            TimeoutError, match=r"^no confirmation of a record for 't' within 1 s\. The record is stored\.$"
+        ):
+            p.send("t", "a", timeout=1)
+        monkeypatch.undo()
+
+
 @pytest.mark.rule("CL-20", "CL-45")
 def test_missing_group_wrong_names_and_values_are_told() -> None:
     with pytest.raises(InvalidGroupIdError):

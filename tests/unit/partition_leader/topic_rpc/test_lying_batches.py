@@ -144,7 +144,7 @@ async def test_a_stream_stays_in_order_when_one_request_is_checked_in_a_thread(
 
 @pytest.mark.rule("CM-112")
 async def test_large_requests_of_several_callers_are_looked_at_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of CM-112 the one thread that all callers share; not its bounds, nor what it finds."""
+    """Of CM-112 (d) one request at a time; not from how many bytes on, no order, no other clause."""
     large = packed(RecordBatch(records=[Record(value=bytes(2_000))] * 1_000).SerializeToString())
     real, inside, most = produce_batches.check_rest, 0, 0
 

@@ -20,7 +20,7 @@ from tests.support.fake_cluster.cluster import FakeCluster
 
 from .conftest import sharegroups
 
-EVIL = "e\x1b[2J\x07\x9b31m\u202ev"
+EVIL = "e\x1b[2J\x07\x9b31m\u2028\u202ev"
 SHOWN = printable(EVIL)
 
 
@@ -108,9 +108,9 @@ def test_a_line_of_a_worker_s_log_is_escaped_with_its_traceback() -> None:
 def test_commands_and_processes_of_the_services_say_what_they_found_escaped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Of CT-82 the messages that end them: no tables, no log lines, no JSON."""
+    """Of CT-82 the messages that end them: no tables, no log lines, no JSON, no bytes that are no text."""
     wrong = tmp_path / "settings.toml"
-    wrong.write_text('"e\\u001b[2J\\u0007\\u009b31m\\u202ev" = 1\n')
+    wrong.write_text('"e\\u001b[2J\\u0007\\u009b31m\\u2028\\u202ev" = 1\n')
     said = [sharegroups("demo", "--input", EVIL).stderr, sharegroups("scaler", "--config", str(wrong)).stderr]
     serve.main(["partition_leader", f"{EVIL}=1"])
     health.main([], {f"SHAREGROUPS_{EVIL}": "1"})
