@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,10 @@ from shard_runtime.record_log.protocol import (
     StreamId,
     TailLostError,
 )
+from shard_runtime.record_log.redis.connection import Command
 from tests.support.stores import until
 
-from .world import GROUP, OTHER, TOPIC, World, flush, kinds, records
+from .world import GROUP, OTHER, TOPIC, Process, World, flush, kinds, records
 
 pytestmark = pytest.mark.asyncio
 LOG = GROUP.streams[0]
@@ -47,6 +49,46 @@ async def test_a_topic_flush_is_one_unit_over_log_and_control_log(world: World) 
     assert (await a.log.index(log, StreamId(e, 0), None, 10)) == [batch._replace(batch=b"")]
     assert (await a.log.read_back(log, StreamId(e, 500), 10))[0].kind == "C"
     assert (await a.log.read(ctl, StreamId(e, 0), StreamId(e, 1), 10)) == [producers]
+
+
+@pytest.mark.rule("CM-16")  # (d), the bound of a call
+async def test_entries_are_read_without_their_batches_a_mebibyte_at_a_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = await world.process("a")
+    e = (await a.claim(TOPIC)).epoch
+    log, _ = TOPIC.streams
+    large = [Entry(StreamId(e, i), "B", b"header %d" % i, bytes(300_000)) for i in range(1, 13)]
+    small = [Entry(StreamId(e, i), "B", b"header %d" % i, bytes(1_000)) for i in range(13, 1_000)]
+    for entries in (large[:6], large[6:], small):
+        await a.log.append(TOPIC, e, [StreamAppend(log, entries)])
+    replies: list[int] = []
+    read = a.log._read
+
+    async def counted(stream: str, command: Command) -> Any:
+        reply = await read(stream, command)
+        replies.append(len(reply) // 4)
+        return reply
+
+    monkeypatch.setattr(a.log, "_read", counted)
+    expected = [entry._replace(batch=b"") for entry in (*large, *small)]
+    assert await a.log.index(log, StreamId(e, 0), None, 12) == expected[:12]
+    assert replies == [4, 4, 4]
+    replies.clear()
+    assert await a.log.index(log, StreamId(e, 0), StreamId(e, 6), 1_000) == expected[:6]
+    assert replies == [4, 2]
+    replies.clear()
+    assert await a.log.index(log, StreamId(e, 12), None, 2_000) == expected[12:]
+    assert replies == [987], "small ones all at once"
+    replies.clear()
+    assert await a.log.read_back(log, StreamId(e, 13), 12) == expected[11::-1]
+    assert replies == [4, 4, 4]
+    replies.clear()
+    assert await a.log.read_back(log, StreamId(e, 5), 5) == [*expected[3::-1], await _claim_entry(a, log)]
+
+
+async def _claim_entry(process: Process, stream: str) -> Entry:
+    return (await process.log.read(stream, StreamId(0, 0), None, 1))[0]
 
 
 @pytest.mark.rule("CM-13", "SR-23")

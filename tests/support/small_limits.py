@@ -20,12 +20,14 @@ _CORE: Final = "partition_leader.share.core"
 _LOG: Final = "partition_leader.topic_log"
 #: From which width a stretch of records counts as sparse, and is treated span by span.
 WIDTHS: Final = (f"{_CORE}.spans._DENSE", f"{_CORE}.ack_stretch._WIDTH_PER_ACK")
-#: How many entries of a topic log one read takes. All of one row have one size.
+#: How many entries of a topic log one read takes, or how many bytes. All of one row have one size.
 PAGES: Final = (
     (f"{_LOG}.core.pages.PAGE_BATCHES", f"{_LOG}.reader.PAGE_BATCHES", f"{_LOG}.load._INDEX_PAGE"),
     (f"{_LOG}.load._HOP_ENTRIES",),
     (f"{_LOG}.load._CONTROL_PAGE",),
     (f"{_LOG}.reader._FIRST_PAGE", f"{_LOG}.reader._LARGEST_PAGE"),
+    (f"{_LOG}.core.pages.PAGE_BYTES", f"{_LOG}.reader.PAGE_BYTES"),
+    ("shard_runtime.record_log.redis.log.INDEX_CALL_BYTES",),
 )
 
 

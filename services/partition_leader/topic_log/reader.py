@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from operator import attrgetter
 from typing import Final
 
 import structlog
 
-from kip932.errors import KafkaError, OffsetOutOfRangeError
+from kip932.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, OFFSET_MAX_TIMESTAMP
 from kip932.record_batches import open_batch
 from partition_leader.topic_log.codec import read_batch, read_marker
 from partition_leader.topic_log.core.batch import LogBatch
 from partition_leader.topic_log.core.batch_run import BatchRun
 from partition_leader.topic_log.core.coverage import Coverage
-from partition_leader.topic_log.core.pages import PAGE_BATCHES
+from partition_leader.topic_log.core.pages import PAGE_BATCHES, PAGE_BYTES
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.state import FoundOffset, LogState, ReadResult
 from shard_runtime.record_log.protocol import RecordLog, StreamId
@@ -33,6 +33,7 @@ _FIRST_PAGE = 8
 _last_offset = attrgetter("last_offset")
 _LOSSES_TOLD_MAX: Final = 1_000
 _LARGEST_PAGE = 512
+_NO_LIMIT: Final = 1 << 62
 #: The largest batch, in bytes, that is decoded on the event loop. Decompressed it has at most 16 MiB, since zstd makes
 #: at most 32,768 bytes of one.
 _OPENED_AT_ONCE = 1 << 9
@@ -41,14 +42,21 @@ _OPENED_AT_ONCE = 1 << 9
 class LogReader:
     """Reads one log."""
 
-    __slots__ = ("_cold", "_indexing", "_log", "_losses", "_settings", "_state", "_unreadable")
+    __slots__ = ("_check_leader", "_cold", "_indexing", "_log", "_losses", "_settings", "_state", "_unreadable")
 
     def __init__(
-        self, record_log: RecordLog, state: LogState, settings: TopicLogSettings, unreadable: Callable[[int], None]
+        self,
+        record_log: RecordLog,
+        state: LogState,
+        settings: TopicLogSettings,
+        *,
+        check_leader: Callable[[], None],
+        unreadable: Callable[[int], None],
     ) -> None:
         self._log = record_log
         self._state = state
         self._settings = settings
+        self._check_leader = check_leader
         self._unreadable = unreadable
         self._losses: set[tuple[int, int]] = set()
         self._cold = asyncio.Lock()
@@ -116,16 +124,25 @@ class LogReader:
                     coverage.holds(coverage.next, entry.id.seq)
             if len(entries) < count:
                 coverage.holds(end, end)
-                self._tell_losses(coverage)
+                await self._note_losses(coverage)
                 return BatchRun.of(offset, end, batches, size)
             if size >= want:
-                self._tell_losses(coverage)
+                await self._note_losses(coverage)
                 return BatchRun.of(offset, 0, batches, size)
             after, page = entries[-1].id, min(page * 8, _LARGEST_PAGE)
 
-    def _tell_losses(self, coverage: Coverage) -> None:
-        """Log once which records cannot be read; every group moves past them, as past a hole (CM-102)."""
+    async def _note_losses(self, coverage: Coverage) -> None:
+        """Log once which records cannot be read; every group moves past them, as past a hole (CM-102).
+
+        Raises KafkaError when a later owner or the deletion of the topic may have removed their entries.
+        """
         state = self._state
+        if not tuple(coverage.above(state.log_start)):
+            return
+        self._check_leader()
+        if await self._log.tip(state.main) is None:
+            raise UnknownTopicOrPartitionError(f"{state.shard.name} was deleted")
+        self._check_leader()
         for first, last in coverage.above(state.log_start):
             state.holes.add(first, last + 1)
             if (first, last) in self._losses or len(self._losses) >= _LOSSES_TOLD_MAX:
@@ -194,31 +211,30 @@ class LogReader:
         return None if start is None else await self._search(start, timestamp_ms)
 
     async def update_pages(self) -> None:
-        """Index the batches that are not indexed yet, up to the high watermark, and the rest of a page that the log
-        start has cut."""
+        """Index the batches that are not indexed yet, and the rest of a page that the log start has cut: an indexed
+        batch is not read again."""
         async with self._indexing:
             state = self._state
             log_start = state.log_start
             start = state.pages.resume(log_start)
-            page = state.pages.partly_below(log_start)
-            if page is not None:
-                left = await self._index_page(log_start, page.end, page.batches)
-                state.pages.cut(log_start, [batch for batch in left if batch.base_offset < page.end])
-            while True:
-                batches = await self._index_page(start, state.high_watermark, PAGE_BATCHES)
+            first = state.pages.partly_below(log_start)
+            if first is not None:
+                left = [batch async for page in self.headers(log_start, end=first.end) for batch in page]
+                state.pages.cut(log_start, [batch for batch in left if batch.base_offset < first.end])
+            end = state.data_end
+            while start < end:
+                batches = await self._index_page(start, state.high_watermark, *state.pages.room())
                 if not batches:
                     return
                 start = state.pages.add(start, batches)
-                if len(batches) < PAGE_BATCHES:
-                    return
 
-    async def headers(self, offset: int, first: int = 0) -> AsyncIterator[list[LogBatch]]:
-        """Yield batches from the one with `offset` on, without their bytes, in pages. `first`: the number of batches in
-        the first page; 0 for as many as in the others."""
-        end = self._state.high_watermark
+    async def headers(self, offset: int, first: int = 0, end: int = -1) -> AsyncIterator[Sequence[LogBatch]]:
+        """Yield batches from the one with `offset` on, in pages; their bytes may be left out. `first`: the most batches
+        in the first page; 0 for as many as in the others. `end`: −1 for the high watermark; a few more may come."""
+        end = self._state.high_watermark if end < 0 else end
         size = first or PAGE_BATCHES
         while True:
-            batches = await self._index_page(offset, end, size)
+            batches = await self._index_page(offset, end, size, PAGE_BYTES)
             if not batches:
                 return
             yield batches
@@ -227,7 +243,7 @@ class LogReader:
     async def between(self, first: int, last: int) -> tuple[LogBatch, ...]:
         """Return the batches with offsets in `first`…`last`: from memory when they are all there, else without their
         bytes."""
-        cached = self.cached(first, 1 << 62, last - first + 1)
+        cached = self.cached(first, _NO_LIMIT, last - first + 1)
         if cached is not None and (not cached.batches or cached.last_offset >= last):
             return cached.covering(first, last)
         found: list[LogBatch] = []
@@ -248,16 +264,30 @@ class LogReader:
                 return page[0].append_time_ms
         return None
 
-    async def _index_page(self, offset: int, end: int, size: int) -> list[LogBatch]:
-        """Return `size` batches, or fewer when `end` comes first."""
+    async def _index_page(self, offset: int, end: int, size: int, max_bytes: int) -> Sequence[LogBatch]:
+        """Return some of the next batches, at most `size`, of about `max_bytes`; none when there are none below `end`.
+        What the tail cache has is not read from the store."""
+        state = self._state
+        while offset < (stored_end := min(state.tail.start, end)):
+            batches = await self._stored_page(offset, stored_end, size, max_bytes)
+            if batches:
+                return batches
+            offset = stored_end
+        return state.tail.read(offset, max_bytes, 0)[:size] if offset < end else ()
+
+    async def _stored_page(self, offset: int, end: int, size: int, max_bytes: int) -> list[LogBatch]:
+        """Return the next batches below `end` without their bytes: `size`, or as many as have about `max_bytes`."""
         state = self._state
         after, through = state.position(offset), StreamId(state.epoch, end)
         batches: list[LogBatch] = []
-        while len(batches) < size:
-            count = size - len(batches)
+        read_bytes = 0
+        while len(batches) < size and read_bytes < max_bytes:
+            mean = max(read_bytes // len(batches) if batches else state.mean_batch_bytes, 1)
+            count = min(size - len(batches), max((max_bytes - read_bytes) // mean, 1))
             entries = await self._log.index(state.main, after, through, count)
-            found = map(read_batch, entries)
-            batches.extend(batch for batch in found if batch is not None and batch.last_offset >= offset)
+            found = [batch for batch in map(read_batch, entries) if batch is not None and batch.last_offset >= offset]
+            batches += found
+            read_bytes += sum(batch.size for batch in found)
             if len(entries) < count:
                 break
             after = entries[-1].id

@@ -67,7 +67,9 @@ class TopicLog:
         self._meter = meter
         self._refusals = refusals
         self._listeners: list[LogListener] = []
-        self._reader = LogReader(record_log, state, settings, meter.unreadable)
+        self._reader = LogReader(
+            record_log, state, settings, check_leader=self.check_leader, unreadable=meter.unreadable
+        )
         self._trimmer = LogTrimmer(record_log, state, lease, self._reader)
         self._trimming: asyncio.Task[None] | None = None
         self.transactions = TopicTransactions(state, self._end_transaction)

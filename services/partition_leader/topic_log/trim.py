@@ -20,7 +20,7 @@ from shard_runtime.record_log.protocol import LogError, RecordLog, StreamId
 
 log = structlog.get_logger(__name__)
 
-_SWEEP_PAGES: Final = 50
+_SWEEP_BATCHES: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class LogTrimmer:
 
     async def start_after(self, now_wall_ms: int, retention_ms: int, retention_bytes: int) -> Trim:
         """Return where the log should begin by these settings (−1: no limit). One call reads a bounded number of
-        pages."""
+        batches."""
         state = self._state
         if state.log_start >= state.data_end:
             return Trim(state.log_start, state.log_start)
@@ -62,14 +62,14 @@ class LogTrimmer:
         if retention_ms < 0 and not excess:
             return Trim(start, start)
         oldest_ms = now_wall_ms - retention_ms if retention_ms >= 0 else None
-        pages = 0
+        checked = 0
         async for batches in self._reader.headers(start, first=1):
             made = cut(start, batches, Retention(oldest_ms, excess))
             if by_age == start:
                 by_age = cut(start, batches, Retention(oldest_ms)).log_start
             start, excess = made.log_start, made.excess_bytes
-            pages += 1
-            if not made.exhausted or pages >= _SWEEP_PAGES:
+            checked += len(batches)
+            if not made.exhausted or checked >= _SWEEP_BATCHES:
                 break
         return Trim(start, by_age)
 

@@ -1,4 +1,4 @@
-"""A sparse index of one log: pages of about a thousand batches, with their bytes and largest timestamp (CM-45).
+"""A sparse index of one log: pages of a thousand batches or 8 MiB, with their bytes and largest timestamp (CM-45).
 
 It is only built when a look-up by timestamp or size needs it, so an append costs nothing. Timestamps are the producers'
 and need not ascend, so a page keeps its largest one, and a search goes through all pages (they are few).
@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 from partition_leader.topic_log.core.batch import LogBatch
 
 PAGE_BATCHES: Final = 1_000
+#: Also bounds what is read again when the log start moves into a page.
+PAGE_BYTES: Final = 8 * 1024 * 1024
 
 
 class Page(NamedTuple):
@@ -24,9 +26,22 @@ class Page(NamedTuple):
     max_timestamp_ms: int
     max_batch: int
 
+    @property
+    def full(self) -> bool:
+        """Return whether no batch joins it any more."""
+        return self.batches >= PAGE_BATCHES or self.size >= PAGE_BYTES
+
+    def joined(self, page: Page) -> Page:
+        """Return one page of both; `page` follows this one."""
+        largest = self if self.max_timestamp_ms >= page.max_timestamp_ms else page
+        return Page(
+            self.start, page.end, self.batches + page.batches, self.size + page.size,
+            largest.max_timestamp_ms, largest.max_batch,
+        )  # fmt: skip
+
 
 class PageIndex:
-    """Pages of one log, oldest first; the last one may be short and is then read again."""
+    """Pages of one log, oldest first; the last one may be short, and the next batches then join it."""
 
     __slots__ = ("_pages",)
 
@@ -44,16 +59,23 @@ class PageIndex:
         return sum(page.size for page in self._pages)
 
     def resume(self, log_start: int) -> int:
-        """Return the offset from which to continue the index: after the last full page. Drops a last page that is
-        short, and the pages that `trim` drops."""
+        """Return the offset from which to continue the index. Drops the pages that `trim` drops."""
         self.trim(log_start)
-        if self._pages and self._pages[-1].batches < PAGE_BATCHES:
-            self._pages.pop()
         return max(self._pages[-1].end, log_start) if self._pages else log_start
+
+    def room(self) -> tuple[int, int]:
+        """Return how many batches, and how many bytes, the next ones to `add` should have: what the last page has room
+        for, else a page."""
+        last = self._pages[-1] if self._pages else None
+        if last is None or last.full:
+            return PAGE_BATCHES, PAGE_BYTES
+        return PAGE_BATCHES - last.batches, PAGE_BYTES - last.size
 
     def add(self, start: int, batches: Sequence[LogBatch]) -> int:
         """Index the next batches, read from `start`. Returns their end offset."""
         page = _page(start, batches)
+        if self._pages and not self._pages[-1].full:
+            page = self._pages.pop().joined(page)
         self._pages.append(page)
         return page.end
 

@@ -156,13 +156,18 @@ def stream_tip_v1(view: View, keys: Sequence[str], _argv: Sequence[bytes]) -> An
     return ["{}-{}".format(*stream.last).encode(), stream.added, len(stream.ids), "{}-{}".format(*first).encode()]
 
 
-def log_index_v2(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:
-    """See log_index_v2.lua."""
+def log_index_v3(view: View, keys: Sequence[str], argv: Sequence[bytes]) -> Any:
+    """See log_index_v3.lua."""
     name = "XREVRANGE" if argv[3] == b"newest" else "XRANGE"
-    answer: list[bytes | None] = []
+    left, budget = int(argv[2]), int(argv[4])
+    answer: list[bytes | int | None] = [0]
     for entry_id, fields in view.command(name, keys[0], argv[0], argv[1], "COUNT", argv[2]):
         named = dict(zip(fields[::2], fields[1::2], strict=True))
         answer += (entry_id, named.get(b"t", b""), named.get(b"r", b""), named.get(b"c"))
+        left, budget = left - 1, budget - sum(map(len, fields[1::2]))
+        if budget <= 0:
+            answer[0] = int(left > 0)
+            break
     return answer
 
 
@@ -268,7 +273,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     scripts.RELEASE.digest: release_v1,
     scripts.REPLAY_FROM.digest: replay_from_v1,
     scripts.STREAM_TIP.digest: stream_tip_v1,
-    scripts.LOG_INDEX.digest: log_index_v2,
+    scripts.LOG_INDEX.digest: log_index_v3,
     scripts.NODE_REGISTER.digest: node_register_v1,
     scripts.NODE_RENEW.digest: node_renew_v2,
     scripts.METADATA_APPEND.digest: metadata_append_v3,

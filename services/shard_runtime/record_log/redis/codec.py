@@ -100,8 +100,9 @@ def _any_entry(stream: str, raw_id: bytes, fields: Reply) -> Entry:
 
 
 def index_entries(stream: str, reply: Reply) -> list[Entry]:
-    """Entries of a `log_index_v2` reply: a flat list of id, t, r, c. It has no batches, so those are not checked."""
-    return [_judged(stream, *reply[i : i + 3], batch=None, found=reply[i + 3]) for i in range(0, len(reply), 4)]
+    """Entries of a `log_index_v3` reply: after its first number a flat list of id, t, r, c. It has no batches, so those
+    are not checked."""
+    return [_judged(stream, *reply[i : i + 3], batch=None, found=reply[i + 3]) for i in range(1, len(reply), 4)]
 
 
 def _judged(

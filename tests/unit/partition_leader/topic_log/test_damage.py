@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
+from kip932.errors import NotLeaderOrFollowerError, UnknownTopicOrPartitionError
 from partition_leader.topic_log.core.coverage import Coverage
 from partition_leader.topic_log.meter import NoTopicLogMeter
 from partition_leader.topic_log.settings import TopicLogSettings
+from shard_runtime.record_log.memory import FaultPoint, Stage
+from tests.support.claims import LEASE_MS
 
 from .harness import SHARD, Cluster, batch
 
@@ -65,6 +68,35 @@ async def test_a_damaged_or_missing_batch_is_a_hole_that_is_told_once(field: byt
         named = [line["entry"] for line in lines if line["event"].startswith("a stored entry is damaged")]
         assert named == ([] if bytes_ is None else [hit])
         assert (new.high_watermark, (await new.append([batch(1)], 1000)).base_offsets) == (15, (15,))
+
+
+@pytest.mark.rule("CM-102")  # (a), what removes entries besides damage
+@pytest.mark.parametrize("cause", ["deleted", "another owner", "closed"])
+async def test_records_that_a_deletion_or_a_later_owner_removed_are_not_called_lost(cause: str) -> None:
+    async with Cluster() as cluster:
+        node = cluster.node()
+        losses = Losses()
+        log = await node.lead(TopicLogSettings(tail_cache_bytes=0), meter=losses)
+        for _ in range(3):
+            await log.append([batch(2)], 1000)
+
+        async def meanwhile(point: FaultPoint) -> None:
+            if point.stage is Stage.COMMAND and point.has("XRANGE"):
+                if cause == "deleted":
+                    del cluster.store.master.data.streams[MAIN]
+                    return
+                change(cluster, MAIN, position_of(cluster, MAIN, b"B", 1), b"", None)
+                if cause == "closed":
+                    await log.close()
+                else:
+                    node.clock.ms += 10 * LEASE_MS
+
+        cluster.store.hook = meanwhile
+        error = UnknownTopicOrPartitionError if cause == "deleted" else NotLeaderOrFollowerError
+        with capture_logs() as lines, pytest.raises(error):
+            await log.read(0, 1 << 20)
+        assert [line for line in lines if line["log_level"] == "error"] == []
+        assert losses.offsets == 0
 
 
 @pytest.mark.rule("CM-102")

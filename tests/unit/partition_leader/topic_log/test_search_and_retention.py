@@ -16,7 +16,7 @@ from partition_leader.topic_log.core.batch import NewBatch
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.record_log.memory import FaultPoint, Stage
-from shard_runtime.record_log.protocol import StreamId
+from shard_runtime.record_log.protocol import Entry, StreamId
 from tests.support.clocks import WALL_MS
 from tests.support.small_limits import PAGES
 
@@ -194,6 +194,47 @@ async def test_retention_by_size_keeps_them_where_the_index_has_pages(monkeypatc
         await log.append([batch(1, text="same")], 1000)
         assert [await log.retain(WALL_MS, -1, 9 * size) for _ in range(3)] == [6] * 3
         assert [await log.retain(WALL_MS, -1, 5 * size) for _ in range(3)] == [10] * 3
+
+
+@pytest.mark.rule("CM-45")  # (b), that a sweep reads no batch twice
+async def test_sweeps_read_each_batch_once_and_none_that_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("core.pages", "reader"):
+        monkeypatch.setattr(f"partition_leader.topic_log.{module}.PAGE_BYTES", 30 * 1024)
+    async with Cluster() as cluster:
+        node = cluster.node()
+        log = await node.lead(TopicLogSettings(tail_cache_bytes=0))
+        read: list[int] = []
+        index = node.log.index
+
+        async def counted(stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
+            entries = await index(stream, after, through, count)
+            read.extend(entry.id.seq for entry in entries if entry.kind == "B")
+            return entries
+
+        monkeypatch.setattr(node.log, "index", counted)
+
+        async def sweep(retention_bytes: int) -> list[int]:
+            read.clear()
+            await log.retain(WALL_MS, -1, retention_bytes)
+            return sorted(read)
+
+        size = len(batch(1, text="v" * 10_000).data)
+        for _ in range(20):
+            await log.append([batch(1, text="v" * 10_000)], 1000)
+        assert await sweep(100 * size) == list(range(1, 21)), "at first all of them"
+        assert await sweep(100 * size) == [], "then none, though the last page is short"
+        await log.append([batch(1, text="v" * 10_000)], 1000)
+        assert await sweep(100 * size) == [21], "the one that came since"
+        assert max(await sweep(19 * size)) <= 5, "a page of those to delete"
+        assert log.log_start_offset == 2
+        assert set(await sweep(19 * size)) <= {3, 4}, "what is left of the page that the start moved into"
+        assert await sweep(19 * size) == []
+        assert log._state.pages.size == 19 * size
+        log = await node.lead()
+        for _ in range(3):
+            await log.append([batch(1, text="v" * 10_000)], 1000)
+        assert max(await sweep(100 * size)) <= 21, "the tail cache has the later ones"
+        assert log._state.pages.size == 22 * size
 
 
 @pytest.mark.rule("CM-45")
