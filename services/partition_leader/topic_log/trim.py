@@ -57,7 +57,7 @@ class LogTrimmer:
         excess = 0
         if retention_bytes >= 0:
             await self._reader.update_pages()
-            excess = max(state.pages.size - retention_bytes, 0)
+            excess = max(state.pages.size(state.log_start) - retention_bytes, 0)
         start = by_age = state.log_start
         if retention_ms < 0 and not excess:
             return Trim(start, start)

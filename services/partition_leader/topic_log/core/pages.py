@@ -53,10 +53,10 @@ class PageIndex:
         """All pages, oldest first."""
         return self._pages
 
-    @property
-    def size(self) -> int:
-        """The bytes of all indexed batches."""
-        return sum(page.size for page in self._pages)
+    def size(self, log_start: int) -> int:
+        """Return the bytes of the indexed batches from `log_start` on, without a page that is partly below it: too few
+        rather than too many."""
+        return sum(page.size for page in self._pages if page.start >= log_start)
 
     def resume(self, log_start: int) -> int:
         """Return the offset from which to continue the index. Drops the pages that `trim` drops."""

@@ -61,7 +61,7 @@ class Node:
         self.epoch = 0
 
     async def claim(self, waited: bool = True) -> Claimed:
-        """Own the shard, whoever had it before (its lease counts as over: the process is named dead)."""
+        """Own the shard. All other nodes are named dead, so that the lease of any former owner counts as over."""
         others = frozenset(range(100)) - {self.number}
         claimed = await claim(self.log, SHARD, self.number, floor=self.epoch + 1, dead=others, waited=waited)
         self.epoch = claimed.epoch
@@ -92,7 +92,7 @@ class Node:
 
 
 class Counted(NoTopicLogMeter):
-    """Keeps what was refused."""
+    """Notes the refused records."""
 
     def __init__(self) -> None:
         self.records: list[int] = []
@@ -102,7 +102,7 @@ class Counted(NoTopicLogMeter):
 
 
 class Cluster:
-    """A store and the processes on it; `async with` ends them all."""
+    """A store and the processes on it; leaving `async with` closes them all."""
 
     def __init__(self, replicas: int = 0, min_insync: int = 1) -> None:
         self.clock = HandClock()
@@ -113,7 +113,7 @@ class Cluster:
         self.nodes: list[Node] = []
 
     def node(self) -> Node:
-        """One more process."""
+        """Add a process."""
         number = len(self.nodes) + 1
         self.nodes.append(Node(self.store, self.clock, f"node{number}", number, self.settings))
         return self.nodes[-1]
@@ -128,7 +128,7 @@ class Cluster:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until something is so; bounded."""
+    """Let the loop turn until a condition is true, within a bound."""
     for _ in range(100_000):
         if condition():
             return

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Heard:
-    """A listener that writes everything down."""
+    """A listener that notes every event."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, object]] = []
@@ -182,7 +182,7 @@ async def test_a_gap_and_an_old_epoch_are_refused_and_leave_nothing_behind() -> 
             )
         assert log.high_watermark == 1
         assert (await log.append([batch(1, producer=9, epoch=1, sequence=1)], 1000)).base_offsets == (1,)
-        assert log.high_watermark == 2  # it was stored, and not taken for a repetition of what was refused
+        assert log.high_watermark == 2  # it was stored, not taken for a repetition of the refused batch
 
 
 @pytest.mark.rule("CM-13")
@@ -264,7 +264,7 @@ async def test_a_lost_reply_is_resolved_and_the_no_op_goes_to_the_control_log() 
         assert (await log.append([batch(2)], 5000)).base_offsets == (0,)
         control = await node.log.read(SHARD.streams[1], StreamId(0, 0), None, 10)
         assert [entry.kind for entry in control] == ["C", "N"]
-        for expected in (2, 3, 4, 5):  # a snapshot is written behind the no-op
+        for expected in (2, 3, 4, 5):  # a snapshot is written after the no-op
             assert (await log.append([batch(1)], 5000)).base_offsets == (expected,)
         assert log.high_watermark == 6
 

@@ -1,4 +1,4 @@
-"""A topic log whose stored entries are not what was written: what is served, what is left out, and how that is told."""
+"""A topic log whose stored entries are not what was written: what is served, what is left out, and what is reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAIN, CONTROL = SHARD.streams
 
 
 class Losses(NoTopicLogMeter):
-    """Keeps how many offsets were told unreadable."""
+    """Counts the offsets that were reported as unreadable."""
 
     def __init__(self) -> None:
         self.offsets = 0
@@ -29,7 +29,7 @@ class Losses(NoTopicLogMeter):
 
 
 def change(cluster: Cluster, stream: str, position: int, field: bytes, change: bytes | None) -> str:
-    """Give a stored field other bytes, or take the entry away; the entry's id."""
+    """Replace a stored field's bytes, or delete the entry when `change` is None; return the entry's id."""
     held = cluster.store.master.data.streams[stream]
     at = "{}-{}".format(*held.ids[position])
     if change is None:
@@ -101,7 +101,7 @@ async def test_records_that_a_deletion_or_a_later_owner_removed_are_not_called_l
 
 @pytest.mark.rule("CM-102")
 async def test_the_end_of_a_log_is_not_taken_from_a_damaged_entry() -> None:
-    """Its id may be what is wrong, and an offset that is given twice is never delivered."""
+    """The damage may be in its id, and an offset that was assigned twice would never be delivered."""
     async with Cluster() as cluster:
         one, two, three = cluster.node(), cluster.node(), cluster.node()
         old = await one.lead()

@@ -25,9 +25,9 @@ TIMEOUT_MS = 60_000
 
 @dataclass
 class Client:
-    """An idempotent producer: sends what is not acknowledged, in order, until it is, at most five batches at once.
+    """An idempotent producer: sends its batches in order, each until it is acknowledged, at most five at once.
 
-    Some answers never reach it (`forgets`), so that it sends again what was committed.
+    Some answers never reach it (`forgets`), so it sends committed batches again.
     """
 
     number: int
@@ -68,7 +68,7 @@ class Client:
 
 
 class World:
-    """Two nodes, two producers, one store, and everything that was ever seen at an offset."""
+    """Two nodes, two producers, one store, and every batch that was ever read, by offset."""
 
     def __init__(self, seed: int, replicas: int) -> None:
         self.random = Random(seed)
@@ -91,7 +91,8 @@ class World:
             self.cluster.store.cut_all()
 
     async def take_over(self) -> None:
-        """Some node claims, perhaps the leader itself; the log it had before lives on until it finds out."""
+        """Let one node claim, perhaps the leader itself. The other node's log stays open until it learns of the
+        claim."""
         self.cluster.store.master.release_replicas()
         node = self.random.choice(self.nodes)
         memory = None
@@ -128,7 +129,7 @@ class World:
             await self.take_over()
 
     async def refused(self) -> None:
-        """The store refuses for a while; a flush whose reply was lost before waits until it relents."""
+        """Let the store refuse for a while. A flush whose reply was lost before waits until the store accepts again."""
         assert self.leader is not None
         faults, self.faults = self.faults, 0.0
         self.cluster.store.master.refuse = "OOM"
@@ -155,7 +156,7 @@ class World:
         return batches
 
     async def settle(self) -> list[LogBatch]:
-        """The faults are over: everything not acknowledged is sent until it is; then the whole log is read."""
+        """End the faults, send every batch until it is acknowledged, then read the whole log."""
         self.faults = 0.0
         await self.take_over()
         assert self.leader is not None
@@ -188,7 +189,7 @@ async def play(seed: int) -> None:
 
 
 async def play_with_lost_tails(seed: int) -> None:
-    """Fail-overs may take acknowledged batches with them (no WAIT); still no offset is used for two batches."""
+    """Fail-overs may lose acknowledged batches (no WAIT), yet no offset is used for two batches."""
     world = World(seed, replicas=1)
     async with world.cluster:
         await world.take_over()

@@ -1,4 +1,4 @@
-"""Reading: from the tail cache, from the store, never beyond the high watermark."""
+"""Reads from the tail cache and from the store, never beyond the high watermark."""
 
 from __future__ import annotations
 

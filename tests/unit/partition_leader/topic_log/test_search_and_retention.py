@@ -196,6 +196,28 @@ async def test_retention_by_size_keeps_them_where_the_index_has_pages(monkeypatc
         assert [await log.retain(WALL_MS, -1, 5 * size) for _ in range(3)] == [10] * 3
 
 
+@pytest.mark.rule("CM-45")  # (b), retention.bytes stay
+async def test_a_log_start_that_moves_during_a_sweep_makes_it_delete_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_pages(monkeypatch)
+    async with Cluster() as cluster:
+        node = cluster.node()
+        log = await node.lead(TopicLogSettings(tail_cache_bytes=0))
+        for _ in range(12):
+            await log.append([batch(1, text="same")], 1000)
+        size = len(batch(1, text="same").data)
+        index, moves = node.log.index, [6]
+
+        async def amid(stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
+            entries = await index(stream, after, through, count)
+            while moves:
+                await log.move_log_start(moves.pop())
+            return entries
+
+        monkeypatch.setattr(node.log, "index", amid)
+        assert await log.retain(WALL_MS, -1, 5 * size) == 6
+        assert await log.retain(WALL_MS, -1, 5 * size) == 7
+
+
 @pytest.mark.rule("CM-45")  # (b), that a sweep reads no batch twice
 async def test_sweeps_read_each_batch_once_and_none_that_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("core.pages", "reader"):
@@ -229,12 +251,12 @@ async def test_sweeps_read_each_batch_once_and_none_that_is_in_memory(monkeypatc
         assert log.log_start_offset == 2
         assert set(await sweep(19 * size)) <= {3, 4}, "what is left of the page that the start moved into"
         assert await sweep(19 * size) == []
-        assert log._state.pages.size == 19 * size
+        assert log._state.pages.size(2) == 19 * size
         log = await node.lead()
         for _ in range(3):
             await log.append([batch(1, text="v" * 10_000)], 1000)
         assert max(await sweep(100 * size)) <= 21, "the tail cache has the later ones"
-        assert log._state.pages.size == 22 * size
+        assert log._state.pages.size(2) == 22 * size
 
 
 @pytest.mark.rule("CM-45")

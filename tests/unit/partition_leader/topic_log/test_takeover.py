@@ -191,7 +191,7 @@ async def test_a_lost_tail_with_another_owner_jumps_and_leaves_a_hole_that_is_pa
         assert (over.batches[0].base_offset, over.data_offset) == (1_003, 1_003)
         assert [each.base_offset for each in (await log.read(0, 1 << 20)).batches] == [0, 1_003]
         await log.close()
-        log = await one.lead(TopicLogSettings(jump_offsets=1_000))  # nothing lost this time
+        log = await one.lead(TopicLogSettings(jump_offsets=1_000))  # nothing is lost this time
         assert log.high_watermark == 1_004
 
 
@@ -201,7 +201,7 @@ async def test_a_hole_is_known_to_whoever_leads_later_and_however_much_follows_i
         settings = TopicLogSettings(jump_offsets=100)
         log = await cluster.node().lead(settings, suspect=True)
         assert (log.holes_from(0), log.holes_from(40), log.holes_from(100)) == (100, 60, 0)
-        for _ in range(30):  # more entries than one look at the end of an epoch shows
+        for _ in range(30):  # more entries than one read at the end of an epoch returns
             await log.append([batch(10)], 1000)
         assert log.holes_from(0) == 100
         await log.close()
@@ -238,7 +238,7 @@ async def test_a_lost_tail_that_memory_holds_is_appended_again_under_the_same_of
 async def test_producers_of_a_tail_that_was_appended_again_outlast_the_trim_of_their_batches() -> None:
     async with Cluster(replicas=1) as cluster:
         node = cluster.node()
-        for _ in range(6):  # each claim is an entry of the control log, which the last load writes anew
+        for _ in range(6):  # each claim is an entry of the control log, which the last load rewrites
             log = await node.lead()
             await log.close()
         log = await node.lead()
@@ -274,7 +274,7 @@ async def test_memory_is_not_written_back_over_another_owners_batches() -> None:
         await other.append([batch(1, text="other")], 1000)
         await other.close()
         log = await one.lead(settings, memory=memory)
-        assert log.high_watermark == 104  # 3 + jump, and the other owner's record: nothing is missing from that
+        assert log.high_watermark == 104  # 3 + jump, and the other owner's record: no offset before it is missing
         assert [each.base_offset for each in (await log.read(0, 1 << 20)).batches] == [0, 103]
 
 

@@ -1,4 +1,4 @@
-"""Transactions in a topic log: markers, what is stable, what comes late, take-overs."""
+"""Transactions in a topic log: markers, the last stable offset, late batches, take-overs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def part(producer: int, epoch: int = 0, sequence: int = 0, records: int = 1, tex
 
 
 async def written(log: TopicLog, made: NewBatch) -> int:
-    """Join the transaction, as a leader does, and append."""
+    """Join the transaction, as a leader does, and append; return the base offset."""
     if log.transactions.needs_join(made.producer_id, made.producer_epoch):
         log.transactions.join(made.producer_id, made.producer_epoch)
     return (await log.append([made], 1000)).base_offsets[0]
 
 
 async def committed(log: TopicLog) -> list[tuple[int, bool]]:
-    """(first offset, aborted or not) of each batch with records that read_committed shows."""
+    """Return (first offset, aborted or not) of each batch with records that a committed read returns."""
     found = await log.read(log.log_start_offset, 1 << 20, committed=True)
     return [
         (each.base_offset, any(
@@ -89,11 +89,11 @@ async def test_nothing_of_a_transaction_is_appended_behind_its_marker() -> None:
     async with Cluster() as cluster:
         one, two = cluster.node(), cluster.node()
         log = await one.lead()
-        log.transactions.join(A, 0)  # the record was asked, and the batch is on its way to the queue
+        log.transactions.join(A, 0)  # the transaction record was asked, and the batch is on its way to the queue
         await log.transactions.end(A, 0, commit=False)
         with pytest.raises(InvalidProducerEpochError):
             await log.append([part(A)], 1000)
-        log.transactions.join(A, 0)  # an answer of before the marker came late
+        log.transactions.join(A, 0)  # an answer from before the marker arrives late
         assert log.transactions.needs_join(A, 0)
         log = await two.lead()
         with pytest.raises(InvalidProducerEpochError):
@@ -118,7 +118,7 @@ async def test_a_marker_and_a_late_batch_in_one_flush_keep_their_order() -> None
     async with Cluster() as cluster:
         log = await cluster.node().lead()
         await written(log, part(A))
-        first = log.submit([batch(1)], 1000)  # a flush is in flight, what follows forms the next
+        first = log.submit([batch(1)], 1000)  # a flush is in flight, so the following appends form the next one
         marker = asyncio.ensure_future(log.transactions.end(A, 0, commit=False))
         await asyncio.sleep(0)
         late = log.submit([part(A, sequence=1)], 1000)
@@ -215,7 +215,7 @@ async def test_no_transaction_begins_beyond_the_bound_and_markers_are_taken(monk
 @pytest.mark.rule("PL-006", "PL-808", "CM-150", "INV-2")
 @pytest.mark.parametrize("seed", range(12))
 async def test_what_committed_reads_show_is_what_a_model_says(seed: int) -> None:
-    """Producers write, end and repeat by chance over several leaders; the model knows each record's fate."""
+    """Producers write, end and repeat at random over several leaders; the model knows each record's fate."""
     rng = Random(seed)
     async with Cluster() as cluster:
         nodes = [cluster.node(), cluster.node()]

@@ -1,4 +1,4 @@
-"""What of a partition is still needed: whatever is not known for certain keeps records (CM-160)."""
+"""The records of a partition that some group still needs; anything not known for certain keeps records (CM-160)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which offsets of a log no entry accounts for."""
+"""Offsets of a log that no entry covers."""
 
 from __future__ import annotations
 

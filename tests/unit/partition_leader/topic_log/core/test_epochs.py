@@ -1,4 +1,4 @@
-"""Where epochs begin in a log, and how that is rebuilt."""
+"""The offsets at which epochs begin in a log, and how they are rebuilt."""
 
 from __future__ import annotations
 

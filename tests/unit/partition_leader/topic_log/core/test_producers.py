@@ -1,4 +1,4 @@
-"""What a log remembers of its producers: sequences, epochs, undo, bounds."""
+"""A log's state of its producers: sequences, epochs, undo, bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a log ends after a claim, and what is written again."""
+"""The end of a log after a claim, and the batches that are written again."""
 
 from __future__ import annotations
 

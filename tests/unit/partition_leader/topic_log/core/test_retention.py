@@ -1,4 +1,4 @@
-"""Which batches retention cuts off."""
+"""The batches that retention removes."""
 
 from __future__ import annotations
 

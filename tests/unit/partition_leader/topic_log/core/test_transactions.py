@@ -1,4 +1,4 @@
-"""Open and aborted transactions of a log, as its batches tell."""
+"""Open and aborted transactions of a log, found from its batches."""
 
 from __future__ import annotations
 
