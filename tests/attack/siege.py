@@ -1,6 +1,6 @@
-"""A cluster of one node for each role under attack, with a canary and producers and consumers that keep books.
+"""A cluster of one node per role under attack, with a canary, and with producers and consumers that keep books.
 
-`Siege` starts it, strikes with attacks one after the other, starts again a node that retired, and judges at the end.
+`Siege` starts it, runs attacks one after the other, restarts nodes that ended, and judges at the end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, Self
 from sharegroups import Admin, NewTopic
 from tests.attack.canary import Canary, Song, song
 from tests.attack.definition import Attack, Target
-from tests.attack.watch import MIB, Watch
+from tests.attack.watch import MIB, Watch, resident_bytes
 from tests.chaos.deployment import PARTITION_LEADER, SERVICES, Topology
 from tests.chaos.drivers.processes import ProcessesDeployment
 from tests.chaos.drivers.processes import deploy as deploy_processes
@@ -28,19 +28,19 @@ from tests.chaos.verdict import Verdict, judge_history
 
 ATTACKED: Final = "attacked"
 CANARY_TOPIC: Final = "canary"
-#: Of each partition of the attacked topic: the store must not fill up within the hour.
+#: For each partition of the attacked topic: the store must not fill up within the hour.
 RETAINED_BYTES: Final = 64 * MIB
-#: Bytes of requests and answers that a node may hold (CM-92); small, so that a bound that does not hold is seen soon.
+#: Bytes of requests and answers that a node may hold (CM-92); small, so that a bound that fails shows soon.
 BUDGET_BYTES: Final = 96 * MIB
-#: Memory of all tail caches of a node: small, so that they are full after minutes and what grows then is not them.
+#: Memory of all tail caches of a node: small, so that they fill within minutes and later growth is not theirs.
 CACHES_BYTES: Final = 16 * MIB
-#: The longest that an honest client may wait for one call, and a newcomer for a first answer.
+#: The longest wait of an honest client for one call, and of a newcomer for a first answer.
 WAIT_MAX_MS: Final = 2_000
-#: After half an hour, the most by which what a node keeps may grow from the second third of the time to the last.
+#: After half an hour, the most that a node's memory may grow from the second third of the time to the last.
 GROWTH_MAX: Final = 1.1
 JUDGED_AFTER_S: Final = 1800.0
-#: What a node may take at the most: 128 MiB for itself, and the budget several times, since its bytes lie in memory
-#: up to three times, the tail caches fill, and the allocator keeps what was freed.
+#: The most memory of a node: 128 MiB for itself, plus six times the budget, since its bytes are in memory up to three
+#: times, the tail caches fill, and the allocator keeps freed memory.
 NODE_BYTES_MAX: Final = 128 * MIB + 6 * BUDGET_BYTES
 SETTINGS: Final = {
     **RUN_SETTINGS,
@@ -53,21 +53,29 @@ SETTINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """What one attack did: its own line, and the canary's turns from its start until a little after its end."""
+    """The result of one attack: its own line, and the canary's turns from its start until a little after its end.
+
+    `outages`: nodes that did not answer a newcomer for longer than in any attack before, and for how long, in seconds.
+    `memory`: the resident MiB of each node afterwards.
+    """
 
     attack: str
     seconds: float
     saw: str
     canary: Song
     restarted: tuple[str, ...]
+    outages: tuple[tuple[str, float], ...]
+    memory: tuple[int, ...]
 
     def __str__(self) -> str:
         restarted = f"; started again: {', '.join(self.restarted)}" if self.restarted else ""
-        return f"{self.attack:<28}{self.seconds:6.1f} s  {self.saw}; canary {self.canary}{restarted}"
+        outages = "".join(f"; no answer from {name} for {outage_s:.1f} s" for name, outage_s in self.outages)
+        after = f"{'+'.join(map(str, self.memory))} MiB{restarted}{outages}"
+        return f"{self.attack:<28}{self.seconds:6.1f} s  {self.saw}; canary {self.canary}; {after}"
 
 
 class Siege:
-    """`with` it. `books`: whether producers and consumers with a history run too."""
+    """A context manager. `books`: whether producers and consumers with a history run too."""
 
     def __init__(self, folder: Path, seed: int, *, books: bool = False) -> None:
         self.rng = random.Random(seed)
@@ -124,13 +132,16 @@ class Siege:
         self.watch = self._stack.enter_context(Watch(deployment.addresses, deployment.pids))
 
     def strike(self, attack: Attack, seconds: float) -> Struck:
-        """One attack; nodes that ended are started again, as a supervisor does. Raises AssertionError of the attack."""
+        """Run one attack, then restart nodes that ended, as a supervisor does. Raises the attack's AssertionError."""
         began_ms, began = now_ms(), time.monotonic()
+        before = self.watch.longest_outage_s()
         saw = attack.run(self.target, self.rng, seconds, self.folder)
         lasted = time.monotonic() - began
         restarted = self._supervise()
         self._wait_turn(now_ms())
-        return Struck(attack.name, lasted, saw, song(self.canary.turns(began_ms)), restarted)
+        outages = tuple((name, s) for name, s in self.watch.longest_outage_s().items() if s > before[name])
+        memory = tuple(resident_bytes(pid) // MIB for _, pid in sorted(self.deployment.pids().items()))
+        return Struck(attack.name, lasted, saw, song(self.canary.turns(began_ms)), restarted, outages, memory)
 
     def _supervise(self) -> tuple[str, ...]:
         ended = self.deployment.ended()
@@ -140,14 +151,15 @@ class Siege:
         return ended
 
     def _wait_turn(self, since_ms: int) -> None:
-        """Until the canary has had a turn that began after the attack: what it does later is another attack's."""
+        """Wait until the canary has had a turn that began after the attack; its later turns count for the next
+        attack."""
         deadline = time.monotonic() + 60
         while not self.canary.turns(since_ms):
             assert time.monotonic() < deadline, "the canary had no turn for 60 s after an attack"
             time.sleep(0.05)
 
     def besiege(self, attacks: Sequence[Attack], seconds: float, say: Callable[[str], None]) -> int:
-        """Attacks by chance until the time is over; how many."""
+        """Run random attacks until the time is over; return how many."""
         count, deadline = 0, time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.report(self.rng.choice(attacks), self.rng.uniform(2, 8), say)
@@ -155,7 +167,7 @@ class Siege:
         return count
 
     def report(self, attack: Attack, seconds: float, say: Callable[[str], None]) -> None:
-        """Strike and say what it saw; an answer that is wrong in itself is kept in `wrong`, and the siege goes on."""
+        """Run an attack and print its result; a wrong answer is added to `wrong`, and the siege goes on."""
         try:
             say(str(self.strike(attack, seconds)))
         except AssertionError as error:
@@ -164,7 +176,7 @@ class Siege:
             self._supervise()
 
     def judge(self) -> Verdict:
-        """Drain the books and judge them; nothing of them may be read before. Only with `books`."""
+        """Drain the books and judge them; they must not be read before. Only with `books`."""
         assert self._load is not None, "a siege without books has nothing to judge"
         HistoryWriter(self.folder / "faults.jsonl").close()
         self._load.finish()
@@ -172,9 +184,9 @@ class Siege:
         return judge_history(read_history(books))
 
     def waits(self) -> list[str]:
-        """Clients that waited for too long, or in vain: the canary for one of its calls, a newcomer for a first answer.
+        """Return the clients that waited too long or in vain: the canary for a call, a newcomer for a first answer.
 
-        Kept apart from `harm`, which holds on a busy machine too.
+        Separate from `harm`, whose bounds hold on a busy machine too.
         """
         found, sung = [], song(self.canary.turns())
         if sung.failed:
@@ -187,14 +199,14 @@ class Siege:
         return found
 
     def memory(self) -> str:
-        """Whether what the nodes keep is flat: "flat", "grows", or "unjudged" before half an hour has passed."""
+        """Return whether the nodes' memory is flat: "flat", "grows", or "unjudged" before half an hour has passed."""
         if self.watch.watched_s() <= JUDGED_AFTER_S:
             return "unjudged"
         nodes = (name for role in SERVICES for name in self.deployment.names(role))
         return "grows" if any(self.watch.growth(name) > GROWTH_MAX for name in nodes) else "flat"
 
     def harm(self) -> list[str]:
-        """What attacks did to a node as a whole: not reached for 10 s, more memory than it may take, or ever more."""
+        """Return attacks' effects on whole nodes: not reached for 10 s, memory over the maximum, or growing memory."""
         found = [
             f"{name} was not reached for {outage:.1f} s; at most 10 s"
             for name, outage in self.watch.longest_outage_s().items()
@@ -209,7 +221,7 @@ class Siege:
 
 
 def _id_of(admin: Admin, topic: str) -> bytes:
-    """The id of a topic just made, once the node that is asked knows it: another one may have made it."""
+    """Return the id of a new topic, once the node that is asked knows it: another node may have made it."""
     deadline = time.monotonic() + 60
     while (found := admin.list_topics([topic])[topic]).error is not None:
         assert time.monotonic() < deadline, f"topic {topic!r} is not known after 60 s: {found.error}"

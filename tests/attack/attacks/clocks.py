@@ -1,4 +1,4 @@
-"""A leader whose clock is set while it serves: no record may be deleted for that."""
+"""A leader whose clock is set while it serves: no record may be deleted because of that."""
 
 from __future__ import annotations
 
@@ -7,21 +7,27 @@ import time
 from pathlib import Path
 from typing import Final
 
-from sharegroups import Admin, Producer, TopicPartition
+from sharegroups import Admin, NewTopic, Producer, TopicPartition
 from tests.attack.definition import Attack, Target
 
 _DAY_MS: Final = 86_400_000
-#: Kafka's `retention.ms` is a week; the siege's leaders look five times a second.
+#: Kafka's `retention.ms` is a week; the siege's leaders check five times a second.
 _AHEAD_MS: Final = 8 * _DAY_MS
 _EARLIEST: Final = -2
 
 
 def _ahead(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
-    """A week and a day ahead while records come, then back; what lay in the log before lies there still."""
+    """Set the clock a week and a day ahead while records come, then back; earlier records must still be in the log.
+
+    In a topic of its own: the attacked one has `retention.bytes`, by which a former attack's records may go meanwhile.
+    """
     bootstrap = {"bootstrap.servers": target.coordinator()}
-    places = [TopicPartition(target.topic, number) for number in range(4)]
+    topic = f"clock-{rng.randbytes(5).hex()}"
+    places = [TopicPartition(topic, number) for number in range(4)]
     sent = 0
     with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
+        errors = admin.create_topics([NewTopic(topic, len(places))])
+        assert not any(errors.values()), f"{topic} was not created: {errors}"
         for place in places:
             producer.produce(place.topic, b"kept", partition=place.partition)
         producer.flush()
@@ -31,7 +37,7 @@ def _ahead(target: Target, rng: random.Random, seconds: float, folder: Path) -> 
             for clock in target.clocks.values():
                 clock.tell(wall_ms=_AHEAD_MS)
             while time.monotonic() < deadline:
-                producer.produce(target.topic, b"more", partition=rng.randrange(4))
+                producer.produce(topic, b"more", partition=rng.randrange(len(places)))
                 sent += 1
                 time.sleep(0.01)
             producer.flush()
@@ -39,6 +45,7 @@ def _ahead(target: Target, rng: random.Random, seconds: float, folder: Path) -> 
             for clock in target.clocks.values():
                 clock.tell(wall_ms=0)
         after = admin.list_offsets(dict.fromkeys(places, _EARLIEST))
+        admin.delete_topics([topic])
     assert after == before, f"a clock that was ahead deleted records: logs began at {before}, now at {after}"
     return f"{len(target.clocks)} leaders 8 days ahead; {sent} records came, none went"
 
