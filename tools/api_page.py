@@ -23,8 +23,7 @@ from sharegroups.aio import ack_ledger, admin, group_admin, group_listing, log_r
 _INTRODUCTION = """# Python API
 
 Made from the docstrings by `make docs`; do not edit. Everything here is imported from `sharegroups`, the asyncio
-clients from `sharegroups.aio`. Settings have [a page of their own](client-settings.md); ids such as CL-21 are rules of
-[the specification](../spec/client.md).
+clients from `sharegroups.aio`. Settings have [a page of their own](client-settings.md).
 
 Every method of a client raises `IllegalStateError` after `close`. A call to the cluster raises a `KafkaError` when it
 fails as a whole. A call about several things returns each one's result or error.
@@ -54,6 +53,8 @@ may succeed later; the clients have retried it until their time-out. *Fenced*: a
 | Error | Number | Kind | Meaning |
 |---|---|---|---|
 """
+#: Where a docstring names rules of the specification: "(CL-21, CM-3)", "(GC-101 to GC-106)" or " See CL-23.".
+_RULES: Final = re.compile(r" \([A-Z]+-\d+[a-z]?(?:(?:, | to )[A-Z]+-\d+[a-z]?)*\)| See [A-Z]+-\d+[a-z]?\.")
 _CLIENTS: Final = (
     sharegroups.Admin, sharegroups.Producer, sharegroups.ShareConsumer, aio.Admin, aio.Producer, aio.ShareConsumer
 )  # fmt: skip
@@ -240,8 +241,8 @@ def _annotation(given: Any) -> str:
 
 
 def _text(given: Any) -> str:
-    """Return the docstring as one paragraph. Raises ValueError for a public name without one."""
-    text = " ".join((inspect.getdoc(given) or "").split())
+    """Return the docstring as one paragraph, without ids of rules. Raises ValueError for a public name without one."""
+    text = _RULES.sub("", " ".join((inspect.getdoc(given) or "").split()))
     if not text:
         raise ValueError(f"{given!r} is public and has no docstring")
     return text

@@ -204,8 +204,8 @@ _PARSERS: Final[dict[type, Callable[[Setting, Any], Any]]] = {
 COMMON: Final = (
     Setting("bootstrap.servers", None, "Comma list of host:port of any nodes of the cluster."),
     Setting("client.id", "", "Name of this client in the services' logs and descriptions; empty for none."),
-    Setting("retry.backoff.ms", 100, "First delay before a retry, in ms (CL-14).", int, 1),
-    Setting("retry.backoff.max.ms", 1000, "Longest delay before a retry, in ms (CL-14).", int, 1),
+    Setting("retry.backoff.ms", 100, "First delay before a retry, in ms.", int, 1),  # CL-14
+    Setting("retry.backoff.max.ms", 1000, "Longest delay before a retry, in ms.", int, 1),  # CL-14
     Setting("request.timeout.ms", 30_000, "How long one request may take, in ms.", int, 1),
     Setting("default.api.timeout.ms", 60_000, "How long a blocking call may take by default, in ms.", int, 1),
     Setting(
@@ -238,7 +238,7 @@ CONSUMER: Final = (
     Setting(
         "share.acquire.mode",
         "adaptive",
-        "adaptive: as many records as the application processes in 2 s, from 1 up to max.poll.records (CL-85); "
+        "adaptive: as many records as the application processes in 2 s, from 1 up to max.poll.records; "  # CL-85
         "record_limit: up to max.poll.records, and none are fetched ahead; batch_optimized, Kafka's default: whole "
         "batches, at times more than max.poll.records, fetched ahead from several leaders.",
         choices=("adaptive", "record_limit", "batch_optimized"),
@@ -247,11 +247,11 @@ CONSUMER: Final = (
         "max.poll.records",
         500,
         "Records that one poll aims at; 1 is right for jobs of a second or more. With 500 or more, a program that is "
-        "quick with full polls gets up to 2,000 with one request, for its next polls (CL-136).",
+        "quick with full polls gets up to 2,000 with one request, for its next polls.",  # CL-136
         int,
         1,
     ),
-    Setting("max.poll.interval.ms", 300_000, "The member leaves after so long without a poll, in ms (CL-7).", int, 1),
+    Setting("max.poll.interval.ms", 300_000, "The member leaves after so long without a poll, in ms.", int, 1),  # CL-7
     Setting("fetch.min.bytes", 1, "Bytes that a leader waits for before it answers.", int),
     Setting("fetch.max.bytes", 52_428_800, "Bytes wanted in one answer.", int),
     Setting("fetch.max.wait.ms", 500, "How long a leader waits for fetch.min.bytes, in ms.", int),
@@ -270,7 +270,7 @@ PRODUCER: Final = (
         "all: min.insync.replicas store replicas have it; 1: the store has it.",
         choices=("all", "-1", "1"),
     ),
-    Setting("enable.idempotence", True, "Number batches so that a retry is stored once (CM-43).", bool),
+    Setting("enable.idempotence", True, "Number batches so that a retry is stored once.", bool),  # CM-43
     Setting("buffer.memory", 33_554_432, "Bytes of records that may wait for delivery.", int, 1),
     Setting("max.block.ms", 60_000, "How long produce() waits for metadata, and for room in the buffer, in ms.", int),
     Setting("batch.size", 262_144, "Bytes of records in one batch, about; a larger record is a batch alone.", int, 1),
@@ -317,7 +317,7 @@ PRODUCER: Final = (
     Setting(
         "transactional.id",
         "",
-        "Name under which transactions are fenced (CM-44); one producer at a time uses it. Empty for none.",
+        "Name under which transactions are fenced; one producer at a time uses it. Empty for none.",  # CM-44
     ),
     Setting(
         "transaction.timeout.ms",

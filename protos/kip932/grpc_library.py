@@ -2,8 +2,9 @@
 
 - POLLING. By default gRPC 1.85 reads and writes sockets on threads of its EventEngine: a message crosses three threads
   before the event loop gets it. When the thread that waits for completions polls the sockets itself, as in earlier
-  releases, the message crosses one. Client channels do so (docs/speed.md). Listeners do not (CM-180): the polling
-  thread goes on reading one connection while more data comes, so one client's flood of pings made all others wait.
+  releases, the message crosses one. Client channels do so (benchmarks/history/one-by-one.md). Listeners do not
+  (CM-180): the polling thread goes on reading one connection while more data comes, so one client's flood of pings
+  made all others wait.
 - FORKLESS. By default gRPC stops its threads at every fork and starts them again, for children that go on using gRPC.
   grpc.aio cannot be used in such a child, and gRPC's blocking API only where GRPC_ENABLE_FORK_SUPPORT is set. Without
   that variable the fork handlers have no use but a risk: they can hang children, such as those of a

@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 GATHER_S: Final = 0.05
 RETRY_S: Final = 0.5
 CALL_S: Final = 3.0
-TOLD: Final = "told"
+REPORTED: Final = "reported"
 REFUSED: Final = "refused"
 DROPPED: Final = "dropped"
 _END: Final[Method[pb.EndMemberSessionsRequest, pb.EndMemberSessionsResponse]] = Method(
@@ -123,5 +123,5 @@ class MemberRemovals:
             log.exception("orders to end the sessions of removed members could not be told", address=leader)
             return False
         else:
-            self._told(TOLD, len(orders))
+            self._told(REPORTED, len(orders))
         return True

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from group_coordinator.member_removals import DROPPED, REFUSED, TOLD
+from group_coordinator.member_removals import DROPPED, REFUSED, REPORTED
 from group_coordinator.ports import Shards
 
 _STATES: Final = ("Empty", "Stable", "Dead")
@@ -44,17 +44,17 @@ class GroupCoordinatorMetrics:
         self._succeeded, self._failed = outcomes.labels("succeeded"), outcomes.labels("failed")
         self._repaired = Counter(
             "group_coordinator_repaired_partitions",
-            "Share-partitions whose state the share coordinator had lost (GC-82).",
+            "Share-partitions whose state the share coordinator had lost.",  # GC-82
             registry=registry,
         )
         self._expired = Counter(
             "group_coordinator_expired_groups",
-            "Groups whose deletion began because they were empty for too long (GC-46).",
+            "Groups whose deletion began because they were empty for too long.",  # GC-46
             registry=registry,
         )
         self._expired_members = Counter(
             "group_coordinator_expired_members",
-            "Members removed because they did not heartbeat, by reason (GC-30, GC-36).",
+            "Members removed because they did not heartbeat, by reason.",  # GC-30, GC-36
             ["reason"],
             registry=registry,
         )
@@ -62,11 +62,11 @@ class GroupCoordinatorMetrics:
             self._expired_members.labels(reason)
         self._removals = Counter(
             "group_coordinator_member_removals",
-            "Orders to partition leaders to end the share sessions of removed members, by outcome (GC-39b).",
+            "Orders to partition leaders to end the share sessions of removed members, by outcome.",  # GC-39b
             ["outcome"],
             registry=registry,
         )
-        for outcome in (TOLD, REFUSED, DROPPED):
+        for outcome in (REPORTED, REFUSED, DROPPED):
             self._removals.labels(outcome)
         registry.register(_Gauges(shards))
 

@@ -114,7 +114,7 @@ class _Delivery(Collector):
         )
         counted = CounterMetricFamily(
             "share_partition_deliveries_not_taken_back",
-            "Records given back unseen ten times in a row before, so that this delivery counted (PL-941).",
+            "Records given back unseen ten times in a row before, so that this delivery counted.",  # PL-941
             labels=_SHARE_PARTITION,
         )
         for host in self._partitions.hosts():
@@ -145,7 +145,9 @@ class _Delays(Collector):
             "share_group_delayed_records", "Records that wait for the end of a delay.", labels=["group"]
         )
         full = GaugeMetricFamily(
-            "share_group_delayed_full", "Share-partitions that delayed records hold up (PL-935).", labels=["group"]
+            "share_group_delayed_full",
+            "Share-partitions that delayed records hold up.",
+            labels=["group"],  # PL-935
         )
         for group, (records, bound) in found.items():
             waiting.add_metric([group], records)

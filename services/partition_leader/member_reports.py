@@ -142,7 +142,7 @@ class MemberReports:
             return []
         results = zip(reports, response.results, strict=False)
         again = [report for report, result in results if result.error_code and _elsewhere(result.error_code)]
-        self._told("told", len(reports) - len(again))
+        self._told("reported", len(reports) - len(again))
         return again
 
 

@@ -81,7 +81,7 @@ class PartitionLeaderMetrics:
         text = "Records that will not be delivered again though nobody accepted them, by cause."
         self._archived = _labelled(registry, "share_partition_archived_records", text, "cause", CAUSES)
         text = "Reports to group coordinators about members that lost their connection, or are back, by outcome."
-        outcomes = ("told", "refused", "dropped")
+        outcomes = ("reported", "refused", "dropped")
         self._member_reports = _labelled(registry, "share_session_member_reports", text, "outcome", outcomes)
         text = "Members that group coordinators had removed, by what became of their share sessions here."
         self._removals = _labelled(registry, "share_session_removed_members", text, "outcome", [*Removed])
@@ -199,7 +199,9 @@ class _Gauges(Collector):
         yield GaugeMetricFamily("purgatory_size", "Parked ShareFetch requests.", partitions.parked)
         yield GaugeMetricFamily("partitions_led", "Topic-partitions led.", len(self._led.led()))
         yield GaugeMetricFamily(
-            "topic_log_cached_bytes", "Memory of the tail caches (CM-46).", self._led.cached_bytes()
+            "topic_log_cached_bytes",
+            "Memory of the tail caches.",
+            self._led.cached_bytes(),  # CM-46
         )
 
 
@@ -221,7 +223,9 @@ class _LetterGauges(Collector):
             "share_group_dead_letters_oldest_age_seconds", "Age of the oldest dead letter that waits.", labels=labels
         )
         full_gauge = GaugeMetricFamily(
-            "share_group_dead_letters_full", "Share-partitions that dead letters hold up (PL-916).", labels=labels
+            "share_group_dead_letters_full",
+            "Share-partitions that dead letters hold up.",
+            labels=labels,  # PL-916
         )
         for group, (waiting, oldest_ms, bound) in found.items():
             waiting_gauge.add_metric([group], waiting)

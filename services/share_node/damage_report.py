@@ -33,7 +33,7 @@ from share_node.state_dump import describe
 _PAGE: Final = 500
 #: Placeholder for the metadata, which only a decision needs.
 _NOTHING: Final[Any] = None
-_AGAIN: Final = "the group gets every record of the partition again that the topic still has (GC-82)"
+_AGAIN: Final = "the group gets every record of the partition again that the topic still has"  # GC-82
 
 
 class Damaged(NamedTuple):

@@ -1,4 +1,4 @@
-"""Cores are pure. import-linter forbids by list; this holds what a core and the vocabulary may import at all."""
+"""Cores are pure. import-linter forbids by list; this test limits what a core and the vocabulary may import at all."""
 
 from pathlib import Path
 
@@ -6,22 +6,22 @@ import pytest
 
 from tests.packaging.source_imports import ROOT, imports, modules
 
-# The pure parts of the standard library: they compute, and neither wait, nor look at the clock, nor roll dice.
+# The pure parts of the standard library: they compute, and do not wait, read the clock or draw random numbers.
 PURE = frozenset(
     {
         "__future__", "abc", "array", "base64", "binascii", "bisect", "collections", "contextlib", "copy",
-        "dataclasses", "enum", "functools", "hashlib", "heapq", "itertools", "math", "operator", "re", "string",
-        "struct", "types", "typing", "zlib",
+        "dataclasses", "enum", "functools", "hashlib", "heapq", "itertools", "math", "operator", "re", "shlex",
+        "string", "struct", "types", "typing", "zlib",
     }
 )  # fmt: skip
-# Pure modules that cores may import: the words, and the shape of a shard, which is what a core implements.
+# Pure modules that cores may import: the vocabulary, and the shape of a shard, which a core implements.
 VOCABULARY = frozenset(
     {
         "kip932.errors", "kip932.ids", "kip932.state_batches", "kip932.state_values",
         "shard_runtime.hosting.quarantine", "shard_runtime.hosting.shard",
     }
 )  # fmt: skip
-# Pure modules of the runtime that its own core may import besides; they are held to the same list.
+# Further pure modules of the runtime that its own core may import; they are held to the same list.
 RUNTIME_WORDS = frozenset(
     {
         "shard_runtime.ownership.lease_terms", "shard_runtime.ownership.placement", "shard_runtime.ownership.targets",
@@ -31,7 +31,7 @@ RUNTIME_WORDS = frozenset(
     }
 )  # fmt: skip
 
-# Who among the services may see generated messages and their runtime: the edges.
+# The modules of the services that may see generated messages and their runtime: the edges.
 MESSAGE_EDGES = frozenset({"service", "codec", "transport", "state_dump"})
 MESSAGE_PACKAGES = (
     "group_coordinator.leader_end_offsets",
@@ -44,10 +44,10 @@ MESSAGE_PACKAGES = (
     "shard_runtime.rpc",
     "transaction_coordinator.markers",
 )
-# A composition root names the services that its process serves; it sees their descriptors, and no message.
+# A composition root names the services that its process serves; it sees their descriptors, but no message.
 SERVICE_NAMERS = frozenset({"share_node.roles"})
 STORE_PACKAGE = "shard_runtime.record_log.redis"
-# The pipeline stands outside the services and reads streams with one module of its own.
+# The pipeline is outside the services and reads streams with one module of its own.
 STORE_READER = "share_metrics.reader.store"
 
 
@@ -56,7 +56,7 @@ def within(name: str, *packages: str) -> bool:
 
 
 def is_edge(module: str) -> bool:
-    """Whether a module translates messages: `codec`, `error_codec`, a folder `codec`, …"""
+    """Return whether a module translates messages: `codec`, `error_codec`, a folder `codec`, …"""
     edges = (tuple(f"{edge}_" for edge in MESSAGE_EDGES), tuple(f"_{edge}" for edge in MESSAGE_EDGES))
     return within(module, *MESSAGE_PACKAGES) or any(
         part in MESSAGE_EDGES or part.startswith(edges[0]) or part.endswith(edges[1]) for part in module.split(".")[1:]
@@ -64,7 +64,7 @@ def is_edge(module: str) -> bool:
 
 
 def core_of(module: str) -> str:
-    """The core that a module belongs to, "" for none: `x.core`, `x.y.core` where it has several rooms."""
+    """Return the core that a module belongs to, "" for none: `x.core`, or `x.y.core` where x has several rooms."""
     parts = module.split(".")
     ends = [index for index, part in enumerate(parts, start=1) if part == "core"]
     return ".".join(parts[: ends[0]]) if ends else ""
@@ -75,7 +75,7 @@ def is_pure(module: str) -> bool:
 
 
 def allowed(module: str) -> frozenset[str]:
-    """What a pure module may import besides the standard library's pure parts."""
+    """Return what a pure module may import besides the standard library's pure parts."""
     runtime = RUNTIME_WORDS if within(module, "shard_runtime") else frozenset[str]()
     return VOCABULARY | runtime | {core_of(module) or module}
 

@@ -1,4 +1,7 @@
-"""One vocabulary: words that have many meanings, or none that a stranger knows, stay out of the product's prose."""
+"""One vocabulary: words that have many meanings, or none that a stranger knows, stay out of the product's prose.
+
+Ids of rules stay out of what users read.
+"""
 
 import ast
 import io
@@ -22,6 +25,8 @@ WORDS = {
     "whoever": "the actor",
 }
 WORD = re.compile(rf"\b({'|'.join(WORDS)})\b", re.IGNORECASE)
+#: The id of a rule. A user has no use for it: it stays in the specification, comments and tests.
+RULE = re.compile(r"\b(?:CL|CM|CT|GC|INV|OP|PL|PM|SC|SR)-\d+")
 #: Names, and what a reader cannot misunderstand: "tells them apart".
 FREE = re.compile(r"`[^`]*`|\b[A-Z_]{3,}\b|\btells? \w+ apart\b")
 
@@ -34,6 +39,21 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string.partition("# noqa")[0].partition("# type: ignore")[0]
+
+
+def strings(source: str) -> Iterator[tuple[int, str]]:
+    """Strings that are no docstrings, each with its line."""
+    tree = ast.parse(source)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.lineno, node.value
+
+
+def with_rule(text: str) -> bool:
+    """Whether a user would read the id of a rule; a string that is nothing else, as in a table, is for the code."""
+    rule = RULE.search(text)
+    return rule is not None and rule.group() != text
 
 
 def found(text: str) -> list[str]:
@@ -60,3 +80,26 @@ X = 1
 """Whoever."""
 '''
     assert [word for _, text in sorted(prose(source)) for word in found(text)] == ["tells", "nobody", "told", "whoever"]
+
+
+def test_texts_for_users_name_no_rules() -> None:
+    named = [
+        f"{name_of(path)}:{line}: {text!r}"
+        for path in PYTHON
+        if name_of(path).startswith(PRODUCT) and "_pb2" not in path.name
+        for line, text in strings(path.read_text(encoding="utf-8"))
+        if with_rule(text)
+    ]
+    assert not named, "\n".join(named)
+
+
+def test_rules_are_found_in_strings_alone() -> None:
+    source = '''
+"""CL-1 in a docstring."""
+ROW = "CL-2"  # CL-3
+ERROR = f"too late (CL-4)"
+HELP = "how long (CM-5, PL-6)"
+UTF = "UTF-8"
+'''
+    named = sorted((line, text) for line, text in strings(source) if with_rule(text))
+    assert named == [(4, "too late (CL-4)"), (5, "how long (CM-5, PL-6)")]

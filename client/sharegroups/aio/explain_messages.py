@@ -1,4 +1,4 @@
-"""Converts between ExplainRecord messages and values of the admin client (PL-820, CL-97)."""
+"""Converts between ExplainRecord messages and values of the admin client (PL-820, CL-90)."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from shlex import quote
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -29,7 +30,6 @@ from sharegroups.aio.sender import Sender
 from sharegroups.aio.telling import OnDelivery
 from sharegroups.aio.transactions import Transactions, no_offsets
 from sharegroups.config import producer_config
-from sharegroups.core.shell_word import quote
 from sharegroups.core.stall_diagnosis import LOOK_AFTER_S, UNKNOWN, UNREACHABLE, Trouble
 from sharegroups.errors import BufferFullError
 from sharegroups.forks import OfOneProcess

@@ -7,10 +7,10 @@ one leader's session.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from shlex import quote
 from typing import Final
 
 from kip932.ids import TopicIdPartition
-from sharegroups.core.shell_word import quote
 
 #: A refusal is logged when it has lasted this long, ms. A fail-over takes less.
 TOLD_AFTER_MS: Final = 5_000

@@ -7,9 +7,8 @@ changes or returns.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from shlex import quote
 from typing import Final
-
-from sharegroups.core.shell_word import quote
 
 #: Seconds of silence before the host examines the cluster. The interval doubles each time, up to the second number.
 LOOK_AFTER_S: Final = 2.0

@@ -173,7 +173,7 @@ def _bury_member(group: Group, member_id: str) -> Group:
     if member.epoch != NO_EPOCH or member_id in group.targets:
         raise InconsistentLogError(
             f"group {group.group_id}: the log removes member {member_id}, found at epoch {member.epoch}"
-            f"{' with a target' if member_id in group.targets else ''}; expected epoch -1 and no target (GC-65)"
+            f"{' with a target' if member_id in group.targets else ''}; expected epoch -1 and no target"  # GC-65
         )
     return group.without_member(member_id)
 
@@ -182,7 +182,7 @@ def _bury_group(group: Group, _: str) -> Group | None:
     if group.members or group.targets or group.assignment_epoch != NO_EPOCH:
         raise InconsistentLogError(
             f"group {group.group_id}: the log removes it, found {len(group.members)} members, {len(group.targets)} "
-            f"targets, assignment epoch {group.assignment_epoch}; expected none, none, -1 (GC-66)"
+            f"targets, assignment epoch {group.assignment_epoch}; expected none, none, -1"  # GC-66
         )
     return None
 
@@ -191,7 +191,7 @@ def _bury_target_metadata(group: Group, _: str) -> Group:
     if group.targets:
         raise InconsistentLogError(
             f"group {group.group_id}: the log removes its target epoch, found {len(group.targets)} targets; "
-            "expected none (GC-67)"
+            "expected none"  # GC-67
         )
     return _changed(group, assignment_epoch=NO_EPOCH, assignment_ms=0, basis=None, computed_by="")
 

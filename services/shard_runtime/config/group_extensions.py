@@ -14,30 +14,30 @@ _DAY_MS: Final = 86_400_000
 GROUP_DLQ_FAILURE = string(
     "sharegroups.errors.deadletterqueue.failure", "retry",
     "What happens to a record whose dead letter cannot be written: retry keeps it until the letter is written; drop "
-    "archives it without one, as Kafka does (PL-907).",
+    "archives it without one, as Kafka does.",  # PL-907
     choices=("retry", "drop"), dynamic=True,
 )  # fmt: skip
 GROUP_DLQ_WAITING_MAX = integer(
     "sharegroups.errors.deadletterqueue.waiting.max", 5_000,
     "Dead letters of a share-partition that may wait to be written; at that number no new records are delivered from "
-    "it (PL-916).",
+    "it.",  # PL-916
     low=1, high=5_000, dynamic=True,
 )  # fmt: skip
 GROUP_RETRY_DELAY_MAX_MS = integer(
     "sharegroups.retry.delay.max.ms", _DAY_MS,
-    "The longest delay that a release may ask for, and the longest that anything keeps a released record (PL-930).",
+    "The longest delay that a release may ask for, and the longest that anything keeps a released record.",  # PL-930
     low=1_000, high=30 * _DAY_MS, unit="ms", kind=ConfigType.LONG, dynamic=True,
 )  # fmt: skip
 GROUP_RETRY_DELAYED_MAX = integer(
     "sharegroups.retry.delayed.max", 5_000,
     "Records of a share-partition that may wait for the end of a delay; at that number no new records are delivered "
-    "from it (PL-935).",
+    "from it.",  # PL-935
     low=1, high=5_000, dynamic=True,
 )  # fmt: skip
 GROUP_RETRY_INITIAL_MS = integer(
     "sharegroups.retry.backoff.initial.ms", 0,
     "How long a record waits after its first delivery that was released without a delay, or whose lock ran out; 0: "
-    "released records are delivered again at once, as in Kafka (PL-936).",
+    "released records are delivered again at once, as in Kafka.",  # PL-936
     low=0, high=_DAY_MS, unit="ms", kind=ConfigType.LONG, dynamic=True,
 )  # fmt: skip
 GROUP_RETRY_MULTIPLIER = decimal(

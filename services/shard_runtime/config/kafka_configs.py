@@ -51,7 +51,7 @@ GROUP_MAX_SIZE = integer("group.share.max.size", 200, "How many members a share 
 ASSIGNORS = listing(
     "group.share.assignors", ("simple",),
     "Exactly one, for groups that choose none: simple gives a partition to one member while there are not more members "
-    "than partitions, shared to several (GC-52a), or module:Class of an assignor of your own (GC-57).",
+    "than partitions, shared to several, or module:Class of an assignor of your own.",  # GC-52a, GC-57
 )  # fmt: skip
 ASSIGNMENT_INTERVAL_MS = integer(
     "group.share.assignment.interval.ms", 1_000, "Least time between two assignments of a group.",
@@ -90,7 +90,7 @@ GROUP_BACKGROUND_THREADS = unserved(
 )
 GROUP_LINGER_MS = unserved(
     integer("group.coordinator.append.linger.ms", -1, "Kafka has it.", low=-1, unit="ms"),
-    "flushes adapt to the load (SC-61)",
+    "flushes adapt to the load",  # SC-61
 )
 REBALANCE_PROTOCOLS = unserved(
     listing("group.coordinator.rebalance.protocols", ("classic", "consumer", "streams"), "Kafka has it."),
@@ -154,7 +154,7 @@ FETCH_MAX_BYTES = integer(
 )  # fmt: skip
 PERSISTER_TIMEOUT_MS = integer(
     "persister.operation.timeout.ms", 15_000,
-    "Look-up, attempts and pauses of one state operation together (PL-723).", low=100, unit="ms",
+    "Look-up, attempts and pauses of one state operation together.", low=100, unit="ms",  # PL-723
 )  # fmt: skip
 PERSISTER_CLASS = string(
     "group.share.persister.class.name", "default", "The persister; only the built-in one.",
@@ -165,12 +165,12 @@ DLQ_MANAGER_CLASS = string(
     choices=("default",), kind=ConfigType.CLASS, internal=True,
 )  # fmt: skip
 TRANSACTION_MAX_TIMEOUT_MS = integer(
-    "transaction.max.timeout.ms", 900_000, "Greatest time-out that a producer may ask for its transactions (CM-156).",
+    "transaction.max.timeout.ms", 900_000, "Greatest time-out that a producer may ask for its transactions.",  # CM-156
     low=1, high=2_147_483_647, unit="ms",
 )  # fmt: skip
 TRANSACTIONAL_ID_EXPIRATION_MS = integer(
     "transactional.id.expiration.ms", 604_800_000,
-    "How long the record of a transactional id without an open transaction is kept (CM-151).",
+    "How long the record of a transactional id without an open transaction is kept.",  # CM-151
     low=1_000, high=2_147_483_647, unit="ms",
 )  # fmt: skip
 DEFAULT_PARTITIONS = integer(
@@ -204,7 +204,7 @@ STATE_COMPRESSION = unserved(
 STATE_THREADS = unserved(integer("share.coordinator.threads", 1, "Kafka has it.", low=1), "one event loop serves")
 UPDATES_PER_SNAPSHOT = integer(
     "share.coordinator.snapshot.update.records.per.snapshot", 100,
-    "Updates of a key between two snapshots; Kafka's 500 would make replays longer (SR-14).",
+    "Updates of a key between two snapshots; Kafka's 500 would make replays longer.",  # SR-14
     low=0, high=500,
 )  # fmt: skip
 STATE_WRITE_TIMEOUT_MS = integer(
@@ -222,17 +222,17 @@ STATE_LOAD_BUFFER = unserved(
 )
 STATE_LINGER_MS = unserved(
     integer("share.coordinator.append.linger.ms", -1, "Kafka has it.", low=-1, unit="ms"),
-    "flushes adapt to the load (SC-61)",
+    "flushes adapt to the load",  # SC-61
 )
 STATE_PRUNE_INTERVAL_MS = unserved(
     integer(
         "share.coordinator.state.topic.prune.interval.ms", 300_000, "Kafka has it.", low=1, unit="ms", internal=True
     ),
-    "trims go by count (CM-18)",
+    "trims go by count",  # CM-18
 )
 STATE_COLD_INTERVAL_MS = integer(
     "share.coordinator.cold.partition.snapshot.interval.ms", 60_000,
-    "Age at which a changed key is copied; Kafka's 300000 would make replays longer (SR-14).",
+    "Age at which a changed key is copied; Kafka's 300000 would make replays longer.",  # SR-14
     low=1, unit="ms", internal=True,
 )  # fmt: skip
 STATE_CACHED_BUFFER = unserved(
@@ -244,14 +244,14 @@ STATE_CACHED_BUFFER = unserved(
 
 FAST_FIRST_ASSIGNMENT = boolean(
     "group.share.fast.first.assignment", True,
-    "Whether a group without a target is assigned at once, and its members wait only briefly (OP-19); false as Kafka.",
+    "Whether a group without a target is assigned at once, and its members wait only briefly; false as Kafka.",  # OP-19
 )  # fmt: skip
 
 
 EMPTY_RETENTION_MS = integer(
     "sharegroups.group.empty.retention.ms", 0,
-    "How long a group without members is kept; then it is deleted with its offsets. Counted while the cluster runs "
-    "(GC-46). 0: for ever, as Kafka.",
+    "How long a group without members is kept; then it is deleted with its offsets. Counted while the cluster runs. "
+    "0: for ever, as Kafka.",  # GC-46
     low=0, unit="ms", kind=ConfigType.LONG,
 )  # fmt: skip
 
@@ -259,7 +259,7 @@ EMPTY_RETENTION_MS = integer(
 LOST_CONNECTION_GRACE_MS = integer(
     "sharegroups.lost.connection.grace.ms", 0,
     "How long the heartbeat of a member that a leader has lost is awaited before it is expelled; at least the group's "
-    "heartbeat interval and 1 s, which 0 means (GC-36). -1: as in Kafka only the session timeout counts.",
+    "heartbeat interval and 1 s, which 0 means. -1: as in Kafka only the session timeout counts.",  # GC-36
     low=-1, unit="ms",
 )  # fmt: skip
 
@@ -344,7 +344,7 @@ GROUP_RENEW_ENABLE = boolean(
 )
 GROUP_DLQ_TOPIC = string(
     "errors.deadletterqueue.topic.name", "",
-    "The topic for records that are rejected or reach the delivery limit; empty for none (PL-903).",
+    "The topic for records that are rejected or reach the delivery limit; empty for none.",  # PL-903
     check=_dlq_topic, dynamic=True,
 )  # fmt: skip
 GROUP_DLQ_COPY = boolean(
@@ -355,13 +355,13 @@ GROUP_DLQ_COPY = boolean(
 GROUP_ASSIGNOR = string(
     "sharegroups.assignor", "default",
     "Which members get a partition: simple, one while there are not more members than partitions; shared, several, so "
-    "that a slow or dead member stalls none (GC-52a). default: the assignor of group.share.assignors.",
+    "that a slow or dead member stalls none. default: the assignor of group.share.assignors.",  # GC-52a
     choices=("default", "simple", "shared"), dynamic=True,
 )  # fmt: skip
 GROUP_MEMBERS_PER_PARTITION = integer(
     "sharegroups.assignor.members.per.partition", 0,
     "How many members share a partition under the assignor shared, where there are so many; 0: all, within 2000 pairs "
-    "of a member and a partition (GC-52a).",
+    "of a member and a partition.",  # GC-52a
     low=0, high=1_000, dynamic=True,
 )  # fmt: skip
 
@@ -381,7 +381,7 @@ RETENTION_BYTES = integer(
 RETENTION_POLICY = string(
     "sharegroups.retention", "time_and_size",
     "Which records are deleted: time_and_size, those that retention.ms and retention.bytes let go, as Kafka does; "
-    "consumed, those and besides what every share group with state for the topic has finished (CM-160). A group that "
+    "consumed, those and besides what every share group with state for the topic has finished. A group that "  # CM-160
     "comes later, or is reset to the beginning, then begins at what is left.",
     choices=("time_and_size", CONSUMED), dynamic=True,
 )  # fmt: skip

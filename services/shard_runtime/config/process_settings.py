@@ -35,7 +35,7 @@ FILE_VARIABLE: Final = "SHAREGROUPS_CONFIG"
 #: The command line's own variable: the address its clients bootstrap from. A service's environment may contain it.
 CLIENT_VARIABLE: Final = "SHAREGROUPS_BOOTSTRAP"
 
-NODE_NAME = string("node.name", "", "Stable name of this node; default <host>-<roles>-<port> (CM-1).")
+NODE_NAME = string("node.name", "", "Stable name of this node; default <host>-<roles>-<port>.")  # CM-1
 NODE_RACK = string("node.rack", "", "Rack of this node; empty for none.")
 NODE_ROLES: Setting[tuple[str, ...]] = listing(
     "node.roles", tuple(sorted(ROLES)), "What this process serves.", choices=tuple(sorted(ROLES))
@@ -48,7 +48,9 @@ ADVERTISED_HOST = string(
 ADVERTISED_PORT = integer("advertised.port", 0, "Port that others reach this node by; 0 for the one listened on.",
                           low=0, high=65_535)  # fmt: skip
 INTERNAL_LISTEN_HOST = string(
-    "internal.listen.host", "", "Address on which the services between nodes listen (CM-80); default listen.host."
+    "internal.listen.host",
+    "",
+    "Address on which the services between nodes listen; default listen.host.",  # CM-80
 )
 INTERNAL_LISTEN_PORT = integer("internal.listen.port", 0, "Port of the services between nodes; 0 for any free one.",
                                low=0, high=65_535)  # fmt: skip
@@ -61,54 +63,55 @@ INTERNAL_ADVERTISED_HOST = string(
 INTERNAL_ADVERTISED_PORT = integer("internal.advertised.port", 0,
                                    "Port that other nodes reach those services by; 0 for the one listened on.",
                                    low=0, high=65_535)  # fmt: skip
-ALLOW_PLAINTEXT = boolean("allow.plaintext", False, "Whether to listen without TLS beyond loopback (CM-60).")
+ALLOW_PLAINTEXT = boolean("allow.plaintext", False, "Whether to listen without TLS beyond loopback.")  # CM-60
 DATA_DIR = string("data.dir", "", "Where this node keeps its lock and, with an embedded store, its data.")
 STORE_URL = string("store.url", "redis://127.0.0.1:6379", "The store; redis:// or rediss://, several nodes by commas.",
                    sensitive=True)  # fmt: skip
-STORE_REPLICAS = integer("store.replicas", 0, "Replicas the store is configured with (CM-12).", low=0)
+STORE_REPLICAS = integer("store.replicas", 0, "Replicas the store is configured with.", low=0)  # CM-12
 STORE_FSYNC_ALWAYS = boolean(
     "store.fsync.always", False, "Whether the store syncs every write to disk before it answers."
 )
 STORE_WHOLE_HISTORIES: Setting[tuple[str, ...]] = listing(
     "store.whole.histories", (),
-    "The store's history, then those before it that ended with everything on disk; `sharegroups up` sets it (CM-104).",
+    "The store's history, then those before it that ended with everything on disk; `sharegroups up` sets it.",  # CM-104
 )  # fmt: skip
 STORE_UNSAFE_STOP = boolean(
     "store.unsafe.stop.writes", False,
     "Whether writes stop while the store is set to lose data (appendonly, appendfsync, maxmemory-policy), instead of "
-    "going on with an error in the log (CM-171).",
+    "going on with an error in the log.",  # CM-171
 )  # fmt: skip
 CLOCK_SKEW_MAX_MS = integer(
     "clock.skew.max.ms", 10_000,
-    "By how much this host's clock and the store's may differ; beyond it no record is deleted by age (CM-170).",
+    "By how much this host's clock and the store's may differ; beyond it no record is deleted by age.",  # CM-170
     low=1_000, high=3_600_000, unit="ms")  # fmt: skip
-LEASE_MS = integer("lease.ms", 3_000, "How long an owner may serve after its last renewal (CM-3).",
+LEASE_MS = integer("lease.ms", 3_000, "How long an owner may serve after its last renewal.",  # CM-3
                    low=500, high=60_000, unit="ms")  # fmt: skip
-RENEW_INTERVAL_MS = integer("lease.renew.interval.ms", 1_000, "How often leases are renewed (CM-3).",
+RENEW_INTERVAL_MS = integer("lease.renew.interval.ms", 1_000, "How often leases are renewed.",  # CM-3
                             low=100, high=20_000, unit="ms")  # fmt: skip
 REPLAYS_MAX = integer("shard.replays.max", 4, "Shards that are replayed at the same time.", low=1, high=64)
 SHARD_QUEUE_MAX = integer("shard.queue.max", 10_000, "Operations that may wait for one shard.", low=1)
 COMPACTION_ENTRIES_MIN = integer("shard.compaction.entries.min", 5_000,
-                                 "Entries below which a shard's stream is not compacted (CM-18).", low=10)  # fmt: skip
-HISTORY_MS = integer("shard.history.ms", 600_000, "How long entries that no replay needs are kept for readers (SR-29).",
+                                 "Entries below which a shard's stream is not compacted.", low=10)  # fmt: skip
+# SR-29
+HISTORY_MS = integer("shard.history.ms", 600_000, "How long entries that no replay needs are kept for readers.",
                      low=0, unit="ms")  # fmt: skip
 READERS_MAX_LAG_MS = integer(
     "shard.readers.max.lag.ms", 1_800_000,
-    "Age up to which entries are kept that a live reader has not read yet, beyond shard.history.ms (SR-29).",
+    "Age up to which entries are kept that a live reader has not read yet, beyond shard.history.ms.",  # SR-29
     low=0, high=86_400_000, unit="ms")  # fmt: skip
 LOST_TAIL_JUMP = integer("log.lost.tail.jump.offsets", 1_000_000,
-                         "How far a log end jumps when the store may have lost its tail (CM-47).", low=1)  # fmt: skip
+                         "How far a log end jumps when the store may have lost its tail.", low=1)  # fmt: skip
 RETENTION_INTERVAL_MS = integer(
-    "log.retention.check.interval.ms", 30_000, "How often a leader deletes what is past retention (CM-45).",
+    "log.retention.check.interval.ms", 30_000, "How often a leader deletes what is past retention.",  # CM-45
     low=100, high=3_600_000, unit="ms")  # fmt: skip
-CONSUMED_INTERVAL_MS = integer(
+CONSUMED_INTERVAL_MS = integer(  # CM-160
     "sharegroups.retention.consumed.interval.ms", 5_000,
-    "How often a leader deletes what every group has finished, in topics with sharegroups.retention=consumed (CM-160).",
+    "How often a leader deletes what every group has finished, in topics with sharegroups.retention=consumed.",
     low=100, high=3_600_000, unit="ms",
 )  # fmt: skip
-TAIL_CACHES_BYTES = integer(
+TAIL_CACHES_BYTES = integer(  # CM-46
     "log.tail.caches.bytes", 268_435_456,
-    "Memory for the newest batches of all partitions that a leader leads (CM-46): at most 16 MiB for each of them, and "
+    "Memory for the newest batches of all partitions that a leader leads: at most 16 MiB for each of them, and "
     "at least 8 KiB. What is not in it is read from the store.", low=0, unit="bytes", kind=ConfigType.LONG,
 )  # fmt: skip
 DRAIN_GRACE_MS = integer("drain.grace.ms", 10_000,
@@ -117,11 +120,11 @@ DRAIN_GRACE_MS = integer("drain.grace.ms", 10_000,
 MESSAGE_MAX_BYTES = integer("rpc.message.max.bytes", 67_108_864, "Largest message of a call.", low=65_536, unit="bytes")
 REQUEST_MAX_BYTES = integer(
     "rpc.request.max.bytes", 8_388_608,
-    "Largest request; a topic whose max.message.bytes is greater needs more (CM-91).", low=65_536, unit="bytes",
+    "Largest request; a topic whose max.message.bytes is greater needs more.", low=65_536, unit="bytes",  # CM-91
 )  # fmt: skip
 MEMORY_BYTES = integer(
     "rpc.memory.bytes", 0,
-    "Bytes of requests and answers in flight (CM-92); 0: an eighth of the container's memory limit, else of the "
+    "Bytes of requests and answers in flight; 0: an eighth of the container's memory limit, else of the "  # CM-92
     "machine's memory, from 64 MiB to 1 GiB.", low=0, unit="bytes", kind=ConfigType.LONG,
 )  # fmt: skip
 CALLS_MAX = integer("rpc.concurrent.calls.max", 20_000, "Calls and streams served at the same time.", low=1)

@@ -27,19 +27,21 @@ class _Store(Collector):
         if self._watch is None:
             return
         unsafe = GaugeMetricFamily(
-            "store_unsafe", "Whether the store is set to lose data by this setting (CM-171).", labels=["setting"]
+            "store_unsafe",
+            "Whether the store is set to lose data by this setting.",
+            labels=["setting"],  # CM-171
         )
         for name in UNSAFE:
             unsafe.add_metric([name], name in self._watch.unsafe)
         yield unsafe
         yield GaugeMetricFamily(
             "store_clock_ahead_seconds",
-            "By how much the store's clock is ahead of this host's (CM-170).",
+            "By how much the store's clock is ahead of this host's.",  # CM-170
             self._watch.time.store_ahead_ms / 1000,
         )
         yield GaugeMetricFamily(
             "retention_by_age_paused",
-            "Whether no records are deleted by age, since a clock may be wrong (CM-170).",
+            "Whether no records are deleted by age, since a clock may be wrong.",  # CM-170
             bool(self._watch.time.doubt()),
         )
 

@@ -40,7 +40,7 @@ def refuse_unknown_grpc() -> None:
     if missing:
         raise UnknownGrpcError(
             f"grpcio {grpc.__version__} has no {', '.join(missing)}, which the server needs to accept calls safely, "
-            "and to free what they took (CM-84, CM-99); expected grpcio 1.85. Try: pip install 'grpcio>=1.85,<1.86'"
+            "and to free what they took; expected grpcio 1.85. Try: pip install 'grpcio>=1.85,<1.86'"  # CM-84, CM-99
         )
 
 

@@ -1,4 +1,4 @@
-"""How a coordinator tells leaders of removed members: gathered, tried again, given up (GC-39a, GC-39b)."""
+"""A coordinator notifies leaders of removed members: in batches, with retries, within a time limit (GC-39a, GC-39b)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ONE, TWO = "leader-1:9093", "leader-2:9093"
 
 
 class Leader:
-    """A leader that notes what it is told, and when."""
+    """A leader that notes the notices it receives, and when."""
 
     def __init__(self) -> None:
         self.calls: list[list[tuple[str, str, int]]] = []
@@ -43,7 +43,7 @@ class Leader:
 
 
 class Coordinator:
-    """A coordinator's orders, and the leaders by their addresses. `listed`: the node list."""
+    """A coordinator's notices, and the leaders by their addresses. `listed`: the addresses in the node list."""
 
     def __init__(self) -> None:
         self.network = InMemoryNetwork()
@@ -74,7 +74,7 @@ async def coordinator() -> AsyncIterator[Coordinator]:
 
 
 class SilentLeader(Leader):
-    """A leader that stands still: it takes calls, and answers none."""
+    """A leader that receives calls and answers none."""
 
     async def end_member_sessions(
         self, request: pb.EndMemberSessionsRequest, context: object
@@ -98,7 +98,7 @@ async def test_a_leader_that_does_not_answer_keeps_orders_to_no_other_one_back()
         assert all(at_s - number < 0.1 for number, at_s in enumerate(two.at_s)), two.at_s
         assert [len(call) for call in silent.calls] == [1, 4], "what waited for it goes with what is tried again"
         await asyncio.sleep(40)
-        assert made.told == {"told": 5, "dropped": 5}
+        assert made.told == {"reported": 5, "dropped": 5}
 
 
 @pytest.mark.rule("GC-39b")
@@ -111,7 +111,7 @@ async def test_removals_of_the_same_moment_are_one_call_to_each_leader() -> None
         made.remove("B", 7)
         await asyncio.sleep(1)
         assert one.calls == two.calls == [[("g", "A", 6), ("g", "B", 7)]]
-        assert made.told == {"told": 4}
+        assert made.told == {"reported": 4}
 
 
 @pytest.mark.rule("GC-39b")
@@ -124,7 +124,7 @@ async def test_a_leader_that_is_not_reached_is_told_again_and_no_other_is() -> N
         two = made.leader(TWO)
         await asyncio.sleep(1)
         assert one.calls == two.calls == [[("g", "A", 6)]]
-        assert made.told == {"told": 2}
+        assert made.told == {"reported": 2}
 
 
 @pytest.mark.rule("GC-39b")
@@ -168,4 +168,4 @@ async def test_who_expires_is_told_with_the_epoch_of_the_removal_and_who_leaves_
         await asyncio.sleep(50)
         (shard,) = [shard for _, shard in world.role.shards.serving() if "grp" in shard.groups]
         assert leader.calls == [[("grp", "A", shard.groups["grp"].epoch)]]
-        assert world.registry.get_sample_value("group_coordinator_member_removals_total", {"outcome": "told"}) == 1
+        assert world.registry.get_sample_value("group_coordinator_member_removals_total", {"outcome": "reported"}) == 1

@@ -1,4 +1,4 @@
-"""How a leader tells coordinators about lost members: gathered, tried again, given up (PL-527)."""
+"""A leader reports lost members to coordinators: in batches, with retries, within a time limit (PL-527)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ A, B = SessionKey("g", "A"), SessionKey("g", "B")
 
 
 class Coordinator:
-    """A coordinator that notes what it is told; `code`: its answer to each report."""
+    """A coordinator that notes the reports it receives; `code`: its answer to each."""
 
     def __init__(self, code: int = 0) -> None:
         self.code = code
@@ -45,7 +45,8 @@ class Coordinator:
 
 
 class Leader:
-    """A leader's reports, and the coordinators by their addresses. `where`: the coordinator of every group."""
+    """A leader's reports, and the coordinators by their addresses. `where`: the address of every group's
+    coordinator."""
 
     def __init__(self) -> None:
         self.network = InMemoryNetwork()
@@ -78,7 +79,7 @@ async def test_losses_of_the_same_moment_are_one_call_with_their_ages() -> None:
     leader.reports.back(A)
     await asyncio.sleep(0.5)
     assert coordinator.calls[1:] == [[("A", True, 50)]]
-    assert leader.told == {"told": 3}
+    assert leader.told == {"reported": 3}
     await leader.reports.stop()
 
 
@@ -89,7 +90,7 @@ async def test_a_report_is_told_again_until_a_coordinator_takes_it() -> None:
     leader.where = None
     leader.reports.lost([A])
     await asyncio.sleep(0.6)
-    leader.where = OTHER  # nothing answers there
+    leader.where = OTHER  # no server answers at this address
     await asyncio.sleep(0.6)
     former, present = leader.coordinator(OTHER, NotCoordinatorError.code), leader.coordinator(ONE)
     await asyncio.sleep(1)
@@ -99,7 +100,7 @@ async def test_a_report_is_told_again_until_a_coordinator_takes_it() -> None:
     ((told,),) = present.calls
     assert told[:2] == ("A", False)
     assert told[2] > 2_000, "its age grows with the tries"
-    assert leader.told == {"told": 1}
+    assert leader.told == {"reported": 1}
     await leader.reports.stop()
 
 
@@ -112,7 +113,7 @@ async def test_a_report_that_nobody_takes_in_ten_seconds_is_dropped() -> None:
     await asyncio.sleep(12)
     tries = len(coordinator.calls)
     assert 10 <= tries <= 20
-    assert leader.told == {"told": 0, "dropped": 1}
+    assert leader.told == {"reported": 0, "dropped": 1}
     await asyncio.sleep(10)
     assert len(coordinator.calls) == tries
     await leader.reports.stop()
@@ -127,10 +128,10 @@ async def test_what_is_refused_for_good_is_not_told_again() -> None:
     await asyncio.sleep(5)
     assert len(coordinator.calls) == 1
     leader.where = OTHER
-    leader.network.serve(OTHER, LEADERS, Leaders())  # a node of a build that does not know the call
+    leader.network.serve(OTHER, LEADERS, Leaders())  # a node of a build without this call
     leader.reports.lost([B])
     await asyncio.sleep(5)
-    assert leader.told == {"told": 1, "refused": 1}
+    assert leader.told == {"reported": 1, "refused": 1}
     await leader.reports.stop()
 
 
@@ -168,5 +169,5 @@ async def test_a_coordinator_expels_whom_a_leader_lost_says_it_and_keeps_whom_it
             await asyncio.sleep(45)
         assert [each["member"] for each in said if "session time-out" in each["event"]] == ["B"]
         assert counted("group_coordinator_expired_members_total", {"reason": "session_timeout"}) == 1
-        assert told == {"told": 3}
+        assert told == {"reported": 3}
         await reports.stop()

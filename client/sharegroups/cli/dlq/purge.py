@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -31,7 +32,6 @@ from sharegroups.cli.output import (
     tell,
 )
 from sharegroups.cli.reaching import reached_admin
-from sharegroups.core.shell_word import quote
 
 Outcomes = Mapping[int, int | KafkaError]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import Final, NamedTuple
 
 from kip932.errors import (
@@ -22,7 +23,6 @@ from sharegroups.cli.groups.asking import ALL_GROUPS, refuse
 from sharegroups.cli.nearest import did_you_mean
 from sharegroups.cli.output import tell
 from sharegroups.core.dead_letters import Letter, Place, letter_of
-from sharegroups.core.shell_word import quote
 
 TOPIC_NAME: Final = "errors.deadletterqueue.topic.name"
 #: How much the clocks of two nodes may differ, ms.

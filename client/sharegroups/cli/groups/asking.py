@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final, NoReturn, TypeVar
 
 import click
@@ -16,7 +17,6 @@ from sharegroups.admin import Admin
 from sharegroups.cli.nearest import did_you_mean
 from sharegroups.cli.output import settings, tell
 from sharegroups.cli.reaching import reached_admin
-from sharegroups.core.shell_word import quote
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 import click
@@ -28,7 +29,6 @@ from sharegroups.cli.output import (
     print_table,
     tell,
 )
-from sharegroups.core.shell_word import quote
 
 #: Errors that refuse the group as a whole; other failures of the whole call are printed as unknown errors (CT-27).
 _OF_THE_GROUP: Final = (

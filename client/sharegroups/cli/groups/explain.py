@@ -1,4 +1,4 @@
-"""`sharegroups groups explain`: prints why records are, or are not, delivered to a group (CT-100 to CT-102)."""
+"""`sharegroups groups explain`: prints why records are, or are not, delivered to a group (CT-110, CT-111)."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from shlex import quote
 from typing import Final
 
 from kip932.errors import KafkaError
@@ -12,7 +13,6 @@ from kip932.printable import printable
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ConfigResource, RecordsExplained
 from sharegroups.cli.nearest import did_you_mean
-from sharegroups.core.shell_word import quote
 
 _DLQ: Final = "errors.deadletterqueue.topic.name"
 #: States of records that may have been given up.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 
 import click
 
 from sharegroups.cli.output import UsageFailure
-from sharegroups.core.shell_word import quote
 
 
 class NamedByOptions(click.Command):

@@ -6,6 +6,7 @@ import csv
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -31,7 +32,6 @@ from sharegroups.cli.output import (
     print_table,
     tell,
 )
-from sharegroups.core.shell_word import quote
 
 Errors = Mapping[TopicPartition, KafkaError | None]
 

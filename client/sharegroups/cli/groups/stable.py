@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from shlex import quote
 from typing import Final, NamedTuple
 
 from kip932.errors import KafkaError
@@ -11,7 +12,6 @@ from kip932.ids import TopicPartition
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ConfigResource, GroupOffsets, ShareGroupOffset
 from sharegroups.cli.groups.tables import age
-from sharegroups.core.shell_word import quote
 
 #: How many partitions of all groups together are checked, those with the oldest records first.
 LOOKED_AT_MAX: Final = 50

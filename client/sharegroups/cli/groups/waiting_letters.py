@@ -4,6 +4,7 @@ change discards them (PL-919, CT-24a)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from shlex import quote
 from typing import Final
 
 from kip932.errors import GroupIdNotFoundError, KafkaError
@@ -12,7 +13,6 @@ from sharegroups.admin import Admin
 from sharegroups.admin_values import GroupOffsets
 from sharegroups.cli.groups.tables import age
 from sharegroups.cli.output import tell
-from sharegroups.core.shell_word import quote
 
 #: What becomes of the records whose letters are discarded, by the kind of change.
 BEGINS_ANEW: Final = "the group begins again by share.auto.offset.reset"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -15,7 +16,6 @@ from sharegroups.cli.groups.tables import age
 from sharegroups.cli.output import connection_options, failures, finish, output_option, print_json, settings, tell
 from sharegroups.cli.reaching import reached_admin
 from sharegroups.cli.transactions.naming import COMMAND, TRANSACTIONAL_ID, document, error_text, partitions_text
-from sharegroups.core.shell_word import quote
 
 #: Errors that concern the id; any other error fails the whole command.
 _OF_THE_ID = (InvalidTxnStateError, KafkaStorageError, TransactionalIdNotFoundError)

@@ -252,7 +252,7 @@ class Acknowledgement:
         codes = bytearray(types.translate(TYPE_CODES[operation.dlq_enabled]))
         if ILLEGAL in codes:
             at = codes.index(ILLEGAL)
-            raise InvalidRequestError(f"offset {first + at}: acknowledge type {types[at]} does not exist (PL-409)")
+            raise InvalidRequestError(f"offset {first + at}: acknowledge type {types[at]} does not exist")  # PL-409
         for ack_type in range(len(self._types)):
             self._types[ack_type] += types.count(ack_type)
         batch.track()

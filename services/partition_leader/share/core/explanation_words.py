@@ -71,7 +71,7 @@ def _deliverable(fate: Fate, asked: Question, place: Place) -> str:
     if fate.first > place.next_fetch:
         fetch = f"it comes after earlier records; the next fetch begins at offset {place.next_fetch}"
     if count >= max(2, (asked.settings.delivery_count_limit + 1) // 2):
-        fetch += "; it has failed often, so it is delivered with few others or alone (PL-240)"
+        fetch += "; it has failed often, so it is delivered with few others or alone"  # PL-240
     return f"{_available(fate, asked)}; {fetch}"
 
 
@@ -131,7 +131,7 @@ def _pending(fate: Fate, asked: Question, place: Place) -> str:
     if write is None or write.stage is WriteStage.QUEUED:
         return f"{kind} waits for the write before it; {fate.becomes} after its own"
     if write.stage is WriteStage.UNKNOWN:
-        return f"{kind} was sent and not answered; the leader reads what is stored before anything else (PL-707)"
+        return f"{kind} was sent and not answered; the leader reads what is stored before anything else"  # PL-707
     times = "once" if write.attempts == 1 else f"{write.attempts} times"
     running = span_of_time(write.running_ms or 0)
     return f"{kind} is being written for {running}, sent {times}; {fate.becomes} when the share coordinator confirms it"

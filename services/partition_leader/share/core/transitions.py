@@ -195,13 +195,11 @@ class IllegalTransitionError(Exception):
     """
 
     def __init__(self, offset: int, code: int, trigger: Trigger) -> None:
-        rules = sorted({rule for (_, of), (_, rule) in TRANSITIONS.items() if of is trigger})
         legal = {state for state, of in TRANSITIONS if of is trigger}
         states = ["pending"] if legal.issuperset(PENDING_CODES) else []
         states += [code_name(state) for state in sorted(legal) if not (states and state & PENDING)]
         super().__init__(
-            f'offset {offset} is {code_name(code)}, and "{trigger}" ({", ".join(rules)}) is for records that are '
-            f"{' or '.join(states)} (PL-102)"
+            f'offset {offset} is {code_name(code)}, and "{trigger}" is for records that are {" or ".join(states)}'
         )
         self.offset = offset
         self.code = code

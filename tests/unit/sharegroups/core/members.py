@@ -1,4 +1,4 @@
-"""Steps of a membership that several of its tests take."""
+"""Steps of a membership that several tests share."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from sharegroups.core.membership import Heartbeat, Membership, MemberState
 
 
 def beat(m: Membership, now_ms: int) -> Heartbeat:
-    """The heartbeat that is due."""
+    """The next heartbeat, which must be due."""
     request = m.heartbeat(now_ms)
     assert request is not None
     return request
 
 
 def state(m: Membership) -> MemberState:
-    """Asked by a call, so that a type checker does not take an earlier answer for the present one."""
+    """The member's state, by a call, so that a type checker does not reuse an earlier answer."""
     return m.state

@@ -1,4 +1,4 @@
-"""How many records one fetch may bring beyond what a poll returns."""
+"""The number of records that one fetch may bring beyond a poll's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sharegroups.core.ahead import BATCHES_MAX, BYTES_MAX, QUICK_MS, RECORDS_MAX
 
 
 def quick(most: int = 500) -> Ahead:
-    """Of an application that has worked through one full poll quickly, with batches of 500 records of 100 bytes."""
+    """After an application has worked through one full poll quickly, with batches of 500 records of 100 bytes."""
     ahead = Ahead(most)
     ahead.answered(most, most * 100, 1)
     ahead.held(1)

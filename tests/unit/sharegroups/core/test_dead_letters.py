@@ -1,4 +1,4 @@
-"""What the headers of a dead letter say, whatever somebody wrote into them."""
+"""The headers of a dead letter are read correctly, whatever other producers wrote into them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLACE = Place("dlq.orders", "AAAAAAAAAAAAAAAAAAAAAA", 1, 42)
 
 
 def changed(**values: bytes | None) -> list[tuple[str, bytes | None]]:
-    """The headers of a letter with other values."""
+    """The headers of a letter, with some values replaced."""
     return [(name, values.get(name.rpartition(".")[2], value)) for name, value in OWN]
 
 

@@ -1,4 +1,4 @@
-"""A share session as the client keeps it: epochs, what is added and forgotten, sessions that are lost."""
+"""The client's side of a share session: epochs, partitions added and forgotten, lost sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which partitions are left out, until when, and what is said of those that stay ill."""
+"""The partitions that a producer skips, for how long, and the log line about those that stay unavailable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Letters counted by what they have in common."""
+"""Letters are counted by their common properties."""
 
 from __future__ import annotations
 

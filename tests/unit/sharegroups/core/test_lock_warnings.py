@@ -1,4 +1,4 @@
-"""Each cause is told once, and again after five minutes with what it met meanwhile."""
+"""Each cause is logged once, and again after five minutes with the number of occurrences since."""
 
 from __future__ import annotations
 

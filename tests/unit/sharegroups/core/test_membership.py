@@ -1,4 +1,4 @@
-"""A member of a share group as a pure machine: which heartbeat is due, and what its answer changes."""
+"""A member of a share group as a pure state machine: which heartbeat is due, and the effects of its answer."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def stable(rack: str = "") -> Membership:
 @pytest.mark.rule("CL-1", "CL-2", "CL-3", "CL-4", "CL-11", "CL-13")
 def test_a_member_joins_reconciles_and_acknowledges_at_once() -> None:
     m = member()
-    assert m.heartbeat(0) is None  # only a poll begins to join
+    assert m.heartbeat(0) is None  # only a poll makes it join
     m.poll(0)
     join = beat(m, 0)
     assert join == Heartbeat(0, None, ("t",))
-    assert m.heartbeat(10_000) is None  # one in flight
+    assert m.heartbeat(10_000) is None  # one heartbeat is in flight
     m.succeeded(join, 3, 5000, frozenset({P0}))
     assert (m.state, m.epoch) == (MemberState.RECONCILING, 3)
     assert m.reconcile({T: "t"})
@@ -104,7 +104,7 @@ def test_unresolved_topics_stay_pending_while_the_rest_is_used() -> None:
     m.succeeded(beat(m, 5001), 2, 5000, frozenset({P0, Q0}))
     assert state(m) is MemberState.RECONCILING
     assert m.unresolved == {U}
-    assert not m.reconcile({T: "t"})  # nothing changes until the new one has a name
+    assert not m.reconcile({T: "t"})  # nothing changes until the new topic's name is known
     assert m.assignment == {P0}
     assert m.reconcile({T: "t", U: "u"})
     assert m.assignment == {P0, Q0}
@@ -152,7 +152,7 @@ def test_without_polls_the_member_leaves_and_the_next_poll_joins_again() -> None
     assert leave.member_epoch == -1
     assert m.assignment == frozenset()
     m.poll(300_001)
-    assert m.heartbeat(300_001) is None  # the join waits for the end of the leave
+    assert m.heartbeat(300_001) is None  # the join waits until the leave has ended
     m.succeeded(leave, -1, 0, None)
     assert beat(m, 300_002) == Heartbeat(0, None, ("t",))
 
@@ -271,13 +271,13 @@ def test_a_leave_without_a_coordinator_ends() -> None:
 @pytest.mark.rule("CL-1", "CL-7", "CL-18")
 def test_a_poll_says_whether_it_brings_a_heartbeat_closer() -> None:
     m = stable()
-    assert not m.poll(2)  # the next heartbeat is due when it was
+    assert not m.poll(2)  # the next heartbeat is due at the same time as before
     m.subscribe(["t", "u"])
-    assert m.poll(3)  # a new subscription is told at once
+    assert m.poll(3)  # a new subscription is sent at once
     m.leave()
-    assert not m.poll(4)  # nothing to join for
+    assert not m.poll(4)  # there is nothing to join for
     m.subscribe(["t"])
-    assert m.poll(5)  # it joins again behind the leave
+    assert m.poll(5)  # it joins again after the leave
     assert member().poll(0)
 
 

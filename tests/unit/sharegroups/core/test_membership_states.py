@@ -1,4 +1,4 @@
-"""What ends or interrupts a membership does so in each of its active states, and what is forgotten is said again."""
+"""Events that end or interrupt a membership do so in each active state, and forgotten data is sent again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.sharegroups.core.members import beat, state
 T, U = b"t" * 16, b"u" * 16
 P0, Q0 = TopicIdPartition(T, 0), TopicIdPartition(U, 0)
 INTERVAL_MS = 5000
-#: The next heartbeat of every active state is due by then.
+#: By this time the next heartbeat is due in every active state.
 DUE_MS = 5001
 
 
@@ -213,7 +213,7 @@ def test_only_redirects_in_a_row_wait() -> None:
     m.succeeded(beat(m, DUE_MS), 1, INTERVAL_MS, None)
     later = DUE_MS + INTERVAL_MS
     assert m.refused(beat(m, later), errors.NotCoordinatorError(), later) is Lookup.HINT
-    again = beat(m, later)  # the first of a new row: at once
+    again = beat(m, later)  # the first redirect of a new row: at once
     assert m.refused(again, errors.NotCoordinatorError(), later) is Lookup.HINT
     assert m.heartbeat(later + 99) is None
     third = beat(m, later + 100)

@@ -1,4 +1,4 @@
-"""Which origins were met: exactly, while there is room; and never more memory than its bound."""
+"""Records which origins were met: exactly while there is room, and never beyond its memory bound."""
 
 from __future__ import annotations
 

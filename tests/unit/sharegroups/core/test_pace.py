@@ -1,4 +1,4 @@
-"""How many records a consumer asks for when it is not told: few for jobs, many for small records."""
+"""The number of records that a consumer requests by default: few for slow jobs, many for small records."""
 
 from __future__ import annotations
 

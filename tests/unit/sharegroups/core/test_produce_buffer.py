@@ -102,7 +102,7 @@ def test_old_batches_expire_and_room_is_bounded() -> None:
 
 
 def test_a_group_has_five_batches_at_most() -> None:
-    """A leader remembers the last five of a producer (CM-43): a retry of more would not be known again."""
+    """A leader remembers a producer's last five batches (CM-43), so it would not recognise a retry of more."""
     buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
     for number in range(7):
         buffer.append(T0, number, 10, 0)

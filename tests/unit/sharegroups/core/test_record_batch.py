@@ -1,4 +1,4 @@
-"""Which records of a batch were acquired, and where the gaps are."""
+"""Finds the acquired records of a batch, and the gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of letters, and how far a queue may be deleted."""
+"""The fate of letters, and how far a queue may be deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a consumer says that a leader refuses a partition, how often, and that it is over."""
+"""When and how often a consumer logs that a leader refuses a partition, and that it is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a silent consumer looks, what it tells once, and in which words."""
+"""When a consumer without records checks the cluster, what it logs once, and the wording."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_return_of_a_lost_cluster_is_told_once_and_a_second_loss_again() -> 
     lookout = Lookout(0.0)
     assert lookout.answered(1.0) is None, "nothing was told"
     assert lookout.looked(DOWN, 2.0) is DOWN
-    lookout.heard(3.0)  # what lay in a buffer is no answer
+    lookout.heard(3.0)  # a record from a buffer is no answer
     assert lookout.looked(DOWN, 5.0) is DOWN
     assert lookout.answered(42.0) == 40.0
     assert lookout.due_s == 42.0 + LOOK_AFTER_S

@@ -1,4 +1,4 @@
-"""Until when a node is left alone."""
+"""How long a node is left alone."""
 
 from __future__ import annotations
 

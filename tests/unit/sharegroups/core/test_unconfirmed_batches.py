@@ -1,4 +1,4 @@
-"""Which answers leave a batch in doubt, and what becomes of one (CM-43)."""
+"""Which answers leave a batch in doubt, and the fate of such a batch (CM-43)."""
 
 from __future__ import annotations
 
@@ -141,12 +141,13 @@ def test_what_was_refused_is_numbered_anew_under_a_new_identity_and_what_is_in_d
 
 @pytest.mark.rule("CM-43")
 def test_what_was_in_flight_when_the_identity_changed_and_is_refused_does_not_stand_behind_a_gap() -> None:
-    """Its first batch runs out of time. The next, never appended, kept its number, and failed with 45 for the gap."""
+    """Its first batch times out. Without this, the next one, never appended, kept its number and failed with 45 for the
+    gap."""
     buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
     buffer.append(T0, 0, 10, now_ms=0)
     buffer.append(T0, 1, 10, now_ms=5)
     (group,) = buffer.take([T0], ME, 1000, {"t": PRESENT})
-    buffer.forget_sequences()  # another partition's failure
+    buffer.forget_sequences()  # because another partition failed
     buffer.retry(group, 0, None)
     (gone,) = buffer.expired(older_than_ms=5)
     assert [batch.records for batch in gone.batches] == [[0]]

@@ -1,4 +1,4 @@
-"""What is logged about records that nobody asked about: the first at once, the rest together, nothing lost."""
+"""The log lines about records without a callback: the first at once, the rest together, none missing."""
 
 from __future__ import annotations
 

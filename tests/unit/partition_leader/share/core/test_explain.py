@@ -1,4 +1,4 @@
-"""What the core says about records: their states, obstacles and words, loaded and stored."""
+"""The core's explanations of records, loaded and stored: their states, obstacles and sentences."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_held_record_names_its_member_and_what_happens_when_its_lock_ends() ->
     )
     assert (renewed.first, renewed.last, renewed.lock_ms, renewed.renewed) == (3, 4, 30_000, True)
     assert "ends in 30.0 s, and was renewed;" in again
-    bench.pass_time(17_500)  # the locks of those that were not renewed
+    bench.pass_time(17_500)  # the end of the locks that were not renewed
     bench.fetch("N")
     found, at_the_limit = answer(bench, 0).records[0]
     assert (found.member, found.delivery_count) == ("N", 2)
@@ -198,7 +198,7 @@ def test_the_words_of_records_that_came_back_and_of_those_that_do_not() -> None:
         bench.acked("M", (0, 0, RELEASE), (1, 9, RELEASE))
     assert only(answer(bench, 0))[1] == (
         "Available again, after 2 of 4 deliveries; the next fetch of a member may get it; one that is busy asks for "
-        "none; it has failed often, so it is delivered with few others or alone (PL-240)."
+        "none; it has failed often, so it is delivered with few others or alone."
     )
     bench.set(delivery_count_limit=2)
     assert "as many as share.delivery.count.limit allows (2): it is delivered once more" in only(answer(bench, 0))[1]
@@ -346,7 +346,7 @@ def test_offsets_that_cannot_be_asked_for(first: int, last: int) -> None:
 
 
 class CountedBatches(list[KnownBatch]):
-    """The batches of a log, which count how many of them were looked at one after the other."""
+    """The batches of a log, which count how many of them were iterated over."""
 
     looked_at = 0
 
@@ -357,7 +357,7 @@ class CountedBatches(list[KnownBatch]):
 
 
 def test_a_thousand_records_of_different_fates_do_not_each_look_through_the_log() -> None:
-    """The loop serves nobody else meanwhile (CM-94): 364 ms when they did."""
+    """The event loop serves no other request meanwhile (CM-94): it took 364 ms when each record searched the log."""
     size = EXPLAINED_OFFSETS_MAX
     bench = Bench(log=[(offset, offset) for offset in range(size)])
     bench.fetch("M", max_records=size)

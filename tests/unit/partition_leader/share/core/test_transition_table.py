@@ -1,4 +1,4 @@
-"""The mapping of record states beside the specification's table, and what becomes of a pair that it does not name."""
+"""The mapping of record states compared with the specification's table, and pairs that it does not name."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def mapped(rule: str) -> list[tuple[int, Trigger, int]]:
 
 
 def states_of(after: str) -> set[int]:
-    """The states of the column "To"; "as T5/T6/T7" is all that those go to."""
+    """Return the states of the column "To"; "as T5/T6/T7" means the states of all those rows."""
     found = {STATES[name] for name in re.findall(r"\b(?:" + "|".join(STATES) + r")\b", after)}
     for rule in re.findall(r"T\d+", after):
         found |= states_of(ROWS[rule].after)
@@ -107,7 +107,7 @@ def test_a_row_of_the_specification_is_what_the_mapping_says(rule: str) -> None:
         else:
             cause = rule
             assert trigger.startswith(row.trigger) or row.trigger.startswith(trigger)
-        # A lock that is cancelled on commit tells that the record waits for its write until then.
+        # A lock that is cancelled on commit means that the record waits for its write until then.
         assert bool(code & PENDING) == (ROWS[cause].lock == "cancel on commit")
 
 
@@ -145,7 +145,7 @@ def test_an_absent_pair_raises_and_changes_nothing(table: TransitionTable) -> No
         if (code, table.trigger) in TRANSITIONS:
             continue
         state = name_of(code & ~PENDING) + " (pending)" * bool(code & PENDING)
-        said = rf'^offset 17 is {re.escape(state)}, and "{re.escape(table.trigger)}" \(.*(T|PL-)\d+.*\) is for records'
+        said = rf'^offset 17 is {re.escape(state)}, and "{re.escape(table.trigger)}" is for records'
         whole = InFlightBatch(17, 19, code, 1, member="m", deadline=9)
         tracked = InFlightBatch(10, 19, legal, 1, member="m", deadline=9)
         tracked.assign(17, bytes([code]))
