@@ -1,3 +1,4 @@
-"""Plugins of pytest that its main process needs too: it collects nothing below `tests` where tests run in others."""
+"""Plugins that pytest's main process needs too: when tests run in other processes, it collects nothing below
+`tests`."""
 
 pytest_plugins = ["tests.side_by_side", "tests.chaos.recovery_table", "tools.conformance.plugin"]

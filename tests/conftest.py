@@ -1,8 +1,8 @@
-"""What holds for every test: in CI a skip must have a permitted reason.
+"""Rules for every test: in CI a skip must have a permitted reason.
 
-With `--strict-skips`, or when CI=true, a test that is skipped for a reason that tests/permitted_skips_in_ci.txt does
-not match fails instead. So a suite that is green in CI has run everything it claims to run, except what is listed by
-name. A machine elsewhere may lack more (tests/permitted_skips.txt): what the run did not show is printed at its end.
+With `--strict-skips`, or when CI=true, a test that is skipped for a reason not in tests/permitted_skips_in_ci.txt fails
+instead. So a suite that passes in CI has run everything it claims to run, except what is listed by name. Other machines
+may lack more (tests/permitted_skips.txt): what the run did not show is printed at its end.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import pytest
 from tests.support.collector import exclude_old
 from tools.conformance.skips import PERMITTED_IN_CI, matches, permitted, reason_of
 
-# Else every fork stops gRPC's threads and starts them again in the child, which closes their descriptors before it
-# becomes another program: now and then Spark's Java never came up, and with it no test that needs it (grpc/grpc#43055).
+# Otherwise every fork stops gRPC's threads and starts them again in the child, which closes their descriptors before it
+# becomes another program: then Spark's Java sometimes never started, nor any test that needs it (grpc/grpc#43055).
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-# No test is timed: a busy machine pauses an example for longer than the 200 ms that Hypothesis allows by itself. The
-# parent is what Hypothesis chose for this machine: with CI=true its examples are the same in every run.
+# No test is timed: a busy machine pauses an example for longer than Hypothesis' default of 200 ms. The parent is the
+# profile that Hypothesis chose for this machine: with CI=true its examples are the same in every run.
 hypothesis.settings.register_profile("untimed", hypothesis.settings(), deadline=None)
 hypothesis.settings.load_profile("untimed")
 
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A script that runs the tests in the background has them ignore Ctrl-C, and with them each command they start.
+        # A script that runs the tests in the background makes them ignore Ctrl-C, and every command that they start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--strict-skips"):
         config.stash[_STRICT] = permitted(Path(__file__).with_name(PERMITTED_IN_CI.name))
@@ -50,7 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _old_objects_excluded() -> None:
-    """Again for each module: some tests let the collector look at everything, and what is kept of tests grows."""
+    """Exclude old objects again for each module: some tests unfreeze what it excluded, and tests add lasting
+    objects."""
     exclude_old()
 
 

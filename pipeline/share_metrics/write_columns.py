@@ -115,7 +115,7 @@ class Blocks:
         table = table.take(pa.array(kept))
         kind, time_us, losses = kind[kept], time_us[kept], losses[kept]
         if self._whole and (table["state_batches"].is_null().to_numpy() & (kind != TOMBSTONE)).any():
-            raise ValueError("a replay needs state batches: read them without the option fields=light (PM-78)")
+            raise ValueError("a replay needs state batches: read them without the option fields=light")  # PM-78
         keys = _key_numbers(table)
         order = np.argsort(keys, kind="stable")
         edges = np.append(begins(keys[order]), len(order))

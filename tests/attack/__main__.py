@@ -24,7 +24,7 @@ from tests.attack.watch import MIB
 from tests.chaos.signals import exit_on_sigterm
 from tests.chaos.verdict import Verdict
 
-#: How long each attack lasts when each is made once.
+#: How long each attack lasts when each is run once.
 ONCE_S: Final = 5.0
 
 
@@ -43,7 +43,7 @@ def _say(line: str) -> None:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run or list; the exit status."""
+    """Run or list; return the exit status."""
     asked = _arguments(words)
     if asked.list:
         for attack in ATTACKS:

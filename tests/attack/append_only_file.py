@@ -1,4 +1,4 @@
-"""A store's append-only file as bytes: where the words of its commands lie, and how one of their bits is turned."""
+"""A store's append-only file as bytes: where the words of its commands are, and how to flip one of their bits."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 
 class Word(NamedTuple):
-    """One word of a command: its bytes, and where in the file they begin."""
+    """One word of a command: its bytes, and its position in the file."""
 
     data: bytes
     at: int
 
 
 class AppendOnlyFile:
-    """The one incremental file of a store that stands still; no rewrite has been made of it."""
+    """The single incremental file of a stopped store; the file must not have been rewritten."""
 
     def __init__(self, data: Path) -> None:
         found = sorted((data / "store" / "appendonlydir").glob("*.incr.aof"))
@@ -23,7 +23,7 @@ class AppendOnlyFile:
         self.path = found[0]
 
     def commands(self) -> Iterator[list[Word]]:
-        """Every command, in the order of the file."""
+        """Yield every command, in the order of the file."""
         data = self.path.read_bytes()
         at = 0
         while at < len(data):
@@ -39,7 +39,7 @@ class AppendOnlyFile:
             yield words
 
     def entries(self, key: bytes) -> list[dict[bytes, Word]]:
-        """The entries added to streams whose key begins so: their fields, `key` and `id`."""
+        """Return the entries added to streams whose key begins with `key`: their fields, `key` and `id`."""
         found = []
         for words in self.commands():
             if words[0].data.upper() == b"XADD" and words[1].data.startswith(key):
@@ -49,7 +49,7 @@ class AppendOnlyFile:
         return found
 
     def flip(self, at: int, bit: int = 0) -> None:
-        """Turn one bit of the file over."""
+        """Flip one bit of the file."""
         with self.path.open("r+b") as file:
             file.seek(at)
             found = file.read(1)[0]

@@ -1,9 +1,9 @@
-"""A small honest client that goes on while others attack: `python -m tests.attack.canary JSON`.
+"""A small honest client that works while others attack: `python -m tests.attack.canary JSON`.
 
-Each turn sends one record, waits for its confirmation, receives it through a share group, accepts it, and waits for
-that too. A turn is written when it has ended, as one JSON line: when it began, how long it and its longest call took,
-and the error if it failed. A failed turn is not repeated; its record may still come, and is then accepted and counted
-in its own turn. It leaves when its standard input closes.
+In each turn it sends one record, waits for its confirmation, receives it through a share group, accepts it, and waits
+for that answer too. A turn that has ended is written as one JSON line: when it began, how long it and its longest call
+took, and the error if it failed. A failed turn is not repeated; its record may still come, and is then accepted within
+a later turn. It leaves when its standard input closes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Final, Self
 from sharegroups.aio import Producer, ShareConsumer
 from tests.chaos.history import now_ms
 
-#: A turn that takes longer has failed; the client's own time-outs are below it.
+#: A longer turn has failed; the client's own time-outs are shorter.
 TURN_S: Final = 30.0
 _LEAVE_WAIT_S: Final = 45.0
 
 
 @dataclass(frozen=True, slots=True)
 class CanaryOptions:
-    """What a canary is told. `pause_ms`: between two turns."""
+    """The options of a canary. `pause_ms`: between two turns."""
 
     bootstrap: str
     topic: str
@@ -57,7 +57,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Song:
-    """What the turns of a canary say together; times are milliseconds."""
+    """The summary of a canary's turns; times are milliseconds."""
 
     turns: int
     failed: int
@@ -74,7 +74,7 @@ class Song:
 
 
 def song(turns: list[Turn]) -> Song:
-    """The summary of some turns; all failed ones count as taking as long as they did."""
+    """Summarise some turns; a failed one counts with the time it took."""
     took = sorted(turn.took_ms for turn in turns) or [0]
     failed = [turn for turn in turns if turn.error]
     return Song(
@@ -89,7 +89,7 @@ def song(turns: list[Turn]) -> Song:
 
 
 class Canary:
-    """A canary in a process of its own. `with` it; `turns` reads what it has written so far."""
+    """A canary in a process of its own. A context manager; `turns` reads the turns written so far."""
 
     def __init__(self, bootstrap: str, topic: str, folder: Path, name: str = "canary") -> None:
         self._path = folder / f"{name}.jsonl"
@@ -122,7 +122,7 @@ class Canary:
             process.wait()
 
     def turns(self, since_ms: int = 0) -> list[Turn]:
-        """Turns that have ended and began at `since_ms` or later."""
+        """Return the turns that have ended and began at `since_ms` or later."""
         if not self._path.exists():
             return []
         lines = self._path.read_text().splitlines()
@@ -175,7 +175,7 @@ class _Singer:
 
     @contextmanager
     def _wait(self) -> Iterator[None]:
-        """Measure one wait, also one that fails."""
+        """Measure one wait, even if it fails."""
         began_ms = now_ms()
         try:
             yield

@@ -1,4 +1,4 @@
-"""All attacks; `make attack` and the suite know them from here."""
+"""All attacks, for `make attack` and the suite."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
 
 
 def named(name: str) -> Attack:
-    """The attack of this name. Raises ValueError with the names there are."""
+    """Return the attack of this name. Raises ValueError with the existing names."""
     for attack in ATTACKS:
         if attack.name == name:
             return attack

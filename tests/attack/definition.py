@@ -1,4 +1,4 @@
-"""What an attack is, and what it is given."""
+"""The definition of an attack, and of its target."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.chaos.false_clock import ClockFile
 class Target:
     """The nodes under attack. Addresses are `host:port` by the node's name.
 
-    `clients`: listeners for clients; `internal`: those for other nodes; `metrics`: those of Prometheus.
-    `topic` and `topic_id` are the attacks' own topic of four partitions: what the books count lies elsewhere.
+    `clients`: listeners for clients; `internal`: those for other nodes; `metrics`: those of Prometheus. `topic` and
+    `topic_id` are a topic of four partitions for the attacks alone; the books count other topics.
     """
 
     clients: Mapping[str, str]
@@ -27,26 +27,26 @@ class Target:
     """The wall clocks that an attack may set, by the node's name."""
 
     def a_node(self, rng: random.Random) -> str:
-        """The client address of one node."""
+        """Return the client address of one node."""
         return rng.choice(sorted(self.clients.values()))
 
     def leader(self) -> str:
-        """The client address of a partition leader; there is one in every target."""
+        """Return the client address of a partition leader; every target has one."""
         named = [address for name, address in sorted(self.clients.items()) if name.startswith("partition_leader")]
         return named[0] if named else sorted(self.clients.values())[0]
 
     def coordinator(self) -> str:
-        """The client address of a group coordinator."""
+        """Return the client address of a group coordinator."""
         named = [address for name, address in sorted(self.clients.items()) if name.startswith("group_coordinator")]
         return named[0] if named else sorted(self.clients.values())[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One kind of attack. `run` strikes for at most about `seconds`, and leaves nothing of its own open.
+    """One kind of attack. `run` attacks for at most about `seconds`, and leaves nothing of its own open.
 
-    `run` returns what it saw, in one line: how many calls, how they were answered. It raises AssertionError when an
-    answer is wrong in itself; whether anybody else came to harm is judged by the canary, the books and the memory.
+    `run` returns its observations in one line: how many calls, how they were answered. It raises AssertionError for a
+    wrong answer; the canary, the books and the memory show whether others were harmed.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""HTTP/2 by hand: what no gRPC library would send, such as half a message or a compressed one of any size."""
+"""HTTP/2 by hand, to send what no gRPC library would: half a message, or a compressed one of any size."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _FLOOD_BYTES: Final = 65_536
 
 
 def ping_frame() -> bytes:
-    """A ping."""
+    """Encode a ping."""
     return _frame(_PING, 0, 0, bytes(8))
 
 
 def window_frame() -> bytes:
-    """One byte more for the connection's window."""
+    """Encode one more byte for the connection's window."""
     return _frame(_WINDOW_UPDATE, 0, 0, struct.pack(">I", 1))
 
 
 def message(body: bytes, compressed: bool = False, claimed: int | None = None) -> bytes:
-    """A gRPC message; `claimed`: the length that it says it has, when that is not its own."""
+    """Encode a gRPC message; `claimed`: the length in its header, when that is not its own."""
     return struct.pack(">BI", compressed, len(body) if claimed is None else claimed) + body
 
 
 class Connection:
-    """One connection, for one thread. It reads only while it waits for leave to send, or in `pump`.
+    """One connection, for one thread. It reads only while it waits for permission to send, or in `pump`.
 
     `ended` holds, by stream, the bytes of the headers that ended it (gRPC's trailers), or b"" for a reset.
     """
@@ -67,7 +67,7 @@ class Connection:
         self._socket.close()
 
     def call(self, path: str | bytes, encoding: str = "") -> int:
-        """Open a call; its stream. A path of bytes is sent as it is, text or not."""
+        """Open a call and return its stream. A path of bytes is sent as it is, text or not."""
         stream, self._next = self._next, self._next + 2
         sent = path if isinstance(path, bytes) else path.encode()
         fields = [
@@ -81,7 +81,7 @@ class Connection:
         return stream
 
     def data(self, stream: int, body: bytes, *, end: bool = False, wait_s: float = 2.0) -> int:
-        """Send what the windows allow, waiting up to `wait_s` for more of them; how much was sent."""
+        """Send what the windows allow, waiting up to `wait_s` for more room; return how much was sent."""
         sent, deadline = 0, time.monotonic() + wait_s
         while sent < len(body) and not self.closed and stream not in self.ended and time.monotonic() < deadline:
             size = min(len(body) - sent, self._window, self._windows[stream], _FRAME_MAX)
@@ -96,7 +96,7 @@ class Connection:
         return sent
 
     def wait_end(self, stream: int, wait_s: float = 20.0) -> bytes:
-        """The trailers of a stream. Raises AssertionError when it does not end in time."""
+        """Return the trailers of a stream. Raises AssertionError when it does not end in time."""
         deadline = time.monotonic() + wait_s
         while stream not in self.ended:
             assert not self.closed, f"the connection ended before stream {stream} did"
@@ -110,11 +110,12 @@ class Connection:
         self.ended.setdefault(stream, b"")
 
     def ping(self, count: int) -> None:
-        """Send so many pings at once."""
+        """Send this many pings at once."""
         self._send(ping_frame() * count)
 
     def flood(self, frame: bytes, seconds: float) -> int:
-        """Send a frame as fast as the peer takes it, reading what it answers; how many, until the peer ends it."""
+        """Send a frame as fast as the peer reads, reading its answers; return how many were sent before the peer
+        closed."""
         several, deadline, sent = frame * (_FLOOD_BYTES // len(frame)), time.monotonic() + seconds, 0
         while not self.closed and time.monotonic() < deadline:
             self._send(several)
@@ -134,11 +135,11 @@ class Connection:
             self.closed = True
 
     def settings(self, count: int) -> None:
-        """Send so many changes of the settings at once."""
+        """Send this many changes of the settings at once."""
         self._send(_frame(_SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW, _WINDOW_START)) * count)
 
     def pump(self, wait_s: float) -> None:
-        """Read what has come, waiting up to `wait_s` for the first byte."""
+        """Read what has arrived, waiting up to `wait_s` for the first byte."""
         self._socket.settimeout(max(wait_s, 0.001))
         try:
             data = self._socket.recv(1 << 20)
@@ -186,12 +187,12 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def _literal(name: bytes, value: bytes) -> bytes:
-    """A header field of HPACK without Huffman code and outside the table."""
+    """Encode an HPACK header field without Huffman code and outside the table."""
     return b"\0" + _string(name) + _string(value)
 
 
 def _string(text: bytes) -> bytes:
-    """A string of HPACK: its length as a number with a prefix of seven bits, then its bytes."""
+    """Encode an HPACK string: its length as a number with a prefix of seven bits, then its bytes."""
     if len(text) < 0x7F:
         return bytes([len(text)]) + text
     rest, encoded = len(text) - 0x7F, [0x7F]

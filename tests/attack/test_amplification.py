@@ -1,4 +1,4 @@
-"""Short requests that would have long answers, or become long by unpacking: refused, and the node does not grow."""
+"""Short requests with long answers, or that unpack to long ones: refused, and the node's memory does not grow."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.support.node import Cluster, unique
 
 pytestmark = pytest.mark.attack
 
-#: What a node may grow by in one of these tests; each of them took it 64 MiB to 3 GiB before.
+#: The most that a node's memory may grow in one of these tests; before the fix each took 64 MiB to 3 GiB.
 GROWTH_MAX: Final = 96 * MIB
-#: An entry that holds an empty message or an empty string as field 1.
+#: An entry with an empty message or an empty string as field 1.
 EMPTY_ENTRY: Final = b"\x0a\x00"
 
 
 def peak_bytes(pid: int) -> int:
-    """The most resident memory that a process ever had."""
+    """Return the most resident memory that a process ever had."""
     (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1]) * 1024
 

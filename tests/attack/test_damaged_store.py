@@ -1,7 +1,7 @@
-"""Bits of a store's append-only file turn over between a stop and a start: what was stored is not what was written.
+"""Flipped bits in a store's append-only file between a stop and a start: stored data differs from what was written.
 
-The store checks nothing of it (CM-100). Nothing damaged is served as truth, each place is named, and what does not rest
-on it goes on (CM-101…CM-103).
+The store checks none of it (CM-100). No damaged data is served as valid, each place is reported, and everything that
+does not depend on it continues (CM-101…CM-103).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tests.support.ports import free_port
 
 pytestmark = pytest.mark.attack
 
-#: Far above what anything here takes on a quiet machine.
+#: Far longer than any step takes on a quiet machine.
 PATIENCE_S = 60
 
 
 class Node:
-    """`sharegroups up` on one directory and one port, so that clients find it before it is ready, too."""
+    """`sharegroups up` on one directory and one port, so that clients can connect to it even before it is ready."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="sg-"))
@@ -46,7 +46,7 @@ class Node:
             self.process.first_line()
 
     def stop(self) -> str:
-        """End it in good order; what it wrote to standard error."""
+        """End it in good order; return its standard error."""
         assert self.process is not None
         process, self.process = self.process, None
         process.stop()
@@ -79,7 +79,7 @@ def node() -> Iterator[Node]:
 
 
 def produce(node: Node, topic: str, values: list[str], partition: int = 0) -> None:
-    """One batch for each value."""
+    """Produce one batch for each value."""
     with Producer(bootstrap_servers=node.bootstrap) as producer:
         for value in values:
             producer.produce(topic, value, partition=partition)
@@ -87,7 +87,7 @@ def produce(node: Node, topic: str, values: list[str], partition: int = 0) -> No
 
 
 def consume(node: Node, topic: str, group: str, last: str) -> list[str]:
-    """What a group gets until it has the value `last`, all accepted."""
+    """Return the values that a group receives, up to `last`, all accepted."""
     values: list[str] = []
     until = time.monotonic() + PATIENCE_S
     with ShareConsumer(bootstrap_servers=node.bootstrap, group_id=group) as consumer:
@@ -136,7 +136,7 @@ def test_a_damaged_batch_is_named_left_out_and_moved_over(node: Node) -> None:
     assert found[1]["unreadable_offsets"] == [1, 1]
 
 
-#: What is damaged of a group each: by log and type of record, the last such record's key or its value.
+#: The damage to one group each: log and type of the record, and whether the last such record's key or value is hit.
 DAMAGES = [
     ("sgs", "S", "key"),
     ("sgs", "S", "value"),
@@ -148,7 +148,7 @@ DAMAGES = [
 
 
 class Damage:
-    """A bit of one group's record turned over."""
+    """A flipped bit in a record of one group."""
 
     def __init__(self, file: AppendOnlyFile, log: str, kind: str, where: str) -> None:
         self.log = log
@@ -163,7 +163,7 @@ class Damage:
 
 
 def named(log: str, kind: str, where: str) -> str:
-    """The group that a damage is done to."""
+    """Return the name of the damaged group."""
     return f"hurt-{log}-{kind}-{where}"
 
 
@@ -181,7 +181,7 @@ def test_a_damaged_entry_holds_up_its_share_partition_or_group_alone(node: Node)
     node.start()
     until_true(lambda: len(quarantined(node)) >= len(damages), "every damaged entry is in quarantine")
     produce(node, "jobs", ["3"])
-    # Nothing that was accepted comes back, and nothing is lost.
+    # Nothing that was accepted returns, and nothing is lost.
     assert consumed(node, others, "3") == {group: ["3"] for group in others}
     told = sorted((line["stream"], line["entry"], line["key"].partition(":")[0]) for line in quarantined(node))
     assert told == sorted((each.stream, each.entry, each.group) for each in damages)
@@ -190,7 +190,7 @@ def test_a_damaged_entry_holds_up_its_share_partition_or_group_alone(node: Node)
     shown = node.state("repair", "--choose", "skip", "--dry-run").stderr
     assert [each.group for each in damages if f"Would skip entry {each.entry} of {each.stream}" not in shown] == []
     assert not polled(node, groups, 1)
-    one = damages[0]  # its shard alone at first
+    one = damages[0]  # only its shard at first
     repair(node, "--kind", one.log, "--shard", one.shard)
     mended = [each for each in damages if each.stream == one.stream]
     left = [each for each in damages if each.stream != one.stream]
@@ -202,7 +202,7 @@ def test_a_damaged_entry_holds_up_its_share_partition_or_group_alone(node: Node)
     again |= consumed(node, [each.group for each in left], "3")
     assert sorted(again) == sorted(groups)
     assert all("3" in values for values in again.values()), again
-    # What is lost of a group brings no record back.
+    # A lost entry of the group log brings no accepted record back.
     assert [each.group for each in damages if each.log == "gc" and again[each.group] != ["3"]] == []
     assert checked(node) == set()
 
@@ -213,7 +213,7 @@ def repair(node: Node, *words: str) -> None:
 
 
 def checked(node: Node) -> set[tuple[str, str]]:
-    """Stream and id of each damaged entry that waits for a decision."""
+    """Return stream and id of each damaged entry that needs a decision."""
     done = node.state("check")
     found = [json.loads(line) for line in done.stdout.splitlines()]
     waiting = {(one["stream"], one["id"]) for one in found if not one["skipped"]}
@@ -222,13 +222,13 @@ def checked(node: Node) -> set[tuple[str, str]]:
 
 
 def consumed(node: Node, groups: Sequence[str], last: str) -> dict[str, list[str]]:
-    """What each of these groups gets until it has the value `last`, all at the same time."""
+    """Return the values that each of these groups receives, up to `last`, all groups at the same time."""
     with ThreadPoolExecutor(len(groups)) as pool:
         return dict(zip(groups, pool.map(lambda group: consume(node, "jobs", group, last), groups), strict=True))
 
 
 def polled(node: Node, groups: Sequence[str], seconds: int) -> list[str]:
-    """What these groups get together within a time."""
+    """Return all values that these groups receive within a time."""
 
     def of_group(group: str) -> list[str]:
         values: list[str] = []
@@ -250,7 +250,7 @@ def quarantined(node: Node) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("kind", ["gc"])
 @pytest.mark.parametrize("how", ["moved"])
 def test_a_shard_with_a_damaged_entry_is_left_out_until_an_operator_says_go_on(node: Node, kind: str, how: str) -> None:
-    """`moved`: the bit is one of the key, so that the entry lands in another stream and is gone from its own."""
+    """`moved`: the flipped bit is in the key, so the entry is in another stream and missing from its own."""
     node.start()
     groups = [f"group-{number}" for number in range(6)]  # over the four shards of each kind
     create(node, "jobs")
@@ -268,8 +268,8 @@ def test_a_shard_with_a_damaged_entry_is_left_out_until_an_operator_says_go_on(n
     if how == "changed":
         file.flip(hit[b"r"].at + hit[b"r"].data.index(groups[0].encode()))
     else:
-        file.flip(key.at + key.data.index(b"}") - 1)  # 0 and 1 change places, and 2 and 3
-    # The neighbour refuses a moved entry if it has a higher id by then; then only the hole that it left is there.
+        file.flip(key.at + key.data.index(b"}") - 1)  # swaps 0 and 1, or 2 and 3
+    # The other stream refuses a moved entry once it has a higher id; then only the hole in its own stream remains.
     possible = {shard} if how == "changed" else {shard, str(int(shard) ^ 1)}
     node.start(ready=False)
     until_true(lambda: bool(shards_told(node)), "a shard is named")
@@ -290,12 +290,12 @@ def test_a_shard_with_a_damaged_entry_is_left_out_until_an_operator_says_go_on(n
         assert done.returncode == 0, done.stderr
     if how == "changed":
         assert [(one["stream"], one["id"]) for one in found] == [(stream, entry)]
-    assert node.state("check").returncode == 0  # what is settled is no alarm any more
+    assert node.state("check").returncode == 0  # settled damage is reported no more
     assert "3" in consume(node, "jobs", groups[0], "3")
 
 
 def shards_told(node: Node) -> set[str]:
-    """Numbers of the shards whose load failed for a damaged entry."""
+    """Return the numbers of the shards whose load failed because of a damaged entry."""
     found = set()
     for line in node.log_lines():
         if line["event"] == "shard dropped" and "is not served before that is settled" in line["why"]:
@@ -304,7 +304,7 @@ def shards_told(node: Node) -> set[str]:
 
 
 def group_shard(entries: list[dict[bytes, Word]], group: str) -> str:
-    """The shard that a group belongs to, or that its share of the topic's only partition does."""
+    """Return the shard of a group, or of its share of the topic's only partition."""
     (stream,) = {entry[b"key"].data.decode() for entry in entries if group.encode() in entry[b"r"].data}
     return stream.partition(":")[2].partition("}")[0]
 
@@ -313,7 +313,7 @@ def group_shard(entries: list[dict[bytes, Word]], group: str) -> str:
 def test_a_damaged_metadata_entry_is_told_in_one_line_and_may_be_skipped(node: Node) -> None:
     node.start()
     create(node, "jobs")
-    create(node, "others")  # a change of its own
+    create(node, "others")  # a metadata change of its own
     produce(node, "jobs", ["one"])
     node.stop()
     file = AppendOnlyFile(node.data)
@@ -330,7 +330,7 @@ def test_a_damaged_metadata_entry_is_told_in_one_line_and_may_be_skipped(node: N
     assert node.state("skip", "--kind", "meta", "--entry", entry).returncode == 0
     node.start()
     assert consume(node, "jobs", "g", "one") == ["one"]
-    create(node, "others")  # the change is lost, as was said
+    create(node, "others")  # the change is lost, as was reported
 
 
 def test_a_file_that_the_store_cannot_read_is_told_with_what_to_do(node: Node) -> None:

@@ -1,4 +1,4 @@
-"""Frames that need no call keep nobody waiting, at the listener for clients as at that for nodes (CM-180)."""
+"""Frames that need no call make no client wait, at the listeners for clients and for nodes (CM-180)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.mark.rule("CM-180")
-@pytest.mark.parametrize(("port", "seed"), [("client", 1), ("internal", 2)])  # three floods, one flood
+@pytest.mark.parametrize(("port", "seed"), [("client", 1), ("internal", 2)])  # three floods at once, and one
 @pytest.mark.parametrize("attack", FLOOD_ATTACKS, ids=lambda attack: attack.name)
 def test_a_flood_of_frames_keeps_nobody_waiting(
     cluster: Cluster, tmp_path: Path, attack: Attack, port: str, seed: int

@@ -25,8 +25,8 @@ from tests.support.node import QUICK, Cluster
 pytestmark = pytest.mark.attack
 
 MEMORY: Final = 64 * MIB
-#: What a node may grow by: each byte of the budget is in memory up to three times, as of unread answers. Ten of these
-#: requests at a time took 3.3 GB before.
+#: The most that a node's memory may grow: each byte of the budget is in memory up to three times, as for unread
+#: answers. Ten of these requests at a time took 3.3 GB before the fix.
 GROWTH_MAX: Final = 5 * MEMORY
 REQUESTS: Final = {
     "Produce": produce_pb2.ProduceRequest.DESCRIPTOR,
@@ -55,7 +55,7 @@ def test_batches_without_a_byte_take_no_more_memory_than_they_have_bytes(
     with Canary(attacked.bootstrap, "canary", tmp_path, method) as canary, ThreadPoolExecutor(AT_ONCE) as pool:
         path, streaming = METHODS[method].path, METHODS[method].streaming
         answers = Counter(pool.map(lambda _: call(attacked.bootstrap, path, streaming, body), range(CALLS)))
-        # A connection may be cut instead: ten times 7 MiB are more than the budget while they are read (CM-93).
+        # A connection may be closed instead: ten times 7 MiB exceed the budget while they are read (CM-93).
         assert answers.keys() <= {"INVALID_ARGUMENT", "UNAVAILABLE"}
         assert answers["INVALID_ARGUMENT"]
         grown = peak_bytes(attacked.node.pid) - before

@@ -1,4 +1,4 @@
-"""Bytes in a call's path that are no text disturb nobody: not those who are there, not those who come (CM-84)."""
+"""Bytes in a call's path that are no text disturb no other client, present or new (CM-84)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def _asked(connection: Connection, path: bytes) -> bytes:
-    """The trailers that end a call with an empty message; b"" when it is reset."""
+    """Return the trailers that end a call with an empty message; b"" when it is reset."""
     stream = connection.call(path)
     connection.data(stream, message(b""), end=True)
     return connection.wait_end(stream)
@@ -40,7 +40,7 @@ async def test_bytes_that_are_no_text_in_a_path_disturb_nobody(cluster: Cluster,
         with Connection(address) as open_before:
             for path in NO_TEXT:
                 with Connection(address) as hostile, contextlib.suppress(AssertionError):
-                    _asked(hostile, path)  # answered, reset or closed: that is his own affair
+                    _asked(hostile, path)  # answered, reset or closed: that concerns only the hostile client
                 with Connection(address) as newcomer:
                     assert _asked(newcomer, HEALTH), f"no newcomer is served after {path[:20]!r}"
             assert _asked(open_before, HEALTH), "an open connection was lost"

@@ -1,4 +1,4 @@
-"""The judges of an attack see what they must: a slow or failed turn, a node that newcomers do not reach, its memory."""
+"""The judges of an attack see what they must: a slow or failed turn, a node that newcomers cannot reach, its memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_song_counts_failed_turns_and_their_time() -> None:
 
 
 def test_a_node_that_accepts_connections_and_serves_nobody_is_an_outage() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # the kernel accepts; nobody answers
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # the kernel accepts, and no server answers
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         with Watch({"mute": address}, dict) as watch:
             deadline = time.monotonic() + 60
@@ -77,7 +77,7 @@ def test_growth_is_that_of_what_is_kept_not_of_what_an_attack_takes() -> None:
 
 
 def besieged(tmp_path: Path, turns: list[Turn], outage_s: float = 0.0) -> Siege:
-    """A siege without nodes, with what a canary and a newcomer met."""
+    """Return a siege without nodes, with a canary's turns and a newcomer's outage."""
     siege = Siege(tmp_path, 1)
     siege.canary = Canary("127.0.0.1:1", "t", tmp_path)
     lines = (json.dumps(asdict(turn)) for turn in turns)

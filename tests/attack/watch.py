@@ -1,4 +1,4 @@
-"""Watches the nodes under attack from outside: can a newcomer reach each of them, and how much memory do they take."""
+"""Watches the nodes under attack from outside: whether a newcomer can reach each, and how much memory it takes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MIB: Final = 1024 * 1024
 
 
 class Watch:
-    """Looks at every node each half second, on a connection of its own each time, as a newcomer would come.
+    """Polls every node each half second, on a new connection each time, as a newcomer would.
 
-    `addresses`: client addresses by node; `pids`: asked at every look, since nodes are started again.
+    `addresses`: client addresses by node; `pids`: called at every poll, since nodes are restarted.
     """
 
     def __init__(self, addresses: Mapping[str, str], pids: Callable[[], Mapping[str, int]]) -> None:
@@ -50,18 +50,18 @@ class Watch:
             thread.join(2 * CALL_S)
 
     def longest_outage_s(self) -> dict[str, float]:
-        """For each node, the longest time from the first look that failed to the next that went well, or to now."""
+        """Return each node's longest time from the first failed poll to the next successful one, or to now."""
         return dict(self._outages)
 
     def peak_bytes(self, name: str) -> int:
-        """The most resident memory that a node had at a look."""
+        """Return the most resident memory that a node had at a poll."""
         return max(self._memory[name], default=0)
 
     def growth(self, name: str) -> float:
-        """The low of the resident memory in the last third of the looks, as a ratio to that of the second third.
+        """Return the low of the resident memory in the last third of the polls, as a ratio to that of the second third.
 
-        The first third is left out: caches fill then. The low is what a twentieth of the looks were below: what an
-        attack takes while it lasts says nothing of what it leaves.
+        The first third is left out, because caches fill then. A twentieth of the polls are below the low: the memory
+        that an attack takes while it lasts does not show what it leaves.
         """
         samples = self._memory[name]
         third = len(samples) // 3
@@ -70,12 +70,12 @@ class Watch:
         return _low(samples[2 * third :]) / _low(samples[third : 2 * third])
 
     def watched_s(self) -> float:
-        """For how long it has watched the memory."""
+        """Return how long it has watched the memory."""
         return time.monotonic() - self._began
 
     def medians_mib(self, name: str, parts: int = 12) -> list[int]:
-        """The median resident memory, in MiB, of each of so many equal parts of the time: whether it grows, or only
-        other attacks struck."""
+        """Return the median resident memory, in MiB, of each of `parts` equal parts of the time: it shows whether
+        memory grows or only differs by attack."""
         samples, step = self._memory[name], max(1, len(self._memory[name]) // parts)
         cuts = range(0, len(samples) - step + 1, step)
         return [round(statistics.median(samples[start : start + step]) / MIB) for start in cuts]
@@ -100,7 +100,7 @@ class Watch:
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory of a process; 0 when it is gone."""
+    """Return the resident memory of a process; 0 when it has ended."""
     try:
         with open(f"/proc/{pid}/status") as status:
             for line in status:
@@ -116,7 +116,7 @@ def _low(samples: list[int]) -> int:
 
 
 def _answers(address: str) -> bool:
-    """Whether a node serves a newcomer: it is asked for its liveness over a new connection."""
+    """Return whether a node serves a newcomer: its liveness is checked over a new connection."""
     options = [("grpc.use_local_subchannel_pool", 1)]
     with grpc.insecure_channel(address, options=options) as channel:
         stub = health_pb2_grpc.HealthStub(channel)

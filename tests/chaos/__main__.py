@@ -42,7 +42,7 @@ def _say(line: str) -> None:
 
 
 def _note(definition: Definition) -> str:
-    """Where it is not part of a usual run."""
+    """Return the remark for an experiment that a usual run leaves out; "" for the others."""
     return "" if definition.by_default else " (only when asked for by name)"
 
 
@@ -56,7 +56,7 @@ def _list() -> None:
 
 
 def _selected(names: list[str]) -> tuple[tuple[Definition, ...], list[stores.StoreExperiment]]:
-    """What to do to clusters and to stores. Raises ValueError for a name that means neither."""
+    """Return the experiments on clusters and those on stores. Raises ValueError for a name that matches neither."""
     if not names:
         return select([]), stores.default()
     for name in names:
@@ -68,7 +68,7 @@ def _selected(names: list[str]) -> tuple[tuple[Definition, ...], list[stores.Sto
 
 
 def main(words: Sequence[str]) -> int:
-    """Run, judge or list; the exit status."""
+    """Run, judge or list; return the exit status."""
     asked = _arguments(words)
     exit_on_sigterm()
     if asked.list:

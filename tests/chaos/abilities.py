@@ -1,4 +1,4 @@
-"""What only some drivers can do to a node's machine; for the others there is a reason."""
+"""Faults of a node's machine that only some drivers can make; the others raise Unsupported with the reason."""
 
 from __future__ import annotations
 
@@ -9,41 +9,42 @@ from tests.chaos.deployment import Deployment, Unsupported
 
 @runtime_checkable
 class HasClocks(Protocol):
-    """Services whose clocks may be wrong, each by itself."""
+    """Services whose clocks can be set wrong, one by one."""
 
     def wear_clock(self, name: str) -> None:
-        """Give a service that is down, or started next, a clock that `set_clock` moves; it runs true until then."""
+        """Give a service that is down, or not yet started, a clock that `set_clock` moves; it is right until then."""
 
     def set_clock(self, name: str, *, wall_ms: int | None = None, rate_ppm: int | None = None) -> None:
-        """Put the wall clock so far off, and let all clocks run so fast; None leaves it as it is."""
+        """Set the wall clock's offset and the rate of all clocks; None leaves either as it is."""
 
 
 @runtime_checkable
 class HasDisks(Protocol):
-    """Stores with a small disk of their own."""
+    """Stores that can have a small disk of their own."""
 
     def put_on_disk(self, name: str, mib: int) -> None:
-        """Move the data of a store that is down to a new disk of this size. Raises Unsupported without the right to."""
+        """Move the data of a store that is down to a new disk of this size. Raises Unsupported without permission to
+        mount."""
 
     def fill_disk(self, name: str) -> None:
-        """Leave no room on its disk."""
+        """Fill the store's disk completely."""
 
     def free_disk(self, name: str) -> None:
-        """Take away what filled it."""
+        """Remove what `fill_disk` wrote."""
 
     def throttle_disk(self, name: str, writes_per_s: int) -> None:
-        """Let a store that runs write so often only; 0: as often as the disk can."""
+        """Limit the writes of a running store; 0 lifts the limit."""
 
 
 def clocks_of(deployment: Deployment) -> HasClocks:
-    """The deployment, as one whose services have clocks. Raises Unsupported."""
+    """Return the deployment as one whose services have clocks. Raises Unsupported."""
     if not isinstance(deployment, HasClocks):
         raise Unsupported(f"nodes of the driver {deployment.driver} have the clock of this machine, all the same")
     return deployment
 
 
 def disks_of(deployment: Deployment) -> HasDisks:
-    """The deployment, as one whose stores may have disks. Raises Unsupported."""
+    """Return the deployment as one whose stores can have disks. Raises Unsupported."""
     if not isinstance(deployment, HasDisks):
         raise Unsupported(f"stores of the driver {deployment.driver} have no disk of their own")
     return deployment

@@ -1,4 +1,4 @@
-"""The stores' experiments in a process of their own, while this one hurts clusters: both mostly wait."""
+"""Runs the stores' experiments in a process of their own while this one runs those on clusters: both mostly wait."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.chaos.outcome import BAD, OUTCOME_FILE, Outcome, read_outcome
 from tests.chaos.stores.catalogue import StoreExperiment
 from tests.chaos.stores.runner import STORES
 
-#: Far more than one takes; whatever hangs in it has bounds of its own.
+#: Far longer than one experiment takes; its own waits are bounded too.
 EXPERIMENT_WAIT_S: Final = 240.0
 END_WAIT_S: Final = 30.0
 
 
 class Beside:
-    """`with` it: entering starts the experiments, leaving ends what is left of them. `say` is told their lines."""
+    """A context manager: entering starts the experiments, leaving ends those that still run. `say` gets their lines."""
 
     def __init__(
         self, out: Path, seed: int, experiments: Sequence[StoreExperiment], say: Callable[[str], None]
@@ -56,7 +56,7 @@ class Beside:
         self._relay.join(END_WAIT_S)
 
     def outcomes(self) -> list[Outcome]:
-        """Wait for all; an experiment of which nothing was written down is BAD."""
+        """Wait for all and return their outcomes; an experiment that left no outcome is BAD."""
         if self._process is None or self._relay is None:
             return []
         self._relay.join(EXPERIMENT_WAIT_S * len(self._experiments))

@@ -1,7 +1,7 @@
-"""What must have happened to a record after its first delivery (INV-1, INV-3, INV-8): nothing ends without a cause.
+"""Rules on a record's life after its first delivery (INV-1, INV-3, INV-8): nothing ends without a cause.
 
-Faults hide things from the outside: answers that nobody got, deliveries to a process that was killed. So a cause may be
-missing near a fault, as far as one fault can hide one delivery; far from faults every cause must be there.
+Faults hide events from an outside observer: answers that never arrived, deliveries to a process that was killed. So
+near a fault a cause may be missing, at most one delivery for each fault; far from faults every cause must be there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.chaos.history import (
 )
 
 FINAL_TYPES: Final = frozenset({"ACCEPT", "REJECT"})
-#: Answers that say that the acknowledgement did nothing. After any other error it may have been stored (PL-707).
+#: Errors after which the acknowledgement had no effect. After any other error it may have been stored (PL-707).
 REFUSALS: Final = frozenset(
     {
         "INVALID_RECORD_STATE",
@@ -39,16 +39,16 @@ REFUSALS: Final = frozenset(
         "UNKNOWN_TOPIC_OR_PARTITION",
     }
 )
-#: For how long a fault may still be felt: leases, time-outs, retries.
+#: How long a fault may have effects: leases, time-outs, retries.
 REACH_MS: Final = 30_000
-#: A client may notice that its stream has ended so much later than the leader did.
+#: How much later than the leader a client may notice that its stream has ended.
 NOTICED_MS: Final = 1_000
-#: Told at the end of every experiment, whether anything was to be mended or not.
+#: Recorded at the end of every experiment, whether or not anything had to be mended.
 _MENDED: Final = "mended"
 
 
 class Place(NamedTuple):
-    """Where a record lies."""
+    """Where a record is stored."""
 
     topic: str
     partition: int
@@ -56,12 +56,12 @@ class Place(NamedTuple):
 
 
 def place(event: Produced | Delivered | Acknowledged | Unseen) -> Place:
-    """The place an event tells about."""
+    """Return the place of the event's record."""
     return Place(event.topic, event.partition, event.offset)
 
 
 class Told:
-    """A history, sorted by what the rules here ask for."""
+    """A history, indexed for the rules of this module."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.produced: list[Produced] = []
@@ -104,36 +104,37 @@ class Told:
                 self._drops[event.topic, event.partition].append(event.at_ms)
 
     def faults(self, since_ms: int, until_ms: int | None = None) -> int:
-        """How many faults may be felt between two moments; until the end of the history without the second."""
+        """Count the faults that may have effects between two moments; without `until_ms`, until the history's end."""
         first = bisect_left(self.faults_ms, since_ms - REACH_MS)
         return (len(self.faults_ms) if until_ms is None else bisect_right(self.faults_ms, until_ms)) - first
 
     def killed(self, worker: str, since_ms: int, until_ms: int) -> bool:
-        """Whether a worker was killed between two moments, so that it told nobody what it had been answered."""
+        """Return whether a worker was killed between two moments, before it could record an answer."""
         return any(since_ms <= at_ms <= until_ms for at_ms in self._kills[worker])
 
     def let_go(self, worker: str, since_ms: int, until_ms: int) -> bool:
-        """Whether a worker's session may have ended after the first moment; the fetch that opens one is sent then."""
+        """Return whether a worker's session may have ended after `since_ms`, when the fetch that may open one is
+        sent."""
         return any(since_ms < at_ms <= until_ms + NOTICED_MS for at_ms in self._worker_ends[worker])
 
     def dropped(self, at: Place, since_ms: int, until_ms: int) -> bool:
-        """Whether a leader let the share-partition go between two moments."""
+        """Return whether a leader dropped the share-partition between two moments."""
         return any(since_ms <= at_ms <= until_ms for at_ms in self._drops[at.topic, at.partition])
 
     def drops(self, at: Place) -> int:
-        """How often leaders said that they let the share-partition go."""
+        """Count how often leaders logged that they dropped the share-partition."""
         return len(self._drops[at.topic, at.partition])
 
 
 def configured(events: Sequence[Event]) -> Iterator[str]:
-    """Without the group's settings the rules below could not be judged, and would excuse everything."""
+    """The history has the group's settings: without them the rules below would excuse everything."""
     if not any(isinstance(event, Configured) for event in events):
         yield "the history does not tell the lock duration and the delivery limit of the group"
 
 
 def ends_have_causes(events: Sequence[Event], drained: set[tuple[str, int]]) -> Iterator[str]:
-    """INV-1: a delivered record ended only by an ACCEPT or REJECT that was confirmed or may have been stored, by a
-    reached delivery limit, or while its holder was killed. Judged of drained partitions, and below the start offset."""
+    """INV-1: a delivered record ends only by an ACCEPT or REJECT that was confirmed or may have been stored, at the
+    delivery limit, or while its holder was killed. Judges drained partitions, and the places below the start offset."""
     told = Told(events)
     for event in told.produced:
         at = place(event)
@@ -151,7 +152,7 @@ def _has_cause(told: Told, at: Place) -> bool:
     deliveries = told.deliveries[at]
     if any(_may_have_ended(told, ack, deliveries) for ack in told.acks[at]):
         return True
-    last_ms = max(one.fetched_ms for one in deliveries)  # a holder that was killed before ended nothing: it came again
+    last_ms = max(one.fetched_ms for one in deliveries)  # an earlier kill ended nothing: the record came again
     if any(told.killed(one.worker, max(one.fetched_ms, last_ms), one.at_ms + REACH_MS) for one in deliveries):
         return True
     if told.configured is None:
@@ -161,8 +162,8 @@ def _has_cause(told: Told, at: Place) -> bool:
 
 
 def _may_have_ended(told: Told, ack: Acknowledged, deliveries: Sequence[Delivered | Unseen]) -> bool:
-    """Whether the record may have ended by this acknowledgement. One without an answer ended nothing when a fetch that
-    was sent after it was given up brought the record again (INV-5)."""
+    """Return whether this acknowledgement may have ended the record. An unanswered one ended nothing when a fetch sent
+    after the client gave it up brought the record again (INV-5)."""
     if ack.type not in FINAL_TYPES:
         return False
     if not ack.error:
@@ -178,12 +179,13 @@ def _said(acks: Sequence[Acknowledged]) -> str:
 
 
 def one_holder(events: Sequence[Event]) -> Iterator[str]:
-    """INV-3: while a worker's lock runs, nobody gets the record, the same worker included.
+    """INV-3: while a worker's lock runs, no worker gets the record, the holder included.
 
-    The lock cannot have run out when the next fetch that brings the record was answered within the lock's duration
-    after the first worker's fetch was sent. It may have ended by an acknowledgement, with the session, or with the
-    share-partition's object; faults end sessions and objects that nobody tells about. What a worker never saw, its
-    client may have given back by itself at any time, for example when the partition was assigned to another member.
+    The lock cannot have expired when the next fetch that brings the record was answered within the lock's duration
+    after the first worker's fetch was sent. An acknowledgement, the end of the session or the drop of the
+    share-partition's object may have ended it earlier; faults end sessions and objects without any record of it. A
+    record that the worker never saw may have been released by its client at any time, for example when the partition
+    was assigned to another member.
     """
     told = Told(events)
     if told.configured is None:
@@ -215,8 +217,8 @@ def _lock_may_have_ended(told: Told, at: Place, first: Delivered | Unseen, secon
 
 
 def attempts_are_bounded(events: Sequence[Event]) -> Iterator[str]:
-    """INV-8: no delivery count above the limit, and no more deliveries than the limit, and one for each fault or drop
-    that may have taken the share-partition's object away, allow."""
+    """INV-8: no delivery count exceeds the limit, and the deliveries number at most the limit plus one for each fault
+    or drop that may have removed the share-partition's object."""
     told = Told(events)
     if told.configured is None:
         return

@@ -1,7 +1,7 @@
-"""Judges a history: small separate rules over what the outside saw (INV-n of docs/spec/scenarios.md).
+"""Judges a history by small separate rules over what an outside observer saw (INV-n of docs/spec/scenarios.md).
 
 Each checker takes the events in order of time and yields a sentence per violation. `python -m tests.chaos.checker
-FILE…` judges kept histories again.
+FILE…` judges stored histories again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.chaos.history import Acknowledged, Delivered, Dropped, Event, Observe
 
 __all__ = ["FINAL_TYPES", "Place", "judge", "place"]
 
-#: Why a leader may let a share-partition's object go, and with it the counts that were never stored.
+#: Why a leader may drop a share-partition's object, and with it the counts that were never stored.
 FORGETS = frozenset({DropReason.OUTCOME_UNKNOWN, DropReason.LEADERSHIP_LOST, DropReason.RELEASED})
 
 
@@ -25,7 +25,7 @@ Checker = Callable[[Sequence[Event]], Iterable[str]]
 
 
 def drained_partitions(events: Iterable[Event]) -> set[tuple[str, int]]:
-    """Those with lag 0 at the last look, which was asked for when everything had been produced."""
+    """Return the partitions whose lag was 0 at the last observation, which is made once everything is produced."""
     looks: dict[tuple[str, int], Observed] = {}
     produced_ms: defaultdict[tuple[str, int], int] = defaultdict(int)
     for event in events:
@@ -38,7 +38,8 @@ def drained_partitions(events: Iterable[Event]) -> set[tuple[str, int]]:
 
 
 def no_loss(events: Sequence[Event]) -> Iterator[str]:
-    """INV-1: every confirmed record of a drained partition was delivered. Before that nobody knows: `not_drained`."""
+    """INV-1: every confirmed record of a drained partition was delivered. Before it is drained this is open:
+    `not_drained`."""
     delivered = {place(e) for e in events if isinstance(e, Delivered)}
     drained = drained_partitions(events)
     for event in events:
@@ -47,27 +48,27 @@ def no_loss(events: Sequence[Event]) -> Iterator[str]:
 
 
 def nothing_vanishes(events: Sequence[Event]) -> Iterator[str]:
-    """INV-1: what was delivered ended for a reason; see `causes`."""
+    """INV-1: a delivered record ends only for a reason; see `causes`."""
     yield from ends_have_causes(events, drained_partitions(events))
 
 
 def undecided(events: Sequence[Event]) -> int:
-    """Confirmed records that were never delivered, or never finished, and whose partition was not drained."""
+    """Count the confirmed records of undrained partitions that were never delivered or never finished."""
     delivered = {place(e) for e in events if isinstance(e, Delivered)}
-    finished = {place(e) for e in events if isinstance(e, Acknowledged) and e.type in FINAL_TYPES}  # or perhaps so
+    finished = {place(e) for e in events if isinstance(e, Acknowledged) and e.type in FINAL_TYPES}  # or maybe so
     left = {place(e) for e in events if isinstance(e, Produced)} - (delivered & finished)
     drained = drained_partitions(events)
     return sum(at[:2] not in drained for at in left)
 
 
 def not_drained(events: Sequence[Event]) -> Iterator[str]:
-    """INV-1 can be judged of drained partitions only, and an experiment that leaves others has shown nothing."""
+    """INV-1 can be judged for drained partitions only, so an experiment that leaves any undrained proves nothing."""
     if count := undecided(events):
         yield f"not drained: {count} records undecided"
 
 
 def no_invention(events: Sequence[Event]) -> Iterator[str]:
-    """INV-2: what is delivered is what was produced there; one place never holds two values."""
+    """INV-2: a delivered record is the one produced at that place; one place never holds two values."""
     produced: dict[Place, str] = {}
     for event in events:
         if isinstance(event, Produced) and produced.setdefault(place(event), event.value) != event.value:
@@ -83,7 +84,7 @@ def no_invention(events: Sequence[Event]) -> Iterator[str]:
 
 
 def stored_once(events: Sequence[Event]) -> Iterator[str]:
-    """INV-2, CM-43: a value (all are different) lies at one place only, however often its produce was repeated."""
+    """INV-2, CM-43: a value (all are different) is stored at one place only, however often its produce was repeated."""
     places: dict[str, Place] = {}
     for event in events:
         if isinstance(event, Produced | Delivered) and places.setdefault(event.value, place(event)) != place(event):
@@ -91,10 +92,11 @@ def stored_once(events: Sequence[Event]) -> Iterator[str]:
 
 
 def accept_is_final(events: Sequence[Event]) -> Iterator[str]:
-    """INV-4, INV-11: nothing comes back after its ACCEPT or REJECT was answered NONE, whatever was killed since.
+    """INV-4, INV-11: nothing comes back after its ACCEPT or REJECT was answered NONE, whichever process was killed
+    since.
 
-    A delivery told after the answer may have been acquired before it. It is a violation when its fetch was sent after
-    the answer had arrived, or when it arrived later with a delivery count above that of the accepted delivery.
+    A delivery recorded after the answer may have been acquired before it. It is a violation when its fetch was sent
+    after the answer had arrived, or when it arrived later with a delivery count above that of the accepted delivery.
     """
     finished: dict[Place, Acknowledged] = {}
     for event in events:
@@ -111,7 +113,7 @@ def accept_is_final(events: Sequence[Event]) -> Iterator[str]:
 
 
 def stored_counts_are_kept(events: Sequence[Event]) -> Iterator[str]:
-    """INV-7: what was released by a confirmed answer comes again with a higher count, whatever was killed since."""
+    """INV-7: a record whose release was confirmed returns with a higher count, whichever process was killed since."""
     stored: dict[Place, Acknowledged] = {}
     for event in events:
         if isinstance(event, Acknowledged) and event.type == "RELEASE" and not event.error:
@@ -128,11 +130,11 @@ def stored_counts_are_kept(events: Sequence[Event]) -> Iterator[str]:
 
 
 def counts_rise(events: Sequence[Event]) -> Iterator[str]:
-    """INV-7: each further delivery has a higher count, unless the leader let the share-partition go in between.
+    """INV-7: each further delivery has a higher count, unless the leader dropped the share-partition in between.
 
     An acquisition is not stored (PL-105), so a count repeats when the share-partition has a new object meanwhile, which
-    begins behind the last count that was stored (PL-707). That leaders did so is told by `Trial.note_drops`; a leader
-    that is killed tells nobody, so this is for experiments in which none is.
+    begins after the last count that was stored (PL-707). `Trial.note_drops` records such drops; a killed leader leaves
+    no record of one, so this rule is for experiments in which no leader is killed.
     """
     last: dict[Place, Delivered] = {}
     drops = [event for event in events if isinstance(event, Dropped) and event.reason in FORGETS]
@@ -150,7 +152,7 @@ def counts_rise(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _let_go(drops: Sequence[Dropped], before: Delivered, event: Delivered) -> bool:
-    """Whether an object that may have given out the first of two deliveries was gone when the second one came."""
+    """Return whether an object that may have made the first of two deliveries was dropped before the second one."""
     return any(
         (drop.topic, drop.partition) == place(event)[:2] and before.fetched_ms <= drop.at_ms <= event.at_ms
         for drop in drops
@@ -158,10 +160,10 @@ def _let_go(drops: Sequence[Dropped], before: Delivered, event: Delivered) -> bo
 
 
 def one_owner_confirms(events: Sequence[Event]) -> Iterator[str]:
-    """INV-5, INV-6: a place is finished by one delivery only; a NONE came from a member it had been delivered to.
+    """INV-5, INV-6: confirmed ends of a place do not differ in type; a NONE goes only to a worker that had the record.
 
-    A NONE for a place below the start offset is a no-op and proves nothing, so the second one is a violation only when
-    the start offset was not seen to pass the place, or had not passed it when that answer was there already.
+    A NONE for a place below the start offset is a no-op and proves nothing. So a second, different end is a violation
+    only when the start offset was never seen past the place, or had not passed it when that answer arrived.
     """
     looks: dict[tuple[str, int], list[Observed]] = defaultdict(list)
     for event in events:
@@ -189,13 +191,13 @@ def one_owner_confirms(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _below_start(ack: Acknowledged, looks: Sequence[Observed]) -> bool:
-    """Whether the start offset may have passed the place before the answer was given."""
+    """Return whether the start offset may have passed the place before the answer was given."""
     passed = any(look.start_offset > ack.offset for look in looks)
     return passed and not any(look.start_offset <= ack.offset and look.asked_ms >= ack.at_ms for look in looks)
 
 
 def start_offset_moves_forward(events: Sequence[Event]) -> Iterator[str]:
-    """INV-9: the start offset seen from outside never falls."""
+    """INV-9: the observed start offset never falls."""
     highest: dict[tuple[str, int], int] = {}
     for event in events:
         if isinstance(event, Observed) and event.start_offset >= 0:
@@ -206,7 +208,7 @@ def start_offset_moves_forward(events: Sequence[Event]) -> Iterator[str]:
 
 
 def start_offset_covers_only_finished(events: Sequence[Event]) -> Iterator[str]:
-    """INV-9, INV-12: nothing below the last seen start offset is still unfinished for everybody."""
+    """INV-9, INV-12: every record below the last observed start offset was delivered or finished by a worker."""
     start = {(e.topic, e.partition): e.start_offset for e in events if isinstance(e, Observed)}
     told = {place(e) for e in events if isinstance(e, Acknowledged) and e.type in FINAL_TYPES}
     delivered = {place(e) for e in events if isinstance(e, Delivered)}
@@ -244,12 +246,12 @@ CHECKERS: tuple[Checker, ...] = (
 
 
 def judge(events: Sequence[Event]) -> list[str]:
-    """Every violation in a history, by every checker."""
+    """Return every violation in a history, by every checker."""
     return [violation for checker in CHECKERS for violation in checker(events)]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Judge kept histories; the exit status is 1 when a rule was broken."""
+    """Judge stored histories; the exit status is 1 when a rule was broken."""
     violations = judge(read_history(Path(argument) for argument in arguments))
     for violation in violations[:50]:
         print(violation)

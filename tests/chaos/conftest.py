@@ -15,7 +15,7 @@ import pytest
 from tests.chaos.experiment import Experiment
 from tests.chaos.recovery_table import PROPERTY, Recovery
 
-#: Repeats a run: CHAOS_SEED=12345 makes the same faults at the same moments again.
+#: The variable that repeats a run: CHAOS_SEED=12345 makes the same faults at the same moments again.
 SEED_VARIABLE = "CHAOS_SEED"
 
 Begin = Callable[..., Experiment]
@@ -23,9 +23,9 @@ Begin = Callable[..., Experiment]
 
 @pytest.fixture
 def begin(request: pytest.FixtureRequest) -> Iterator[Begin]:
-    """Starts an experiment; it ends with the test, whatever becomes of it. Its folder stays when it failed."""
+    """Starts an experiment that ends with the test in any case. Its folder is kept when the test failed."""
     seed = int(os.environ.get(SEED_VARIABLE) or random.randrange(1_000_000))
-    folder = Path(tempfile.mkdtemp(prefix="sharegroups-chaos-"))  # pytest's own would go with a later run's start
+    folder = Path(tempfile.mkdtemp(prefix="sharegroups-chaos-"))  # pytest would delete its own folder at a later run
     print(f"\n{request.node.name}: {SEED_VARIABLE}={seed}, histories and logs in {folder}")
     begun: list[Experiment] = []
     with ExitStack() as stack:
@@ -41,7 +41,7 @@ def begin(request: pytest.FixtureRequest) -> Iterator[Begin]:
 
 @pytest.fixture
 def report(record_property: Callable[[str, object], None]) -> Callable[[list[Recovery]], None]:
-    """Keeps recovery times for the table."""
+    """Returns a function that records recovery times for the table."""
 
     def keep(recoveries: list[Recovery]) -> None:
         for recovery in recoveries:

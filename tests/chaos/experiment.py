@@ -1,6 +1,7 @@
-"""One experiment: a cluster, a producer and four consumers run, faults happen, all drains, the history is judged.
+"""One experiment: a cluster, a producer and four consumers run, faults happen, everything drains, the history is
+judged.
 
-The history stays in the experiment's folder, whose path is told when a rule was broken; `python -m tests.chaos.checker
+The history stays in the experiment's folder, whose path the failure names; `python -m tests.chaos.checker
 FOLDER/*.jsonl` judges it again.
 """
 
@@ -32,7 +33,7 @@ CONSUMERS: Final = 4
 RATE: Final = 150
 DRAIN_S: Final = 20.0
 
-#: Short locks and sessions, so that what a fault leaves behind is due within the bounds of an experiment.
+#: Short locks and sessions, so that the effects of a fault end within an experiment.
 SETTINGS: Final = {
     "group.share.auto.offset.reset": "earliest",
     "group.share.record.lock.duration.ms": "2000",
@@ -47,7 +48,7 @@ SETTINGS: Final = {
 
 
 class Experiment:
-    """A running cluster with its workers; `with` it, make faults, then call `judge`."""
+    """A running cluster with its workers. A context manager: make faults inside, then call `finish`."""
 
     def __init__(self, folder: Path, seed: int, second: str = "", up_options: Sequence[str] = ()) -> None:
         self.folder = folder
@@ -86,7 +87,7 @@ class Experiment:
     # ---- faults
 
     def pass_time(self, least_s: float, most_s: float) -> None:
-        """Let things go on for a random time."""
+        """Wait for a random time."""
         time.sleep(self.rng.uniform(least_s, most_s))
 
     def kill(self, target: str) -> None:
@@ -95,21 +96,21 @@ class Experiment:
         self.cluster.kill(target)
 
     def kill_everything(self) -> None:
-        """SIGKILL everything but the workers at once, and start again on the same data."""
+        """SIGKILL everything but the workers at once, and start it again on the same data."""
         self._tell("SIGKILL", "everything")
         self.cluster.kill_everything()
         self.cluster.start()
         self._tell("ready again", "everything")
 
     def restart_everything(self) -> None:
-        """Stop everything but the workers in good order, and start again on the same data."""
+        """Stop everything but the workers in good order, and start it again on the same data."""
         self._tell("SIGTERM", "everything")
         self.cluster.stop()
         self.cluster.start()
         self._tell("ready again", "everything")
 
     def kill_worker(self, number: int) -> None:
-        """SIGKILL a consumer; another takes its place."""
+        """SIGKILL a consumer and start another in its place."""
         worker = self._workers[1 + number]
         self._tell("SIGKILL", f"consumer{number}")
         worker.kill()
@@ -133,7 +134,8 @@ class Experiment:
     # ---- the end
 
     def finish(self) -> list[Recovery]:
-        """Stop the producer, drain, stop the rest, judge. Raises AssertionError with what was violated and where."""
+        """Stop the producer, drain, stop the rest, judge. Raises AssertionError naming the violations and the
+        folder."""
         producer, *consumers = self._workers
         assert self._observer is not None
         _dismiss([producer], 12.0)
@@ -153,11 +155,11 @@ class Experiment:
         return recoveries(events)
 
     def history(self) -> list[Event]:
-        """All that was told so far."""
+        """Return all events recorded so far."""
         return read_history(sorted(self.folder.glob("*.jsonl")))
 
     def noise(self) -> list[str]:
-        """Lines of the services' logs that no fault excuses."""
+        """Return the lines of the services' logs that no fault explains."""
         return [
             line
             for log in sorted([*self.folder.glob("*.log"), *self.folder.glob("*.err")])
@@ -197,7 +199,7 @@ class Experiment:
 
 
 def recoveries(events: Sequence[Event]) -> list[Recovery]:
-    """How acknowledging went on after each fault."""
+    """Return how long acknowledging took to resume after each fault."""
     confirmed = [event for event in events if isinstance(event, Acknowledged) and not event.error]
     found = []
     for fault in (event for event in events if isinstance(event, Fault)):
@@ -215,7 +217,7 @@ def _has(folder: Path, kind: type[Event]) -> bool:
 
 
 def _dismiss(workers: Sequence[subprocess.Popen[bytes]], timeout_s: float) -> None:
-    """Ask workers to leave in good order; those that do not are killed, which their status tells."""
+    """Ask workers to leave in good order; kill those that do not, which shows in their exit status."""
     for worker in workers:
         if worker.stdin is not None:
             with contextlib.suppress(OSError):

@@ -1,10 +1,10 @@
 """A process whose clocks are wrong: `python …/false_clock.py FILE PYTHON -m MODULE WORDS…` runs the module that way.
 
-Every clock of the module `time` is shifted, deadline clocks and the event loop's timers too, by what FILE says at the
-moment of reading; another process writes it (`ClockFile`). The wall clock may jump; all clocks may run fast or slow,
-and those for deadlines stay continuous then, as the machine's do. gRPC's own C code keeps the true clock, and so do
-`datetime.now`, which the log asks, and every other process. It imports only the standard library, and takes uvloop
-away, whose timers read the clock in C.
+Every clock of the module `time` is shifted, deadline clocks and the event loop's timers too, by the error that FILE
+holds at the moment of reading; another process writes it (`ClockFile`). The wall clock may jump; all clocks may run
+fast or slow, and deadline clocks stay continuous meanwhile, as a machine's do. Not shifted are gRPC's own C code,
+`datetime.now`, which logging uses, and every other process. This module imports only the standard library, and disables
+uvloop, whose timers read the clock in C.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-#: Written before and after the rest: two different numbers say that the reader met a write.
+#: The first and last number are written before and after the rest: if they differ, the reader met a write.
 _LAYOUT: Final = struct.Struct("=qqqqqq")
 _BILLION: Final = 1_000_000_000
 _TRUE_MONOTONIC_NS: Final = time.monotonic_ns
 
 
 class Error(NamedTuple):
-    """How wrong clocks are: since the true monotonic time `since_ns`, when they were off by `shift_ns`, they run
-    `rate_ppm` fast (or slow, when negative); the wall clock is off by `wall_ns` more."""
+    """The error of a process's clocks: `shift_ns` at the true monotonic time `since_ns`, and since then they run
+    `rate_ppm` fast (slow when negative); the wall clock is off by another `wall_ns`."""
 
     since_ns: int = 0
     shift_ns: int = 0
@@ -34,12 +34,12 @@ class Error(NamedTuple):
     wall_ns: int = 0
 
     def shift(self, now_ns: int) -> int:
-        """By how much every clock is off at a true monotonic time."""
+        """Return the error of every clock at a true monotonic time."""
         return self.shift_ns + (now_ns - self.since_ns) * self.rate_ppm // 1_000_000
 
 
 class ClockFile:
-    """What the clocks of one process are told, from a process whose clocks are right."""
+    """Sets the clocks of one process, from a process whose clocks are right."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,8 +48,8 @@ class ClockFile:
         path.write_bytes(_LAYOUT.pack(0, *self._error, 0))
 
     def tell(self, *, wall_ms: int | None = None, rate_ppm: int | None = None, shift_ms: int = 0) -> None:
-        """From now on the wall clock is off by so much, and all clocks run so fast; None leaves it as it is. `shift_ms`
-        moves all of them, as for a machine that was started at another time; not for a process that runs."""
+        """Set the wall clock's offset and the rate of all clocks from now on; None leaves either as it is. `shift_ms`
+        moves all of them, as on a machine that was started at another time; not for a running process."""
         now_ns, old = _TRUE_MONOTONIC_NS(), self._error
         self._error = Error(
             now_ns,
@@ -65,7 +65,7 @@ class ClockFile:
 
 
 def follow(path: Path) -> Callable[[], Error]:
-    """What a clock file says, at each call as it is then."""
+    """Return a function that reads the clock file's present content."""
     with path.open("rb") as file:
         shared = mmap.mmap(file.fileno(), _LAYOUT.size, access=mmap.ACCESS_READ)
 
@@ -79,7 +79,7 @@ def follow(path: Path) -> Callable[[], Error]:
 
 
 def shift_clocks(error: Callable[[], Error]) -> None:
-    """Make every clock of the module `time` wrong, for all of this process."""
+    """Make every clock of the module `time` wrong in this whole process."""
     true_wall_ns, true_of_ns = time.time_ns, time.clock_gettime_ns
 
     def monotonic_ns() -> int:
@@ -110,13 +110,13 @@ def shift_clocks(error: Callable[[], Error]) -> None:
 
 
 def main(words: list[str]) -> None:
-    """Shift the clocks and become the module."""
+    """Shift the clocks and run the module."""
     file, _, dash_m, module, *rest = words
     assert dash_m == "-m", words
     sys.modules["uvloop"] = None  # type: ignore[assignment]  # this is how an import is made to fail
     shift_clocks(follow(Path(file)))
     sys.argv = [module, *rest]
-    sys.path[0] = ""  # as -m has it, not the folder of this file
+    sys.path[0] = ""  # as with -m, not the folder of this file
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -1,4 +1,4 @@
-"""Clients in the process of the test that do one step at a time, for experiments that tell a story."""
+"""Clients in the test's process that take one step at a time, for experiments that tell a story."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.chaos.history import Delivered, HistoryWriter, Produced, SessionEnded
 from tests.chaos.workers import AckBook, TimedTransport
 
 TAKE_WAIT_S: Final = 30.0
-#: Longer than the persister's, so that it is the leader who says what became of an acknowledgement.
+#: Longer than the persister's, so that the leader reports the outcome of an acknowledgement.
 REQUEST_TIMEOUT_MS: Final = 8_000
 
 
 class Hand:
-    """A consumer in explicit mode. What it gets and what is answered goes into a history of its own."""
+    """A consumer in explicit mode. It records what it receives and every answer in a history of its own."""
 
     def __init__(self, deployment: Deployment, folder: Path, name: str, group: str, topic: str) -> None:
         self.name = name
@@ -46,13 +46,14 @@ class Hand:
         self._consumer.subscribe([topic])
 
     def poll(self, timeout_s: float) -> list[Message]:
-        """One poll; [] when nothing came."""
+        """Poll once; return [] when nothing came."""
         messages = list(self._consumer.poll(timeout_s))
         self._history.write([self._delivered(message) for message in messages])
         return messages
 
     def take(self, count: int, timeout_s: float = TAKE_WAIT_S) -> list[Message]:
-        """So many records from one poll. Raises AssertionError when they do not come together within the time."""
+        """Take this many records from one poll. Raises AssertionError when they do not come together within the
+        time."""
         deadline = time.monotonic() + timeout_s
         messages: list[Message] = []
         while not messages and time.monotonic() < deadline:
@@ -61,30 +62,30 @@ class Hand:
         return messages
 
     def take_and_accept(self, offsets: Iterable[int], timeout_s: float = TAKE_WAIT_S) -> None:
-        """Accept what comes until all these offsets were accepted. Raises AssertionError when one does not come."""
+        """Accept records until all these offsets were accepted. Raises AssertionError when one does not come."""
         missing, deadline = set(offsets), time.monotonic() + timeout_s
         while missing:
             assert time.monotonic() < deadline, f"{self.name} still waits for offsets {sorted(missing)}"
             missing -= set(self.accept_some())
 
     def accept_some(self) -> list[int]:
-        """Poll once and accept what came; the offsets whose acceptance was confirmed."""
+        """Poll once and accept what came; return the offsets whose acceptance was confirmed."""
         messages = self.poll(1.0)
         self.settle(messages, AcknowledgeType.ACCEPT)
         return [] if self.commit() else [message.offset() for message in messages]
 
     def settle(self, messages: Iterable[Message], type: AcknowledgeType) -> None:
-        """Say what becomes of records; `commit` sends it."""
+        """Acknowledge records locally; `commit` sends it."""
         self._next = type
         for message in messages:
             self._consumer.acknowledge(message, self._book.note(message))
 
     def commit(self) -> list[KafkaError]:
-        """Send and wait; the errors, by partition, [] when all was confirmed."""
+        """Send and wait; return the errors, one per failed partition, [] when all was confirmed."""
         return [error for error in self._consumer.commit_sync().values() if error is not None]
 
     def close(self) -> None:
-        """Leave; again is a no-op."""
+        """Leave; a second call is a no-op."""
         if not self._closed:
             self._closed = True
             with contextlib.suppress(KafkaError):
@@ -102,7 +103,7 @@ class Hand:
 
 
 def produce_one(deployment: Deployment, folder: Path, topic: str) -> str:
-    """Produce one record that may wait for its delivery for a second; the name of its error, "" when it was stored."""
+    """Produce one record with a delivery time-out of a second; return its error's name, "" when it was stored."""
     history, errors = HistoryWriter(folder / f"one-{topic}.jsonl"), list[str]()
 
     def delivered(error: KafkaError | None, report: DeliveryReport) -> None:

@@ -1,8 +1,8 @@
-"""What happened, as the outside saw it: one JSON line per event, appended by every process of an experiment.
+"""Events that an outside observer saw: one JSON line each, appended by every process of an experiment.
 
-Times are milliseconds of the boot clock, which all processes of one machine share. A line is written *after* the fact
-it tells, so a process killed in between leaves the fact untold; the checkers treat an untold confirmation as unknown.
-When a record was asked for and when it came is taken at the wire, so that a record which waited in a client's buffer is
+Times are milliseconds of the boot clock, which all processes of one machine share. A line is written *after* the event,
+so a process killed in between leaves the event unrecorded; the checkers treat an unrecorded confirmation as unknown.
+The times of a record's fetch and arrival are taken at the wire, so that a record which waited in a client's buffer is
 not mistaken for one that was acquired late.
 Histories are kept and can be judged again: `python -m tests.chaos.checker HISTORY…`.
 """
@@ -25,7 +25,7 @@ def now_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """A produce that was answered NONE: `value` lies at (topic, partition, offset)."""
+    """A produce that was answered NONE: `value` is stored at (topic, partition, offset)."""
 
     topic: str
     partition: int
@@ -36,7 +36,7 @@ class Produced:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A record handed to a worker: asked for by a fetch sent at `fetched_ms`, answered at `at_ms`."""
+    """A record handed to a worker: its fetch was sent at `fetched_ms` and answered at `at_ms`."""
 
     worker: str
     topic: str
@@ -65,7 +65,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """An observation of a share-partition from outside: its start offset and lag, asked for at `asked_ms`."""
+    """An observation of a share-partition from outside: its start offset and lag, requested at `asked_ms`."""
 
     topic: str
     partition: int
@@ -87,10 +87,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A worker that has ended; `status` is its exit status, −1 when it had to be killed because it stayed.
+    """A worker that has ended; `status` is its exit status, −1 when it had to be killed because it did not leave.
 
-    `killed`: it was killed on purpose. The fault tells when that was asked for, this when it was seen dead: on a busy
-    machine it worked on in between.
+    `killed`: it was killed on purpose. The fault has the time of the kill, this event the time when the worker was seen
+    dead: on a busy machine it worked on in between.
     """
 
     worker: str
@@ -101,7 +101,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something done to the system."""
+    """A fault made in the system."""
 
     name: str
     target: str
@@ -110,7 +110,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A leader let a share-partition's object go, as its log tells an operator; `reason` is a `DropReason`."""
+    """A leader dropped a share-partition's object, as its log reports to an operator; `reason` is a `DropReason`."""
 
     node: str
     topic: str
@@ -121,7 +121,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A record that came to a worker's client, asked for by a fetch sent at `fetched_ms`, and was never handed out."""
+    """A record that reached a worker's client, fetched by a request sent at `fetched_ms`, and was never handed out."""
 
     worker: str
     topic: str
@@ -134,8 +134,8 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """A worker's client began a share session anew, closed one, or saw its stream end: the leader may give back what
-    the worker held."""
+    """A worker's client began or closed a share session, or saw its stream end: the leader may release the worker's
+    records."""
 
     worker: str
     at_ms: int
@@ -143,7 +143,7 @@ class SessionEnded:
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """What holds for a group, as the cluster says it: how long a lock lasts, and how often a record is delivered."""
+    """A group's settings as the cluster reports them: the lock duration and the delivery limit."""
 
     group: str
     lock_ms: int
@@ -159,13 +159,13 @@ _TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
 class HistoryWriter:
-    """Appends events to one file of its own; a batch is one write, so a kill leaves whole lines but for the last."""
+    """Appends events to a file of its own; each batch is one write, so a kill can truncate only the last line."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, events: Iterable[Event]) -> None:
-        """Append events; after `close` they are left out."""
+        """Append events; do nothing after `close`."""
         if self._fd < 0:
             return
         lines = [json.dumps({"event": type(event).__name__, **asdict(event)}) for event in events]
@@ -180,13 +180,13 @@ class HistoryWriter:
 
 
 def read_history(paths: Iterable[Path]) -> list[Event]:
-    """Every whole event of some files, in order of time."""
+    """Return every whole event of some files, in order of time."""
     events = [event for path in paths for event in _read(path)]
     return sorted(events, key=lambda event: event.at_ms)
 
 
 def parse_line(line: str) -> Event | None:
-    """The event of one line; None for a line that a SIGKILL cut short."""
+    """Return the event of one line; None for a line that a SIGKILL cut short."""
     try:
         fields = json.loads(line)
     except ValueError:

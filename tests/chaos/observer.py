@@ -1,4 +1,4 @@
-"""Looks at start offsets and lags from outside while an experiment runs."""
+"""Observes start offsets and lags from outside while an experiment runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OBSERVE_S: Final = 0.4
 
 
 class Observer:
-    """Looks again and again, every `every_s` seconds; each look that was answered goes into the history."""
+    """Polls the group's offsets every `every_s` seconds; each poll that was answered goes into the history."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class Observer:
         self._thread.start()
 
     def wait_drained(self, timeout_s: float) -> bool:
-        """Whether every partition had lag 0 at one look within the time."""
+        """Return whether every partition had lag 0 at one poll within the time."""
         self._drained.clear()
         self._draining = True
         return self._drained.wait(timeout_s)
 
     def close(self) -> None:
-        """End it."""
+        """Stop polling."""
         self._stop.set()
         self._thread.join(15)
         self._history.close()

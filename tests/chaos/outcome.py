@@ -1,4 +1,4 @@
-"""What became of one experiment on one driver."""
+"""The outcome of one experiment on one driver."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ OUTCOME_FILE: Final = "outcome.json"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`reason`: why it was skipped, or what went wrong while it ran. A skipped one has no verdict.
+    """`reason`: why it was skipped, or what failed while it ran. A skipped experiment has no verdict.
 
-    `allowed_…`: beyond the verdict's, in times for which docs/guarantees.md says "can be lost".
+    `allowed_…`: losses beyond the verdict's, at times for which docs/guarantees.md says "can be lost".
     """
 
     name: str
@@ -37,7 +37,7 @@ class Outcome:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Outcome:
-        """From its JSON."""
+        """Return an outcome from its JSON."""
         found = dict(fields)
         if (verdict := found.get("verdict")) is not None:
             recovered = tuple(Recovered(**one) for one in verdict["recovered"])
@@ -47,7 +47,7 @@ class Outcome:
         return cls(**{**found, "shows": tuple(found["shows"])})
 
     def with_verdict(self, verdict: Verdict, result: str, allowed_lost: int, allowed_accepted_twice: int) -> Outcome:
-        """The same experiment, judged."""
+        """Return the same experiment's outcome with a verdict."""
         return replace(
             self,
             verdict=verdict,
@@ -57,7 +57,7 @@ class Outcome:
         )
 
     def line(self) -> str:
-        """For a run that is under way."""
+        """The line printed during a run."""
         head = f"{self.name:<34}{self.result:<9}"
         if self.verdict is None:
             return f"{head}{self.reason}"
@@ -69,23 +69,23 @@ class Outcome:
         return "\n".join([text, *(f"    {problem}" for problem in self.problems()[:10])])
 
     def allowed(self) -> str:
-        """What was lost where that may be; "" when nothing was."""
+        """Describe the allowed losses; "" when there are none."""
         if not self.allowed_lost and not self.allowed_accepted_twice:
             return ""
         return f" (in cells 'can be lost': lost={self.allowed_lost} accepted_twice={self.allowed_accepted_twice})"
 
     def problems(self) -> list[str]:
-        """What went wrong."""
+        """Return what went wrong."""
         violations = self.verdict.violations if self.verdict is not None else ()
         reason = [self.reason] if self.reason and self.result != SKIPPED else []
         return [*reason, *violations]
 
 
 def write_outcome(out: Path, outcome: Outcome) -> None:
-    """Keep it beside its histories."""
+    """Write it beside its histories."""
     (out / outcome.name / OUTCOME_FILE).write_text(json.dumps(asdict(outcome), indent=1) + "\n")
 
 
 def read_outcome(path: Path) -> Outcome:
-    """What `write_outcome` wrote."""
+    """Read what `write_outcome` wrote."""
     return Outcome.of(json.loads(path.read_text()))

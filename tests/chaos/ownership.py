@@ -1,4 +1,4 @@
-"""Which node owns what right now, as the cluster itself tells a client: so that a fault meets the one that matters."""
+"""Asks the cluster, as a client does, which node owns what right now, so that a fault hits the node that matters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CALL_S: Final = 2.0
 
 
 class Ownership:
-    """Asks for leaders and coordinators, again until there is one."""
+    """Asks for leaders and coordinators, repeatedly until there is one."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
@@ -30,7 +30,7 @@ class Ownership:
         self._names: Mapping[str, str] = {address: name for name, address in deployment.addresses.items()}
 
     def leader(self, topic: str, partition: int) -> str:
-        """The node that leads a partition. Raises AssertionError when none does within a bounded time."""
+        """Return the node that leads a partition. Raises AssertionError when none does within a bounded time."""
         found = ""
 
         def known() -> bool:
@@ -42,16 +42,16 @@ class Ownership:
         return found
 
     def group_coordinator(self, group: str) -> str:
-        """The node that coordinates a group. Raises AssertionError as `leader`."""
+        """Return the node that coordinates a group. Raises AssertionError as `leader`."""
         return self._coordinator(KEY_TYPE_GROUP, group)
 
     def share_coordinator(self, group: str, topic: str, partition: int) -> str:
-        """The node that keeps the state of a share-partition. Raises AssertionError as `leader`."""
+        """Return the node that keeps the state of a share-partition. Raises AssertionError as `leader`."""
         topic_id = self._admin.list_topics([topic])[topic].topic_id
         return self._coordinator(KEY_TYPE_SHARE, SharePartitionKey(group, topic_id, partition).text)
 
     def topic_id(self, topic: str) -> str:
-        """A topic's id, as logs write it."""
+        """Return a topic's id, as logs write it."""
         return topic_id_text(self._admin.list_topics([topic])[topic].topic_id)
 
     def close(self) -> None:

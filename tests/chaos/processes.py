@@ -1,6 +1,6 @@
-"""A cluster of real processes that can be killed and paused: `up --processes`, further role processes, their ends.
+"""A cluster of real processes that can be killed and paused: `up --processes` and further role processes.
 
-Processes are found as descendants of those started here and held by pidfd, so that a signal never meets a stranger.
+Processes are found as descendants of those started here and held by pidfd, so that no signal reaches another process.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ class Handle:
         self._fd = os.pidfd_open(pid)
 
     def signal(self, number: int) -> None:
-        """Send a signal; nothing happens when the process is gone."""
+        """Send a signal; do nothing when the process has ended."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._fd, number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether the process has ended within the time."""
+        """Return whether the process ends within the time."""
         poller = select.poll()
         poller.register(self._fd, select.POLLIN)
         return bool(poller.poll(timeout_s * 1000))
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the pidfd."""
         os.close(self._fd)
 
 
 def _processes() -> Iterator[tuple[int, int, list[str]]]:
-    """(pid, parent's pid, command line) of every process there is."""
+    """Yield (pid, parent's pid, command line) of every process of this machine."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -62,7 +62,7 @@ def _processes() -> Iterator[tuple[int, int, list[str]]]:
 
 
 def descendants(of: int) -> dict[int, list[str]]:
-    """Live processes below a process, with their command lines."""
+    """Return the live processes below a process, with their command lines."""
     found: dict[int, list[str]] = {}
     everything = list(_processes())
     parents = {of}
@@ -74,7 +74,7 @@ def descendants(of: int) -> dict[int, list[str]]:
 
 
 class ClusterProcesses:
-    """`up --processes` on one data directory, and role processes of the experiment's own beside it."""
+    """`up --processes` on one data directory, and further role processes of the experiment's own."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str], up_options: Sequence[str] = ()) -> None:
         self.folder = folder
@@ -87,7 +87,7 @@ class ClusterProcesses:
         self._paused: list[Handle] = []
 
     def start(self) -> None:
-        """Start, or start again with the same port, and wait until everything is served."""
+        """Start, or start again with the same port, and wait until everything serves."""
         port = self.bootstrap.rpartition(":")[2] or str(_free_port())
         assignments = [f"--set={name}={value}" for name, value in self._settings.items()]
         command = ["share_node", "up", "--data", str(self.folder / "data"), "--port", port, "--output", "json"]
@@ -122,13 +122,13 @@ class ClusterProcesses:
     # ---- faults
 
     def kill(self, target: str) -> None:
-        """SIGKILL a role's process under `up`, or the embedded store, wherever it is by now."""
+        """SIGKILL a role's process under `up`, or the embedded store, found by its present process id."""
         handle = self._find(target)
         handle.signal(signal.SIGKILL)
         handle.close()
 
     def kill_everything(self) -> None:
-        """SIGKILL the whole of `up`: parent, roles, store and the store's watcher. None is left when it returns."""
+        """SIGKILL the whole of `up`: parent, roles, store and the store's watcher. None still runs when it returns."""
         assert self._up is not None
         handles = [_hold(pid) for pid in [self._up.pid, *descendants(self._up.pid)]]
         alive = [handle for handle in handles if handle is not None]
@@ -141,7 +141,7 @@ class ClusterProcesses:
         _close_pipes(self._up)
 
     def kill_parent(self) -> list[Handle]:
-        """SIGKILL only the parent; returns what was below it."""
+        """SIGKILL only the parent; return the processes below it."""
         assert self._up is not None
         below = [handle for pid in descendants(self._up.pid) if (handle := _hold(pid)) is not None]
         self._up.kill()
@@ -150,7 +150,7 @@ class ClusterProcesses:
         return below
 
     def pause(self, target: str) -> Callable[[], None]:
-        """SIGSTOP a role's process under `up`; call the result to let it go on."""
+        """SIGSTOP a role's process under `up`; call the result to resume it."""
         handle = self._find(target)
         handle.signal(signal.SIGSTOP)
         self._paused.append(handle)
@@ -187,7 +187,7 @@ class ClusterProcesses:
 
 
 def _free_port() -> int:
-    """A port below those that outgoing connections take: none of theirs may hold it when it is needed again."""
+    """Return a port below those of outgoing connections, so that none of theirs holds it when it is needed again."""
     for port in random.sample(range(12_000, 30_000), 50):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -204,12 +204,12 @@ def _hold(pid: int) -> Handle | None:
 
 def _plays(command: list[str], target: str) -> bool:
     if target == STORE:
-        return Path(command[0].partition(" ")[0]).name in {"valkey-server", "redis-server"}  # they write their titles
+        return Path(command[0].partition(" ")[0]).name in {"valkey-server", "redis-server"}  # they set their titles
     return command[1:5] == ["-m", "share_node", "serve", target]
 
 
 def _end(process: subprocess.Popen[str]) -> bool:
-    """SIGTERM, and SIGKILL after a bounded wait; whether the first was enough."""
+    """SIGTERM, and SIGKILL after a bounded wait. Returns whether SIGTERM sufficed."""
     orderly = True
     process.terminate()
     try:
@@ -229,7 +229,7 @@ def _close_pipes(process: subprocess.Popen[str]) -> None:
 
 
 def _first_line(process: subprocess.Popen[str]) -> str:
-    """The line that says the process is ready."""
+    """Return the line that reports that the process is ready."""
     out: IO[str] | None = process.stdout
     assert out is not None
     readable, _, _ = select.select([out], [], [], READY_WAIT_S)

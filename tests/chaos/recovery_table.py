@@ -1,6 +1,6 @@
-"""The table of recovery times at the end of a run: a plugin of pytest, which reads what tests have noted of themselves.
+"""The table of recovery times at the end of a run: a pytest plugin that reads the times recorded by the tests.
 
-Times travel as properties of tests, because those come back from the processes that run them side by side.
+The times are properties of tests, because pytest returns those from parallel worker processes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ PROPERTY: Final = "recovery"
 
 
 class Recovery(NamedTuple):
-    """After a fault: until an acknowledgement that was sent later was answered NONE; the same for the partition that
-    waited longest."""
+    """The time from a fault until an acknowledgement that was sent later was answered NONE; the same for the partition
+    that waited longest."""
 
     fault: str
     target: str
@@ -26,7 +26,7 @@ class Recovery(NamedTuple):
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """From the fault to the next acknowledged record, and for the partition that waited longest."""
+    """Print the times from each fault to the next acknowledged record, and for the partition that waited longest."""
     times: defaultdict[tuple[str, str], list[Recovery]] = defaultdict(list)
     for reports in terminalreporter.stats.values():
         for report in reports:

@@ -12,14 +12,14 @@ from shard_runtime.config.process_settings import LEASE_MS
 from tests.chaos.outcome import BAD, GOOD, SKIPPED, Outcome
 from tests.chaos.verdict import CONSUMER
 
-#: CM-4: a take-over after SIGKILL takes less than a lease and this.
+#: CM-4: a take-over after SIGKILL takes less than a lease plus this.
 TAKEOVER_MS: Final = 2_000
 BOUND_MS: Final = int(LEASE_MS.default) + TAKEOVER_MS
 
 
 def closing_line(outcomes: Sequence[Outcome]) -> str:
-    """The verdict of the run, as its exit status has it, and what is counted in the recorded histories; experiments
-    that were skipped are not counted."""
+    """Return the verdict of the run, as in its exit status, and the counts of the recorded histories; skipped
+    experiments are not counted."""
     verdicts = [outcome.verdict for outcome in outcomes if outcome.verdict is not None]
     return (
         f"experiments={len(verdicts)} records={sum(found.records for found in verdicts)} "
@@ -30,9 +30,9 @@ def closing_line(outcomes: Sequence[Outcome]) -> str:
 
 
 def exit_status(outcomes: Sequence[Outcome]) -> int:
-    """0 when every driver ran something, every verdict is good, nothing was lost and nothing accepted twice; else 1.
+    """Return 0 when every driver ran something, every verdict is good, nothing was lost or accepted twice; else 1.
 
-    What was lost where docs/guarantees.md says "can be lost" is in no verdict.
+    Losses where docs/guarantees.md says "can be lost" are in no verdict.
     """
     verdicts = [outcome.verdict for outcome in outcomes if outcome.verdict is not None]
     clean = all(not found.lost and not found.accepted_twice for found in verdicts)
@@ -45,7 +45,8 @@ def _good(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def report(outcomes: Sequence[Outcome], out: Path, seconds: float = 0.0) -> str:
-    """The whole report; the last line is the closing line. `seconds`: what the run took, 0 when nothing was run."""
+    """Return the whole report; its last line is the closing line. `seconds`: the run's duration, 0 when nothing was
+    run."""
     lines = [
         "Chaos experiments: what was done to a running cluster, and what its users' histories say",
         "",

@@ -1,7 +1,7 @@
-"""Runs experiments one after the other on one deployment, and writes down what became of each.
+"""Runs experiments one after the other on one deployment, and writes down each one's outcome.
 
-A cluster is shared by the experiments of a run, as a real one is by its users; each has a topic and a group of its own.
-When an experiment ends in a way that nobody planned, the next one gets a new cluster.
+The experiments of a run share a cluster, as users share a real one; each has a topic and a group of its own. When an
+experiment ends unexpectedly, the next one gets a new cluster.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tests.chaos.stores import runner as stores
 from tests.chaos.trial import Trial
 from tests.chaos.verdict import judge_history
 
-#: What is asked for first, and what a driver without Sentinel or without replicas is asked for then.
+#: The topologies to try, in order: some drivers have no Sentinel or no replicas.
 TOPOLOGIES: Final = (Topology(sentinels=3), Topology(), Topology(store_replicas=0))
-#: Beyond those of the older experiments: a session that ends within an experiment, a persister that gives up before a
-#: client does, and the most deliveries there may be, because chaos uses them up.
+#: Added to the settings of the older experiments: a session that ends within an experiment, a persister that gives up
+#: before a client does, and the highest delivery limit, because chaos uses deliveries up.
 RUN_SETTINGS: Final = {
     **SETTINGS,
     "group.share.session.timeout.ms": "6000",
@@ -41,7 +41,7 @@ Say = Callable[[str], None]
 
 
 def open_richest(driver: str, folder: Path) -> Deployment:
-    """The first of TOPOLOGIES that the driver can start here. Raises Unsupported with its last reason."""
+    """Return the first of TOPOLOGIES that the driver can start here. Raises Unsupported with its last reason."""
     reason = ""
     for topology in TOPOLOGIES:
         try:
@@ -52,7 +52,7 @@ def open_richest(driver: str, folder: Path) -> Deployment:
 
 
 class Runner:
-    """One run: a driver, a seed, a folder that keeps everything."""
+    """One run: a driver, a seed, a folder for all results."""
 
     def __init__(self, driver: str, seed: int, out: Path, say: Say, opened: Open = open_richest) -> None:
         self.driver = driver
@@ -65,7 +65,7 @@ class Runner:
         self._noise: set[str] = set()
 
     def run(self, definitions: Sequence[Definition]) -> list[Outcome]:
-        """Every experiment; what happened to each is in its folder too. Raises nothing that an experiment raised."""
+        """Run every experiment; each one's outcome is also in its folder. Raises nothing that an experiment raised."""
         outcomes: list[Outcome] = []
         try:
             for definition in definitions:
@@ -92,7 +92,7 @@ class Runner:
                 trial.finish()
         except Unsupported as error:
             return replace(outcome, result=SKIPPED, reason=str(error))
-        except Exception as error:  # whatever it was, it is this experiment's outcome and the others go on
+        except Exception as error:  # any error is this experiment's outcome; the others continue
             outcome = replace(outcome, result=BAD, reason=f"{type(error).__name__}: {error}")
         self._keep_noise(folder)
         return judged(replace(outcome, seconds=round(time.monotonic() - began, 1)), folder, definition)
@@ -109,7 +109,7 @@ class Runner:
         self._stack.close()
 
     def _keep_noise(self, folder: Path) -> None:
-        """Lines of the services' logs that no fault excuses and that no earlier experiment had."""
+        """Write down lines of the services' logs that no fault explains and that no earlier experiment had."""
         if self._deployment is None:
             return
         found = [line for line in _noisy(self._deployment.logs()) if line not in self._noise]
@@ -125,7 +125,8 @@ def _noisy(logs: dict[str, str]) -> Iterator[str]:
 
 
 def judged(outcome: Outcome, folder: Path, definition: Definition) -> Outcome:
-    """The outcome with the verdict of the histories in a folder. What ended badly stays bad whatever they say."""
+    """Return the outcome with the verdict of the histories in a folder. A failed experiment stays BAD whatever they
+    show."""
     events = read_history(sorted(folder.glob("*.jsonl")))
     verdict = judge_history(events, definition.checks, measured=definition.measures_recovery)
     noise = folder / NOISE_FILE
@@ -136,7 +137,7 @@ def judged(outcome: Outcome, folder: Path, definition: Definition) -> Outcome:
 
 
 def judge_again(out: Path, catalogue: Iterable[Definition]) -> list[Outcome]:
-    """Judge what a run left in its folder, by the checkers as they are now. Raises ValueError without any."""
+    """Judge what a run left in its folder, by the present checkers. Raises ValueError when there is nothing."""
     kept = sorted(out.rglob(OUTCOME_FILE), key=lambda path: path.stat().st_mtime)
     if not kept:
         raise ValueError(f"{out} holds no outcome of an experiment")

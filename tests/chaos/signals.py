@@ -1,4 +1,4 @@
-"""How a run of experiments ends when it is told to: everything that it started is removed on the way out."""
+"""How a terminated run of experiments ends: everything that it started is removed on the way out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def exit_on_sigterm() -> None:
-    """From now on SIGTERM ends this process as Ctrl-C does, through every `with` and `finally`."""
+    """Make SIGTERM end this process as Ctrl-C does, through every `with` and `finally`."""
     signal.signal(signal.SIGTERM, _end)
 
 

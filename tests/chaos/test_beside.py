@@ -1,4 +1,4 @@
-"""The stores' experiments as a part of `python -m tests.chaos`: selected, run beside, reported and judged again."""
+"""The stores' experiments as part of `python -m tests.chaos`: selected, run in parallel, reported and judged again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLEAN: list[Event] = [
     Observed("t", 0, 2, 0, 9_000),
     Ended("c", 0, 9_100),
 ]
-#: Confirmed at 1,500, and never delivered.
+#: A history with a record confirmed at 1,500 that is never delivered.
 LOST: list[Event] = [*CLEAN, Produced("t", 0, 1, "v1", 1_500)]
 
 
@@ -35,7 +35,7 @@ def experiment(name: str = "sentinel-1/lagging_replicas") -> StoreExperiment:
 
 
 def keep(out: Path, events: list[Event], windows: str = "") -> Outcome:
-    """What an experiment leaves: history, windows and outcome."""
+    """Write what an experiment leaves: history, windows and outcome."""
     one = experiment()
     folder = out / one.name
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The judge is judged: each bad history is refused for its own reason, and the good one beside it passes."""
+"""Tests the judge: each bad history is refused for its own reason, and the good one beside it passes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.chaos.verdict import judge_history
 
 LOCK_MS, LIMIT = 2_000, 5
 SETTINGS = Configured("g", LOCK_MS, LIMIT, 0)
-#: So late that no earlier fault is felt any more.
+#: So late that no earlier fault has effects.
 LATER = 100_000
 END = 200_000
 
@@ -58,7 +58,7 @@ def judged(*events: Event) -> list[str]:
     return judge(sorted([SETTINGS, *events], key=lambda event: event.at_ms))
 
 
-#: Deliveries released one after the other by the same worker, up to and with this count.
+#: Deliveries up to this count, each released by the same worker.
 def released(count: int) -> list[Event]:
     return [
         event
@@ -67,7 +67,7 @@ def released(count: int) -> list[Event]:
     ]
 
 
-#: For each: what the judge says first, the bad history, and the good one that differs in the cause alone.
+#: For each case: how the judge's sentence begins, the bad history, and the good one that differs in the cause alone.
 VANISHED: dict[str, tuple[list[Event], list[Event]]] = {
     "delivered, never acknowledged": ([went(10)], [went(10), acked(20)]),
     "only released": (
@@ -246,6 +246,6 @@ def _shuffled(events: list[Event]) -> list[Event]:
 @pytest.mark.rule("INV-3")
 @pytest.mark.parametrize("order", [list, _shuffled])
 def test_answers_that_came_in_the_other_order_are_no_violation(order: Callable[[list[Event]], list[Event]]) -> None:
-    """w1's delivery of count 2 arrives before that of count 1, which w2's closed session gave back."""
+    """w1's delivery of count 2 arrives before that of count 1, which the end of w2's session released."""
     told = order([went(110, 2, "w1"), went(120, 1, "w2"), SessionEnded("w2", 118)])
     assert [said for said in judged(produced(), *told) if said.startswith("INV-3")] == []

@@ -1,4 +1,4 @@
-"""The embedded store by its fsync policy: who dies beside it, and what a restart in good order leaves."""
+"""The embedded store by its fsync policy: which processes die with it, and what a restart in good order keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the experiments on fail-over of the store must show is looked for in their histories."""
+"""The checks of the experiments on fail-over of the store find their violations in histories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process under `false_clock` has the clocks that its file says, and nobody else has."""
+"""A process under `false_clock` has the clocks that its file sets, and no other process has."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_every_clock_of_a_process_is_false_while_the_others_are_true(tmp_path: P
     true = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     wall_s, mono_s, boot_ns, loop_s = map(float, asked.stdout.strip("[]\n").split(","))
     true_wall_s, true_mono_s, true_boot_ns = map(float, true.stdout.strip("[]\n").split(","))
-    # Off by an hour and by 1,000 s; a machine that stands still between the two looks is off by less than half of that.
+    # Off by an hour and by 1,000 s; a pause of the machine between the two readings is less than half of that.
     assert round((wall_s - true_wall_s + 1_000) / 3_600) == 1
     assert round((mono_s - true_mono_s) / 1_000) == -1
     assert round((loop_s - true_mono_s) / 1_000) == -1

@@ -1,4 +1,4 @@
-"""Nothing is lost and nothing comes back after its ACCEPT, whatever is killed or paused while work goes on."""
+"""Nothing is lost and nothing returns after its ACCEPT, whichever process is killed or paused while work goes on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ everything_holds = pytest.mark.rule(
 
 
 def finish(experiment: Experiment, report: Report) -> None:
-    """Drain, judge the history, and look for failures in logs that no fault excuses."""
+    """Drain, judge the history, and check the logs for failures that no fault explains."""
     report(experiment.finish())
     assert experiment.noise() == []
     experiment.passed = True

@@ -44,7 +44,7 @@ def run(driver: str, folder: Path, *names: str) -> None:
 @pytest.mark.scenario("S-111")
 @pytest.mark.scenario("S-112")
 def test_a_leader_that_is_cut_off_confirms_nothing_that_another_could_contradict(tmp_path: Path) -> None:
-    # In this order: after the last, partitions go back to the leader that was cut off.
+    # In this order: after the last, partitions return to the leader that was cut off.
     run(
         "namespaces",
         tmp_path,

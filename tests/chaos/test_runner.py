@@ -62,7 +62,7 @@ class FakeTrial:
 
 
 class FakeDeployment:
-    """Begins and ends; says what its nodes said."""
+    """Can be entered and left; returns its nodes' logs."""
 
     def __init__(self, said: str = "") -> None:
         self.said = said
@@ -183,7 +183,7 @@ def test_an_error_while_it_runs_is_bad_and_the_next_one_gets_a_new_cluster(play:
     assert exit_status(outcomes) == 1
 
 
-#: A record more, which nobody has got yet: the last look was before it, or says that it is still to come.
+#: One more record whose end is unknown: the last observation was before it, or shows a lag, or there is none.
 PRODUCED_LATER: list[Event] = [*CLEAN, Produced("t", 0, 1, "v1", 101)]
 STILL_LAGS: list[Event] = [*CLEAN, Produced("t", 0, 1, "v1", 2), Observed("t", 0, 1, 1, 101)]
 NEVER_LOOKED_AT: list[Event] = [*CLEAN, Produced("t", 1, 0, "v1", 2)]

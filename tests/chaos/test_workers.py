@@ -1,4 +1,4 @@
-"""What a worker notes of its records' arrivals: by this alone the judges know when each was asked for."""
+"""A worker's record of its records' arrivals: the judges' only source for when each was requested."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ def test_a_record_that_the_client_gave_back_unseen_does_not_lend_its_time_to_the
     assert transport.arrival(came(7, 2)) == (200, 205, 2)
     assert transport.arrival(came(8, 1)) == (100, 105, 1)
     assert [(one.offset, one.delivery_count, one.fetched_ms) for one in transport.unseen("w", "t")] == [(7, 1, 100)]
-    arrives(300, 7, 7, 2)  # a leader that lost its memory counts anew
+    arrives(300, 7, 7, 2)  # a leader that lost its memory counts from 1 again
     arrives(400, 7, 7, 2)
     assert [transport.arrival(came(7, 2)).sent_ms for _ in range(2)] == [300, 400]

@@ -1,4 +1,4 @@
-"""One experiment while it runs: a load on a deployment that is there already, faults that the history tells, an end."""
+"""One running experiment: a load on an existing deployment, faults recorded in the history, an end."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ from tests.chaos.ownership import Ownership
 from tests.chaos.verdict import CONSUMER_KILLED
 
 ROLES: Final = (*SERVICES, STORE, REPLICA, SENTINEL)
-#: Far above what a recovery may take; whether it took too long is a matter of the report.
+#: Far longer than a recovery may take; the report shows whether it took too long.
 RECOVERY_WAIT_S: Final = 30.0
 
 
 class Trial:
-    """What an experiment's function is given. `with` it: entering starts the load, leaving ends it and heals."""
+    """The argument of an experiment's function. A context manager: entering starts the load, leaving ends it and
+    heals."""
 
     def __init__(self, deployment: Deployment, folder: Path, seed: int, topic: str, options: LoadOptions) -> None:
         self.deployment = deployment
@@ -65,7 +66,7 @@ class Trial:
         self._end()
 
     def finish(self) -> None:
-        """Mend everything, drain, and let the workers leave."""
+        """Undo every fault, drain, and let the workers leave."""
         self.mend()
         for hand in self._hands:
             hand.close()
@@ -81,55 +82,56 @@ class Trial:
             self.owners.close()
             self._faults.close()
 
-    # ---- who there is
+    # ---- nodes
 
     def names(self, role: str) -> list[str]:
-        """The nodes of a role."""
+        """Return the nodes of a role."""
         return self.deployment.names(role)
 
     def everybody(self, roles: Iterable[str] = SERVICES) -> list[str]:
-        """The nodes of several roles, in this order."""
+        """Return the nodes of several roles, in this order."""
         return [name for role in roles for name in self.names(role)]
 
     def leader(self, partition: int = 0) -> str:
-        """Who leads a partition of the load's topic now."""
+        """Return the node that leads a partition of the load's topic now."""
         return self.owners.leader(self.load.topic, partition)
 
     def coordinator(self) -> str:
-        """Who coordinates the load's group now."""
+        """Return the node that coordinates the load's group now."""
         return self.owners.group_coordinator(self.load.group)
 
     def state_keeper(self, partition: int = 0) -> str:
-        """Which share coordinator keeps the state of a partition of the load's topic now."""
+        """Return the share coordinator that keeps the state of a partition of the load's topic now."""
         return self.owners.share_coordinator(self.load.group, self.load.topic, partition)
 
     def master(self) -> str:
-        """The node that is the store's master now."""
+        """Return the store's present master."""
         found = self.deployment
         return found.master() if isinstance(found, FollowsMaster) else self.names(STORE)[0]
 
     def an_owner(self, role: str) -> str:
-        """The node of a service that some partition of the load, or its group, depends on now."""
+        """Return the node of a service that some partition of the load, or its group, depends on now."""
         if role == GROUP_COORDINATOR:
             return self.coordinator()
         return self.leader(self.a_partition()) if role == PARTITION_LEADER else self.state_keeper(self.a_partition())
 
     def a_partition(self) -> int:
-        """One at random."""
+        """Return a random partition of the load's topic."""
         return self.rng.randrange(self.load.options.partitions)
 
     # ---- time
 
     def pass_time(self, least_s: float, most_s: float) -> None:
-        """Let things go on for a random time."""
+        """Wait for a random time."""
         time.sleep(self.rng.uniform(least_s, most_s))
 
     def until(self, happened: Callable[[], bool], what: str, timeout_s: float = RECOVERY_WAIT_S) -> None:
-        """Wait for something. Raises AssertionError with what did not happen."""
+        """Wait until something happened. Raises AssertionError naming `what` when it did not."""
         wait_for(happened, what, timeout_s)
 
     def until_served_again(self, role: str) -> None:
-        """Until what was killed last, a node of this role or a consumer, is served again; see `verdict.recoveries`."""
+        """Wait until the last kill's role, or the killed consumer's partitions, are served again; see
+        `verdict.recoveries`."""
         groups = role == GROUP_COORDINATOR
         missing = {0} if groups else set(range(self.load.options.partitions))
 
@@ -146,19 +148,20 @@ class Trial:
     # ---- faults
 
     def kill(self, *names: str) -> None:
-        """SIGKILL, one right after the other; they stay down."""
+        """SIGKILL nodes, one right after the other; they stay down."""
         for name in names:
             self._killed_ms = self._tell("SIGKILL", name)
             self._down.append(name)
             self.deployment.kill(name)
 
     def kill_consumer(self, name: str) -> None:
-        """SIGKILL of a consumer's process; it stays down."""
+        """SIGKILL a consumer's process; it stays down."""
         self._killed_ms = self._tell(CONSUMER_KILLED, name)
         self.load.kill_worker(name)
 
     def start(self, *names: str) -> None:
-        """Start again what is down, the nodes of a store first and the rest side by side; all are ready then."""
+        """Start the nodes that are down, those of a store first and the rest in parallel; all are ready when this
+        returns."""
         stores = [name for name in names if name.rpartition("-")[0] not in SERVICES]
         for name in stores:
             self._start(name)
@@ -172,21 +175,21 @@ class Trial:
             self._down.remove(name)
 
     def stop(self, name: str) -> None:
-        """SIGTERM. Raises AssertionError when the node did not leave in good order."""
+        """SIGTERM a node. Raises AssertionError when it did not leave in good order."""
         self._tell("SIGTERM", name)
         self._down.append(name)
         assert self.deployment.stop(name), f"{name} did not leave in good order after SIGTERM"
         self._tell("stopped", name)
 
     def pause(self, *names: str) -> None:
-        """SIGSTOP; they stay so until `resume`."""
+        """SIGSTOP nodes until `resume`."""
         for name in names:
             self._tell("SIGSTOP", name)
             self._paused.append(name)
             self.deployment.pause(name)
 
     def resume(self, *names: str) -> None:
-        """Let them go on."""
+        """Let paused nodes continue."""
         for name in names:
             self.deployment.resume(name)
             self._paused.remove(name)
@@ -198,7 +201,7 @@ class Trial:
         self.deployment.cut(one, other, kind)
 
     def heal(self) -> None:
-        """Take all cuts, losses and delays away."""
+        """Remove all cuts, losses and delays."""
         self.deployment.heal()
         self._tell("healed", "everything")
 
@@ -208,13 +211,13 @@ class Trial:
         self.deployment.slow(name, delay_ms)
 
     def lose(self, name: str, percent: int) -> None:
-        """Lose so many of a hundred packets of a node, both ways, until `heal`."""
+        """Lose `percent` % of a node's packets, both ways, until `heal`."""
         self._tell(f"{percent} % of packets lost", name)
         self.deployment.lose(name, percent)
 
     def set_clock(self, name: str, *, wall_ms: int | None = None, rate_ppm: int | None = None) -> None:
-        """Put a service's wall clock so far off, and let all its clocks run so fast. It must have been started since
-        `wear_clocks`."""
+        """Set the offset of a service's wall clock and the rate of all its clocks. `wear_clocks` must have restarted
+        it."""
         clocks = clocks_of(self.deployment)
         self._undo[f"clock of {name}"] = lambda: clocks.set_clock(name, wall_ms=0, rate_ppm=0)
         said = [f"wall clock off by {wall_ms} ms"] if wall_ms is not None else []
@@ -223,7 +226,7 @@ class Trial:
         clocks.set_clock(name, wall_ms=wall_ms, rate_ppm=rate_ppm)
 
     def wear_clocks(self, *names: str) -> None:
-        """Start services again, with clocks that `set_clock` moves."""
+        """Restart services with clocks that `set_clock` moves."""
         clocks = clocks_of(self.deployment)
         self.kill(*names)
         for name in names:
@@ -242,49 +245,50 @@ class Trial:
         self.deployment.store_command(name, "CONFIG", "SET", "maxmemory", str(used + room))
 
     def limit_memory(self, name: str, mib: int) -> None:
-        """Let a node have so much memory, until the end: the kernel kills one that needs more."""
+        """Limit a node's memory until the end: the kernel kills one that needs more."""
         self._undo[f"limit of {name}"] = lambda: self.deployment.limit_memory(name, 0)
         self.deployment.limit_memory(name, mib)
         self._tell(f"no more than {mib} MiB", name)
 
     def lift_memory(self, name: str) -> None:
-        """Let it have all the memory there is."""
+        """Lift the limit of a node's memory."""
         self._mend_one(f"limit of {name}")
         self._tell("memory limit lifted", name)
 
     def move_to_disk(self, name: str, mib: int) -> None:
-        """Kill a store and start it again with its data on a small disk of its own, where it stays."""
+        """Kill a store and restart it with its data on a small disk of its own, where it stays."""
         disks = disks_of(self.deployment)
         self.kill(name)
         disks.put_on_disk(name, mib)
         self.start(name)
 
     def fill_disk(self, name: str) -> None:
-        """Leave no room on the disk of a store, until `free_disk`."""
+        """Fill a store's disk completely, until `free_disk`."""
         disks = disks_of(self.deployment)
         self._undo[f"room of {name}"] = lambda: disks.free_disk(name)
         self._tell("disk full", name)
         disks.fill_disk(name)
 
     def free_disk(self, name: str) -> None:
-        """Give the room back. A store that has ended stays down until `start`."""
+        """Free the disk's space again. A store that has ended stays down until `start`."""
         self._mend_one(f"room of {name}")
         self._tell("disk has room", name)
 
     def slow_disk(self, name: str, writes_per_s: int) -> None:
-        """Let the disk of a store take so many writes a second, until `hasten_disk`."""
+        """Limit the writes per second of a store's disk, until `hasten_disk`."""
         disks = disks_of(self.deployment)
         self._undo[f"speed of {name}"] = lambda: disks.throttle_disk(name, 0)
         self._tell(f"disk takes {writes_per_s} writes a second", name)
         disks.throttle_disk(name, writes_per_s)
 
     def hasten_disk(self, name: str) -> None:
-        """Let the disk be as fast as it is."""
+        """Lift the limit of a disk's writes."""
         self._mend_one(f"speed of {name}")
         self._tell("disk is fast again", name)
 
     def has_ended(self, name: str) -> bool:
-        """Whether a node ended by itself or was killed by the kernel; if so, the end of the experiment starts it."""
+        """Return whether a node ended by itself or was killed by the kernel; if so, the end of the experiment restarts
+        it."""
         ended = self.deployment.down(name)
         if ended and name not in self._down:
             self._tell("ended by itself", name)
@@ -292,19 +296,19 @@ class Trial:
         return ended
 
     def give_store_back(self, name: str) -> None:
-        """Let it have all the memory there is."""
+        """Lift the memory limit of a server of the store."""
         self._mend_one(f"memory of {name}")
         self._tell("maxmemory lifted", name)
 
     def _lift_maxmemory(self, name: str) -> None:
-        if not self.deployment.down(name):  # else it has none when it is started
+        if not self.deployment.down(name):  # otherwise it starts without a limit
             self.deployment.store_command(name, "CONFIG", "SET", "maxmemory", "0")
 
     def _mend_one(self, what: str) -> None:
         self._undo.pop(what)()
 
     def mend(self) -> None:
-        """Heal, resume and start everything."""
+        """Heal the network, undo every other fault, resume and start everything."""
         self.deployment.heal()
         while self._undo:
             self._mend_one(next(iter(self._undo)))
@@ -315,7 +319,7 @@ class Trial:
         self._tell("mended", "everything")
 
     def tell_worker(self, name: str, worker: str) -> None:
-        """Something done to a worker."""
+        """Record a fault of a worker."""
         self._tell(name, worker)
 
     def _tell(self, name: str, target: str) -> int:
@@ -326,12 +330,12 @@ class Trial:
     # ---- the experiment's own clients, in this process
 
     def hand(self, name: str, topic: str = "") -> Hand:
-        """A consumer that does what it is told, step by step; its history is kept as the workers' are."""
+        """Return a consumer that takes single steps; its history is kept as the workers' are."""
         self._hands.append(Hand(self.deployment, self.folder, name, self.load.group, topic or self.load.topic))
         return self._hands[-1]
 
     def note_drops(self, *topics: str) -> None:
-        """Take over from the leaders' logs when they let share-partitions of these topics go, for `counts_rise`."""
+        """Record from the leaders' logs when they dropped share-partitions of these topics, for `counts_rise`."""
         ids = {self.owners.topic_id(topic): topic for topic in topics}
         history = HistoryWriter(self.folder / "drops.jsonl")
         history.write(drops(self.deployment.logs(), self.load.group, ids))
@@ -342,6 +346,6 @@ class Trial:
         produce_all(self.deployment, self.folder, topic or self.load.topic, partition, count)
 
     def refused_produce(self) -> str:
-        """Kafka's name of the error that a new record of the load's topic ends with; "" when it was confirmed, which
-        the history then tells."""
+        """Return Kafka's name of the error that a new record of the load's topic ends with; "" when it was confirmed,
+        which the history then records."""
         return produce_one(self.deployment, self.folder, self.load.topic)

@@ -1,6 +1,6 @@
-"""What the histories of one experiment say: verdict, counts, recovery times, stalls. Nothing else is asked.
+"""The verdict on one experiment, from its histories alone: violations, counts, recovery times, stalls.
 
-So a kept history can be judged again, by newer checkers too.
+So stored histories can be judged again, by newer checkers too.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from tests.chaos.checker import CHECKERS, Checker, accept_is_final, no_loss, not
 from tests.chaos.deployment import GROUP_COORDINATOR, SERVICES
 from tests.chaos.history import Acknowledged, Ended, Event, Failed, Fault, Observed, Produced
 
-#: Faults that end what a measured recovery may use: from then on another fault is waited for.
 CONSUMER: Final = "consumer"
 CONSUMER_KILLED: Final = "SIGKILL of a consumer"
+#: Faults that end the measurement of an earlier one's recovery.
 HARM: Final = frozenset({"SIGKILL", "SIGTERM", "SIGSTOP", "cut", CONSUMER_KILLED})
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """From the SIGKILL of a service, or of a consumer, until it was served again, for the partition that waited
+    """The time from the SIGKILL of a service or consumer until it was served again, for the partition that waited
     longest."""
 
     role: str
@@ -42,7 +42,7 @@ class Stall:
 class Verdict:
     """`lost`: places of INV-1's violations; `accepted_twice`: of INV-4's. `failed_calls`: see `Failed`.
 
-    `undecided`: what may be lost or not, because the experiment ended before its topic was drained.
+    `undecided`: records that may be lost or not, because the experiment ended before its topic was drained.
     """
 
     records: int
@@ -58,14 +58,14 @@ class Verdict:
 
 
 def ended_in_order(events: Sequence[Event]) -> Iterator[str]:
-    """A worker that was asked to leave ended with status 0. Of one that was killed on purpose nothing is asked."""
+    """A worker that was asked to leave ended with status 0. One that was killed on purpose may have any status."""
     for event in events:
         if isinstance(event, Ended) and event.status != 0 and not event.killed:
             yield f"worker {event.worker} ended with {event.status}"
 
 
 def has_work(events: Sequence[Event]) -> Iterator[str]:
-    """A history without a confirmed record and a confirmed acknowledgement shows nothing."""
+    """A history without a confirmed record and a confirmed acknowledgement proves nothing."""
     if not any(isinstance(event, Produced) for event in events):
         yield "no record was confirmed"
     if not any(isinstance(event, Acknowledged) and not event.error for event in events):
@@ -73,7 +73,7 @@ def has_work(events: Sequence[Event]) -> Iterator[str]:
 
 
 def judge_history(events: Sequence[Event], checks: Iterable[Checker] = (), *, measured: bool = False) -> Verdict:
-    """Everything at once, from events in order of time. `measured`: the kills in it tell times of recovery."""
+    """Judge events in order of time by every checker. `measured`: recovery times are taken from the kills."""
     everywhere = (*CHECKERS, ended_in_order, has_work)
     found = [violation for check in (*everywhere, *checks) for violation in check(events)]
     return Verdict(
@@ -91,10 +91,10 @@ def judge_history(events: Sequence[Event], checks: Iterable[Checker] = (), *, me
 
 
 def recoveries(events: Sequence[Event]) -> Iterator[Recovered]:
-    """Per SIGKILL of a service or a consumer under load, unless another fault came before everything was served again.
+    """Yield one per SIGKILL of a service or consumer under load, unless another fault came before all was served again.
 
-    Leaders, share coordinators and consumers: until every partition has had an acknowledgement confirmed that was sent
-    after the kill. Group coordinators: until a look at the group's offsets that was asked for after it was answered.
+    For leaders, share coordinators and consumers: until every partition has confirmed an acknowledgement sent after the
+    kill. For group coordinators: until the answer to a poll of the group's offsets that was sent after it.
     """
     partitions = {event.partition for event in events if isinstance(event, Acknowledged)}
     faults = [event for event in events if isinstance(event, Fault)]
@@ -110,7 +110,7 @@ def recoveries(events: Sequence[Event]) -> Iterator[Recovered]:
 
 
 def _killed(fault: Fault) -> str:
-    """What was killed; "" for another fault."""
+    """Return the role that was killed; "" for another fault."""
     if fault.name == CONSUMER_KILLED:
         return CONSUMER
     role = fault.target.rpartition("-")[0]
@@ -118,7 +118,7 @@ def _killed(fault: Fault) -> str:
 
 
 def _answers(events: Sequence[Event], role: str, since_ms: int, until_ms: int) -> dict[int, int]:
-    """When each partition (a group coordinator: 0) first answered something asked after a moment."""
+    """Return when each partition (a group coordinator: 0) first answered a request sent after `since_ms`."""
     found: dict[int, int] = {}
     for event in events:
         if not since_ms <= event.at_ms < until_ms:
@@ -132,7 +132,7 @@ def _answers(events: Sequence[Event], role: str, since_ms: int, until_ms: int) -
 
 
 def longest_stall(events: Sequence[Event]) -> Stall:
-    """Gaps between confirmed acknowledgements up to the last confirmed record."""
+    """Return the longest gaps between confirmed acknowledgements, up to the last confirmed record."""
     last_ms = max((event.at_ms for event in events if isinstance(event, Produced)), default=0)
     moments: defaultdict[int, list[int]] = defaultdict(list)
     for event in events:

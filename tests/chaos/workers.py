@@ -1,8 +1,8 @@
-"""The processes that use the cluster while faults happen: `python -m tests.chaos.workers KIND JSON`.
+"""The processes that use the cluster during faults: `python -m tests.chaos.workers KIND JSON`.
 
-KIND is producer, consumer, or churner: a consumer that leaves and joins again all the time. Each writes what it saw
-into a history file of its own, and leaves in good order when its standard input closes or SIGTERM comes. What the
-client says is written as it is; nothing here repeats or repairs.
+KIND is producer, consumer, or churner: a consumer that constantly leaves and joins again. Each writes what it observes
+into a history file of its own, and leaves in good order when its standard input closes or SIGTERM comes. Answers of the
+client are recorded unchanged; nothing here retries or repairs.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from tests.chaos.history import (
     now_ms,
 )
 
-#: Low, so that a paused owner is given up within the bounds of an experiment.
+#: Low, so that a client gives up a paused owner within the bounds of an experiment.
 REQUEST_TIMEOUT_MS = 2_000
 UNKNOWN = "UNKNOWN"
-#: What makes a value large.
+#: The filling of a large value.
 _PADDING = b"."
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """What a worker is told. `rate`: records a second of the producer; `records`: after how many it has produced all, 0
-    for as long as it runs; `accept_only`: consumers accept everything; `hold_ms`: how long they hold what they got;
-    `value_bytes`: how large a record's value is made, 0 for as large as it comes."""
+    """The options of a worker. `rate`: records a second of the producer; `records`: how many it produces, 0 for as long
+    as it runs; `accept_only`: consumers accept everything; `hold_ms`: how long they hold their records; `value_bytes`:
+    the size to which a record's value is filled, 0 for no filling."""
 
     bootstrap: str
     topic: str
@@ -64,7 +64,7 @@ class WorkerOptions:
     value_bytes: int = 0
 
     def as_json(self) -> str:
-        """For a command line."""
+        """Return the options for a command line."""
         return json.dumps(asdict(self))
 
 
@@ -77,10 +77,10 @@ class Arrival(NamedTuple):
 
 
 class TimedTransport(GrpcTransport):
-    """Notes at the wire when each acquired record was asked for and when it came.
+    """Records at the wire when each acquired record was requested and when it came.
 
-    `reach`: where an address that nodes advertise is reached from here, where that differs. `session_ended` is called
-    when a share session is begun anew or closed, and when its stream ends.
+    `reach`: advertised addresses that are reached at another one from here. `session_ended` is called when a share
+    session is begun or closed, and when its stream ends.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class TimedTransport(GrpcTransport):
     async def call(
         self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
     ) -> ResponseT:
-        """As gRPC's."""
+        """Call as gRPC's transport does."""
         return await super().call(self._reach.get(address, address), method, request, timeout_s)
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
-        """As gRPC's; share streams are listened to."""
+        """Open a stream as gRPC's transport does; record what share streams carry."""
         stream = await super().open_stream(self._reach.get(address, address), method)
         if method.request_type is not ShareStreamRequest:
             return stream
@@ -115,16 +115,16 @@ class TimedTransport(GrpcTransport):
                         self._arrivals[topic.topic_id, part.partition_index, offset].append(arrival)
 
     def arrival(self, message: Message) -> Arrival:
-        """The arrival that brought the record with this delivery count, the oldest not asked about before.
+        """Take the oldest arrival of the record with this delivery count.
 
-        Others are left for `unseen`: the client may have given one back by itself, and got the record again.
+        The others are left for `unseen`: the client may have released one by itself, and received the record again.
         """
         arrivals = self._arrivals[message.topic_id(), message.partition(), message.offset()]
         counts = [arrival.delivery_count for arrival in arrivals]
         return arrivals.pop(counts.index(message.delivery_count()))
 
     def unseen(self, worker: str, topic: str) -> list[Unseen]:
-        """What came and was never asked about, for a worker of one topic."""
+        """Return the arrivals that `arrival` never took, for a worker of one topic."""
         return [
             Unseen(worker, topic, partition, offset, arrival.delivery_count, arrival.sent_ms, arrival.at_ms)
             for (_, partition, offset), arrivals in self._arrivals.items()
@@ -173,7 +173,7 @@ class _TimedStream:
 
 
 class Sent(NamedTuple):
-    """An acknowledgement on its way."""
+    """An acknowledgement without an answer yet."""
 
     type: str
     delivery_count: int
@@ -181,9 +181,9 @@ class Sent(NamedTuple):
 
 
 class AckBook:
-    """Acknowledgements on their way by place; the client's callback tells their fate.
+    """Open acknowledgements by place, until the client's callback reports their outcome.
 
-    A record may come again while an older acknowledgement of it is unsettled. It then gets the same type, so that the
+    A record may come again while an older acknowledgement of it is open. It then gets the same type, so that the
     answers cannot be mistaken for each other.
     """
 
@@ -194,15 +194,15 @@ class AckBook:
         self._open: defaultdict[tuple[str, int, int], list[Sent]] = defaultdict(list)
 
     def note(self, message: Message) -> AcknowledgeType:
-        """Choose what becomes of a record and remember it."""
+        """Choose the type of a record's acknowledgement and remember it."""
         waiting = self._open[message.topic(), message.partition(), message.offset()]
         kind = AcknowledgeType[waiting[-1].type] if waiting else self._choose()
         waiting.append(Sent(kind.name, message.delivery_count(), now_ms()))
         return kind
 
     def settled(self, offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
-        """The client's callback. It tells of offsets without a record too, which the client acknowledged by itself: a
-        store that may have lost its tail leaves a million of them (CM-47)."""
+        """Take answers from the client's callback. It also reports offsets without a record, which the client
+        acknowledged by itself: a store that may have lost its tail leaves a million of them (CM-47)."""
         events = []
         for partition, places in offsets.items():
             for offset in sorted(places):
@@ -226,13 +226,13 @@ def answer_of(error: KafkaError | None) -> str:
 
 
 def choice(rng: random.Random) -> Callable[[], AcknowledgeType]:
-    """Mostly ACCEPT, some RELEASE, few REJECT."""
+    """Return a choice of types: mostly ACCEPT, some RELEASE, few REJECT."""
     kinds = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
     return lambda: rng.choices(kinds, (80, 15, 5))[0]
 
 
 class ConsumerWorker:
-    """Polls, acknowledges explicitly, and commits in each of the three ways in turn by chance."""
+    """Polls, acknowledges explicitly, and commits in one of three ways, chosen at random each time."""
 
     def __init__(self, options: WorkerOptions, life: int = 0) -> None:
         self._name = options.name
@@ -260,7 +260,7 @@ class ConsumerWorker:
         self.consumer.subscribe([options.topic])
 
     def run(self, stop: threading.Event) -> None:
-        """Work until told to stop, then close; both tell the rest of the answers."""
+        """Work until `stop` is set, then close; both record the remaining answers."""
         while not stop.is_set():
             try:
                 self._turn()
@@ -301,19 +301,19 @@ class ConsumerWorker:
 
 
 def told_value(value: bytes | None) -> str:
-    """A value as the history tells it: without what makes it large."""
+    """Return a value as the history records it: without its filling."""
     return (value or b"").rstrip(_PADDING).decode()
 
 
 def consume(options: WorkerOptions) -> None:
-    """A consumer's life."""
+    """Run a consumer."""
     worker = ConsumerWorker(options)
     stop = _told_to_stop(worker.consumer.wakeup)
     worker.run(stop)
 
 
 def churn(options: WorkerOptions) -> None:
-    """A consumer that leaves and joins again every few hundred milliseconds, each time as another member."""
+    """Run a consumer that leaves and joins again every few hundred milliseconds, each time as another member."""
     stop, life = _told_to_stop(lambda: None), 0
     rng = random.Random(f"{options.seed}-{options.name}")
     while not stop.is_set():
@@ -326,7 +326,7 @@ def churn(options: WorkerOptions) -> None:
 
 
 def produce(options: WorkerOptions) -> None:
-    """A producer's life: different values at a bounded rate; what is not confirmed is not told."""
+    """Run a producer: different values at a bounded rate; unconfirmed records are left out of its history."""
     stop = _told_to_stop(lambda: None)
     history = HistoryWriter(Path(options.history))
 
@@ -375,7 +375,7 @@ _LIVES: dict[str, Callable[[WorkerOptions], None]] = {"producer": produce, "cons
 
 def main(arguments: Sequence[str]) -> int:
     """Run one worker."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before any thread is: one of its own waits for it
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before any thread starts: one of ours waits for it
     kind, text = arguments
     fields: dict[str, Any] = json.loads(text)
     _LIVES[kind](WorkerOptions(**fields))

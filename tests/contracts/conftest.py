@@ -19,14 +19,15 @@ KINDS: Final = ("twin", "valkey", "cluster")
 
 @pytest.fixture(scope="package")
 def nodes() -> Iterator[ClusterNodes]:
-    """The nodes of the Redis Cluster that all contract tests share; they start when the first test needs them."""
+    """Yields the nodes of the Redis Cluster that all contract tests share; they start when the first test needs
+    them."""
     made = ClusterNodes()
     yield made
     made.stop()
 
 
 async def deploy(kind: str, replicas: int, nodes: ClusterNodes) -> Deployment:
-    """Start a deployment by the name a test is parametrised with. The cluster's masters have a replica in any case."""
+    """Start a deployment named by a test's parameter. The cluster's masters have a replica in any case."""
     if kind == "twin":
         return Twin(replicas)
     protocol = 2 if kind.endswith("-resp2") else 3
@@ -37,7 +38,7 @@ async def deploy(kind: str, replicas: int, nodes: ClusterNodes) -> Deployment:
 
 @pytest_asyncio.fixture(params=KINDS)
 async def world(request: pytest.FixtureRequest, nodes: ClusterNodes) -> AsyncIterator[World]:
-    """One store without replicas, `appendfsync always`."""
+    """Yields one store without replicas, `appendfsync always`."""
     made = World(await deploy(request.param, 0, nodes))
     yield made
     await made.close()
@@ -45,7 +46,7 @@ async def world(request: pytest.FixtureRequest, nodes: ClusterNodes) -> AsyncIte
 
 @pytest_asyncio.fixture(params=["valkey-resp2", "cluster-resp2"])
 async def resp2_world(request: pytest.FixtureRequest, nodes: ClusterNodes) -> AsyncIterator[World]:
-    """The same under RESP2."""
+    """Yields the same under RESP2."""
     made = World(await deploy(request.param, 0, nodes))
     yield made
     await made.close()
@@ -53,7 +54,7 @@ async def resp2_world(request: pytest.FixtureRequest, nodes: ClusterNodes) -> As
 
 @pytest_asyncio.fixture(params=KINDS)
 async def replicated(request: pytest.FixtureRequest, nodes: ClusterNodes) -> AsyncIterator[World]:
-    """Masters with one replica; one copy commits a flush, so that a tail can be lost."""
+    """Yields masters with one replica; one copy commits a flush, so that a tail can be lost."""
     made = World(await deploy(request.param, 1, nodes), replicas=1, min_insync_replicas=1)
     yield made
     await made.close()
@@ -61,7 +62,7 @@ async def replicated(request: pytest.FixtureRequest, nodes: ClusterNodes) -> Asy
 
 @pytest_asyncio.fixture(params=KINDS)
 async def synced(request: pytest.FixtureRequest, nodes: ClusterNodes) -> AsyncIterator[World]:
-    """Masters with one replica; two copies commit a flush."""
+    """Yields masters with one replica; two copies commit a flush."""
     made = World(await deploy(request.param, 1, nodes), replicas=1, min_insync_replicas=2)
     yield made
     await made.close()

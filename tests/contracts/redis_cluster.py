@@ -1,7 +1,7 @@
 """A Redis Cluster as a store under test: every client reaches every node through a proxy of its own.
 
-Faults strike on whichever node the pipeline goes to. The client learns the nodes' own addresses, as in production, and
-only dials others. What a test does to "the store" it does to all masters: keys of one test lie on several.
+A fault acts on whichever node the pipeline goes to. The client learns the nodes' own addresses, as in production, but
+dials their proxies. A test's fault of "the store" applies to all masters: the keys of one test are on several.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.support.store_proxy import Fault, Proxy
 
 
 class _Detour(StoreAddress):
-    """Dials a client's proxy where the node's own port is meant."""
+    """Dials a client's proxy instead of the node's own port."""
 
     def __init__(self, ways: Mapping[int, Proxy], protocol: int) -> None:
         super().__init__(Connection, {"protocol": protocol}, 2_000)
@@ -30,7 +30,7 @@ class _Detour(StoreAddress):
 
 
 class RedisCluster:
-    """`Deployment` on the shared nodes, from one test's begin to its end."""
+    """`Deployment` on the shared nodes, for the duration of one test."""
 
     def __init__(self, nodes: ClusterNodes, protocol: int = 3) -> None:
         self.name = "cluster"
@@ -79,8 +79,8 @@ class RedisCluster:
         await self.nodes.in_step()
 
     async def fail_over(self) -> None:
-        """Planned while replicas are in step: clients keep their connections and are told MOVED. Else the masters are
-        out of reach while their replicas take over.
+        """Make a planned fail-over while replicas are in step: clients keep their connections and are redirected with
+        MOVED. Otherwise the masters are unreachable while their replicas take over.
         """
         if not self._frozen:
             await self.nodes.hand_over(self.nodes.pairs)
@@ -99,7 +99,7 @@ class RedisCluster:
                     proxy.cut()
 
     async def demote_and_promote(self) -> None:
-        """The replicas take over and the masters follow them; then the masters take over again."""
+        """Let the replicas take over and the masters follow them; then let the masters take over again."""
         await self.nodes.take_over(self.nodes.pairs)
         await self.thaw_replica()
         await self.nodes.take_over(self.nodes.pairs)

@@ -1,4 +1,4 @@
-"""Flushes: all or nothing, exactly once, fenced, and never called committed when they may be lost."""
+"""Flushes: all or nothing, exactly once, fenced, and never reported as committed when they may be lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backup reads and a restore writes: on the twin, on a server, and on a Redis Cluster alike."""
+"""A backup's reads and a restore's writes on the twin, on a server, and on a Redis Cluster alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checksum beside every entry: who writes it, what it covers, and what a reader is told when it does not match."""
+"""The checksum in every entry: who writes it, what it covers, and what a reader gets when it does not match."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_what_coordinators_append_proves_whose_it_is_and_a_damaged_entry_b
             key_proof(stream, entries[2][0], b""),
         ]
         read = await one.log.read(stream, STREAM_START, None, 10)
-        assert [(entry.damage, entry.key_proof) for entry in read] == [("", b"")] * 3  # an intact one needs none
+        assert [(entry.damage, entry.key_proof) for entry in read] == [("", b"")] * 3  # intact ones need none
         fields = {name.decode(): value for name, value in entries[1][1].items()} | {"r": record[:-1] + b"?"}
         await put(world, stream, f"{claimed.epoch}-9", **fields)
         bad = (await one.log.read(stream, StreamId(claimed.epoch, 2), None, 10))[0]
@@ -99,7 +99,7 @@ async def test_what_coordinators_append_proves_whose_it_is_and_a_damaged_entry_b
 
 @pytest.mark.rule("CM-100")
 async def test_a_claim_is_placed_by_the_store_under_epochs_of_any_size(world: World) -> None:
-    """`claim_v2` carries the caller's number on over an id that only the store knows."""
+    """`claim_v2` continues the caller's checksum over an id that only the store knows."""
     one = await world.process()
     for floor in (1, 0x12345678, 0x7FFFFF00):
         claimed = await one.claim(GROUP, floor=floor)
@@ -124,7 +124,7 @@ async def test_a_reader_is_told_what_is_not_as_it_was_written(world: World, wron
     (found,) = await one.log.read(main, StreamId(claimed.epoch, 0), None, 10)
     assert (found.id, found.damage != "") == (at, True)
     (found,) = await one.log.index(main, StreamId(claimed.epoch, 0), None, 10)
-    assert (found.damage != "") == (wrong not in {"batch", "checksum"})  # a batch is not there to be judged
+    assert (found.damage != "") == (wrong not in {"batch", "checksum"})  # a missing batch cannot be judged
     (found,) = await one.log.read_back(main, StreamId(claimed.epoch, 6), 1)
     assert (found.damage != "") == (wrong not in {"batch", "checksum"})
 
@@ -169,7 +169,7 @@ async def test_what_an_operator_says_to_skip_is_kept_beside_the_stream(world: Wo
     await one.log.append(GROUP, claimed.epoch, flush(GROUP, claimed.epoch, 1, b"one"))
     assert await one.log.skipped(GROUP) == {}
     await one.log.skip(GROUP, StreamId(claimed.epoch, 1))
-    await one.log.skip(GROUP, StreamId(claimed.epoch, 1))  # said twice is said once
+    await one.log.skip(GROUP, StreamId(claimed.epoch, 1))  # repeating it changes nothing
     assert list(await one.log.skipped(GROUP)) == [StreamId(claimed.epoch, 1)]
     assert await one.log.replay_from(GROUP) == STREAM_START
     drop = Settlement(Choice.DROP, "kim@ops", "no copy is left")
@@ -185,5 +185,5 @@ async def test_what_an_operator_says_to_skip_is_kept_beside_the_stream(world: Wo
 
 
 async def test_the_number_is_castagnolis() -> None:
-    """RFC 3720's: 32 bytes of zeros give 8a9136aa; here behind a key and a type of no length."""
+    """RFC 3720's example: 32 bytes of zeros give 8a9136aa; here after an empty key and an empty type."""
     assert unplaced("", "", bytes(30)) == 0x8A9136AA

@@ -87,7 +87,7 @@ async def test_a_renewal_tells_when_the_first_of_the_others_is_overdue(world: Wo
     assert 0 < me.overdue_ms <= TTL_MS  # a's
     await store.remove_node(records[0])
     me = await store.renew_node(records[2], 4 * TTL_MS)
-    assert TTL_MS < me.overdue_ms <= 2 * TTL_MS  # b's: what this node itself asks for does not count
+    assert TTL_MS < me.overdue_ms <= 2 * TTL_MS  # b's: this node's own expiry does not count
 
 
 @pytest.mark.rule("CM-20")
@@ -95,7 +95,7 @@ async def test_a_metadata_version_is_written_once(world: World) -> None:
     store = await world.cluster_store()
     assert await store.append_metadata(1, b"one", NO_ENTRY)
     assert not await store.append_metadata(1, b"other", NO_ENTRY)
-    assert await store.append_metadata(1, b"one", NO_ENTRY)  # the same change, repeated
+    assert await store.append_metadata(1, b"one", NO_ENTRY)  # a repeat of the same change
     assert await store.append_metadata(2, b"two", ONE)
     assert await store.read_metadata(0, 10) == [(1, b"one", ""), (2, b"two", "")]
     assert await store.read_metadata(1, 10) == [(2, b"two", "")]
@@ -120,7 +120,7 @@ async def test_a_metadata_version_is_written_only_right_behind_the_one_before(wo
     assert not await store.append_metadata(1, b"one", ONE)
     assert await store.append_metadata(1, b"one", NO_ENTRY)
     assert not await store.append_metadata(2, b"two", NO_ENTRY)
-    assert not await store.append_metadata(3, b"three", TWO)  # as when a fail-over has lost the second
+    assert not await store.append_metadata(3, b"three", TWO)  # as after a fail-over that lost the second
     assert await store.read_metadata(0, 10) == [(1, b"one", "")]
     assert await store.append_metadata(2, b"two", ONE)
     assert await store.append_metadata(3, b"three", TWO)
@@ -133,7 +133,8 @@ async def test_a_metadata_version_is_written_only_right_behind_the_one_before(wo
 async def test_a_metadata_version_is_not_written_behind_another_entry_of_the_version_before(
     replicated: World,
 ) -> None:
-    """A fail-over lost the entry that a change was computed from, and another of the same version took its place."""
+    """A fail-over lost the entry that a change was computed from, and another entry of the same version took its
+    place."""
     a, b = await replicated.cluster_store("a"), await replicated.cluster_store("b")
     assert await a.append_metadata(1, b"one", NO_ENTRY)
     await replicated.store.freeze_replica()

@@ -1,4 +1,4 @@
-"""Who owns a shard: claims, renewals, releases, and when they count."""
+"""Ownership of a shard: claims, renewals, releases, and when they count."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_a_released_shard_is_free_at_once_and_its_claim_cannot_be_repeated
 @pytest.mark.parametrize("kind", ["lose_reply", "lose_request"])
 async def test_a_claim_repeated_after_a_lost_reply_is_one_claim(world: World, kind: str) -> None:
     a = await world.process("a")
-    await a.history()  # so that the fault strikes the claim itself
+    await a.history()  # so that the fault hits the claim itself
     fault = await world.store.order("a", scripts.CLAIM.digest, kind)
     claimed = await a.claim()
     assert fault.struck.is_set()

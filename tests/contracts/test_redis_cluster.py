@@ -1,4 +1,4 @@
-"""What only a Redis Cluster does: shards on several nodes, slots that move, nodes that fail while others go on."""
+"""Behaviour of a Redis Cluster alone: shards on several nodes, moving slots, nodes that fail while others go on."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SLOT = slot_of(LOG)
 
 @pytest_asyncio.fixture
 async def world(nodes: ClusterNodes) -> AsyncIterator[World]:
-    """The cluster; two copies commit a flush."""
+    """Yields the cluster; two copies commit a flush."""
     store = RedisCluster(nodes)
     await store.start()
     made = World(store, replicas=1, min_insync_replicas=2)
@@ -49,7 +49,7 @@ async def world(nodes: ClusterNodes) -> AsyncIterator[World]:
 
 
 def by_url(nodes: ClusterNodes) -> Store:
-    """The cluster as a process finds it, from one of its nodes."""
+    """Return the cluster as a process finds it, from one of its nodes."""
     return open_store(f"redis+cluster://127.0.0.1:{nodes.pairs[1].master.port}")
 
 
@@ -126,7 +126,7 @@ async def test_a_planned_fail_over_of_one_node_changes_nothing_for_shards_of_oth
     group, topic = (await a.claim(GROUP)).epoch, (await a.claim(TOPIC)).epoch
     before = [a.log.history_of(GROUP), a.log.history_of(TOPIC), a.log.history]
     pair = nodes.pair_of(GROUP.owner_key)
-    for seq in (1, 3):  # over, and back
+    for seq in (1, 3):  # there and back
         await nodes.hand_over([pair])
         await a.log.append(GROUP, group, flush(GROUP, group, seq, b"g"))
         await a.log.append(TOPIC, topic, flush(TOPIC, topic, seq, b"t", stream=1))

@@ -1,4 +1,4 @@
-"""A store behind Sentinels: what a master that was replaced and does not know it yet may still do."""
+"""A store with Sentinels: what a replaced master may still do before it learns of that."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Watched:
-    """A master with two replicas, and one Sentinel that says what it is told to."""
+    """A master with two replicas, and one Sentinel that a test controls."""
 
     def __init__(self) -> None:
         self.servers = [Server() for _ in range(3)]
@@ -43,7 +43,7 @@ class Watched:
         await ran(self.sentinel, ("SENTINEL", "MONITOR", "main", "127.0.0.1", master.port, 9))
 
     async def replace_master(self) -> None:
-        """A replica is promoted and the other follows it; the old master lives on and is not told."""
+        """Promote a replica and let the other one follow it; the old master lives on and does not learn of it."""
         _, new, other = self.servers
         await new.run(("REPLICAOF", "NO", "ONE"))
         await Valkey.follow(other, new)

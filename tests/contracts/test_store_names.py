@@ -1,4 +1,4 @@
-"""The name of a store's node: looked up before the connection, given up cleanly, every address of it tried."""
+"""The name of a store's node: resolved before the connection, given up cleanly, each of its addresses tried."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from shard_runtime.record_log.redis.connection import ConnectionLostError
 from shard_runtime.record_log.redis.topology import open_store
 from tests.support.stores import Server
 
-#: Connects to a name that nobody has, gives up while it is looked up, and says what the loop complained of later. The
-#: lookups are made one after the other, so once the second one has failed, so has the first.
+#: Connects to a name that does not exist, gives up during the lookup, and later prints the loop's complaints. Lookups
+#: are made one after the other, so once the second one has failed, so has the first.
 GIVES_UP = """
 import asyncio, gc, uvloop
 from shard_runtime.record_log.redis.topology import open_store
@@ -66,7 +66,7 @@ async def server() -> AsyncIterator[Server]:
 
 
 def names(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
-    """Every name has these addresses from now on."""
+    """Resolve every name to these addresses from now on."""
 
     async def found(host: str, port: int, **_: Any) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in hosts]

@@ -24,7 +24,7 @@ OPENSSL = shutil.which("openssl")
 
 
 def certificate(directory: Path, name: str = "IP:127.0.0.1") -> tuple[Path, Path]:
-    """A certificate for one name that signs itself, made for this run, and its key."""
+    """Make a self-signed certificate for one name, for this run; return it and its key."""
     found, key = directory / "cert.pem", directory / "key.pem"
     command = [str(OPENSSL), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=store"]
     command += ["-addext", f"subjectAltName={name}", "-keyout", str(key), "-out", str(found)]
@@ -34,7 +34,7 @@ def certificate(directory: Path, name: str = "IP:127.0.0.1") -> tuple[Path, Path
 
 @asynccontextmanager
 async def behind_tls(socket: Path, found: Path, key: Path) -> AsyncIterator[int]:
-    """The port of a TLS endpoint in front of a unix socket; the embedded store has no TLS of its own."""
+    """Yield the port of a TLS endpoint in front of a unix socket; the embedded store itself has no TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(found, key)
     pumps: set[asyncio.Task[None]] = set()

@@ -1,4 +1,4 @@
-"""Processes on a store under test, in the words the tests use."""
+"""Processes on a store under test, with helpers named in the tests' vocabulary."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Process:
         return replace(made, **changes)
 
     async def history(self, shard: ShardId = GROUP) -> str:
-        """The history of the store node that holds a shard; a process that has none yet hears it from a vain claim."""
+        """Return the history of a shard's store node; a process without one learns it from a claim in vain."""
         if not self.log.history_of(shard):
             await self.log.claim(self.request(shard, seen_history=""))
         return self.log.history_of(shard)
@@ -109,7 +109,7 @@ class World:
         return made
 
     async def lapse(self, shard: ShardId = GROUP) -> None:
-        """The lease runs out."""
+        """Let the lease expire."""
         await self.store.raw(("HSET", shard.owner_key, "expires", 1))
 
     async def owner(self, shard: ShardId = GROUP) -> dict[str, str]:
@@ -124,7 +124,7 @@ class World:
 
 
 async def in_time(call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
-    """The answer to a call that gives up early, asked again on a busy machine; bounded."""
+    """Return the answer to a call that gives up early, repeated on a busy machine; bounded."""
     for _ in range(20):
         with suppress(StoreUnavailableError):
             return await call()
@@ -132,16 +132,16 @@ async def in_time(call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
 
 
 def flush(shard: ShardId, epoch: int, first: int, *records: bytes, stream: int = 0) -> list[StreamAppend]:
-    """One flush of consecutive entries of type S."""
+    """Return one flush of consecutive entries of type S."""
     entries = [Entry(StreamId(epoch, first + i), "S", record) for i, record in enumerate(records)]
     return [StreamAppend(shard.streams[stream], entries)]
 
 
 async def kinds(process: Process, stream: str) -> str:
-    """The types of a stream's entries, in order, as one word."""
+    """Return the types of a stream's entries, in order, as one word."""
     return "".join(entry.kind for entry in await process.log.read(stream, STREAM_START, None, 1000))
 
 
 async def records(process: Process, stream: str) -> list[bytes]:
-    """The records of a stream's S entries."""
+    """Return the records of a stream's S entries."""
     return [e.record for e in await process.log.read(stream, STREAM_START, None, 1000) if e.kind == "S"]

@@ -1,4 +1,4 @@
-"""The image under test: `make image-check` builds it and names it in IMAGE_UNDER_TEST; else these tests skip."""
+"""The image under test: `make image-check` builds it and names it in IMAGE_UNDER_TEST; without it these tests skip."""
 
 import os
 import shutil

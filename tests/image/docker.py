@@ -1,4 +1,4 @@
-"""Docker's and Compose's command lines, bounded, for the tests of the image; what a test starts it also removes."""
+"""Docker's and Compose's command lines, bounded, for the tests of the image; tests remove what they start."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 COMPOSE_FILE = ROOT / "deploy" / "compose.yaml"
-#: Bound of every command and of every wait for a container; far above what it takes.
+#: Bound of every command and of every wait for a container; far longer than they take.
 BOUND_S = 120
 
 
 def run(words: Sequence[str], *, text: str = "", environ: dict[str, str] | None = None) -> str:
-    """Run a command; its standard output. Fails the test with what it said."""
+    """Run a command and return its standard output. Fails the test with its output."""
     done = subprocess.run(
         words,
         input=text,
@@ -37,37 +37,37 @@ class Container:
         self.name = name
 
     def inspect(self, template: str) -> str:
-        """A Go template on the container's description."""
+        """Apply a Go template to the container's description."""
         return run(["docker", "inspect", "--format", template, self.name]).strip()
 
     def exec(self, *words: str, text: str = "") -> str:
-        """Run a command inside; its standard output."""
+        """Run a command inside and return its standard output."""
         return run(["docker", "exec", "-i", self.name, *words], text=text)
 
     def wait_healthy(self) -> None:
-        """Until Docker's own health check of it has passed."""
+        """Wait until Docker's own health check of it has passed."""
         until = time.monotonic() + BOUND_S
         while (status := self.inspect("{{.State.Health.Status}}")) != "healthy":
             assert time.monotonic() < until, f"{self.name} is {status}\n{self.logs()}"
             time.sleep(0.5)
 
     def logs(self) -> str:
-        """What it said on both streams."""
+        """Return its output on both streams."""
         done = subprocess.run(
             ["docker", "logs", self.name], capture_output=True, text=True, timeout=BOUND_S, check=False
         )
         return done.stdout + done.stderr
 
     def kill(self) -> None:
-        """End it as a crash would; Docker's restart policy does not apply to that."""
+        """Kill it, as a crash would; Docker's restart policy does not apply to that."""
         run(["docker", "kill", self.name])
 
     def start(self) -> None:
-        """Start it again on the same data."""
+        """Start it again with its data."""
         run(["docker", "start", self.name])
 
     def stop(self) -> int:
-        """SIGTERM, and its exit status."""
+        """Send SIGTERM and return its exit status."""
         run(["docker", "stop", "--time", "30", self.name])
         return int(self.inspect("{{.State.ExitCode}}"))
 
@@ -86,19 +86,19 @@ class Started(Container):
 
 
 class Composed:
-    """deploy/compose.yaml as a project of its own, published on a loopback address where no cluster is in its way."""
+    """deploy/compose.yaml as a project of its own, published on a loopback address that no cluster uses."""
 
     def __init__(self, image: str) -> None:
         self._project = f"sharegroups-test-{uuid.uuid4().hex[:8]}"
         self._environ = {"IMAGE": image, "PUBLISH_ON": f"127.{os.getpid() % 200 + 20}.32.1"}
 
     def compose(self, *words: str) -> str:
-        """One word of docker-compose."""
+        """Run one docker-compose command."""
         base = ["docker-compose", "--project-name", self._project, "--file", str(COMPOSE_FILE)]
         return run([*base, *words], environ=self._environ)
 
     def container(self, service: str) -> Container:
-        """The one container of a service."""
+        """Return the only container of a service."""
         (name,) = self.compose("ps", "--quiet", service).split()
         return Container(name)
 

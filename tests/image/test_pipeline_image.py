@@ -1,4 +1,4 @@
-"""The image of the Spark job as people start it: on a read-only root, beside a store, with its data on a volume."""
+"""The image of the Spark job as users start it: on a read-only root, beside a store, with its data on a volume."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.upgrade.kept import read_dump
 
 from .docker import run
 
-#: Spark starts in half a minute where little else runs.
+#: Spark starts in half a minute on an otherwise idle machine.
 JOB_BOUND_S = 300
 VERSION = "0.1.0"
 
 
 @pytest.fixture
 def store() -> Iterator[Server]:
-    """What a cluster left behind; the services need not run."""
+    """Yields a store with a cluster's data; no services run on it."""
     server = Server()
     try:
         asyncio.run(_restore(server))
@@ -47,7 +47,7 @@ class Job:
         self._volume = f"sharegroups-test-{uuid.uuid4().hex[:8]}"
 
     def run(self, *words: str, entrypoint: str = "") -> str:
-        """Its standard output. Fails the test with what it said."""
+        """Run the job and return its standard output. Fails the test with its output."""
         hard = ["--read-only", "--tmpfs", "/tmp:exec", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
         hard += ["--network", "host", "--volume", f"{self._volume}:/var/lib/sharegroups"]
         name = f"{self._volume}-{uuid.uuid4().hex[:4]}"
@@ -61,7 +61,7 @@ class Job:
         return done.stdout
 
     def remove(self) -> None:
-        """Throw its data away."""
+        """Remove its data."""
         run(["docker", "volume", "rm", "--force", self._volume])
 
 
@@ -76,7 +76,7 @@ def test_what_the_image_promises(pipeline_image: str) -> None:
 
 @pytest.mark.rule("PM-65", "PM-70")
 def test_it_keeps_every_entry_once_and_writes_a_page(store: Server, pipeline_image: str) -> None:
-    """Run twice: nothing is doubled."""
+    """It is run twice: no entry is doubled."""
     streams = read_dump(VERSION).streams
     job = Job(pipeline_image)
     try:

@@ -1,1 +1,1 @@
-"""The share-partition's core beside a naive model of it: one record each, and a comparison after every step."""
+"""Compares the share-partition's core with a naive model of it, which keeps one entry per record, after every step."""

@@ -22,13 +22,13 @@ from tests.model.schedule import Schedule
 from tests.support.small_limits import WIDTHS, set_small
 
 HISTORY_STEPS = 400
-#: Differences that are told in full.
+#: Differences that are printed in full.
 TOLD_MAX = 3
 
 
 @dataclass(slots=True)
 class Outcome:
-    """How one history ended; `difference` is empty when product and model agreed to its end."""
+    """The result of one history; `difference` is empty when product and model agreed to its end."""
 
     seed: int
     steps: int = 0
@@ -38,7 +38,7 @@ class Outcome:
 
 
 def play(seed: int, steps: int = HISTORY_STEPS) -> Outcome:
-    """One history. Whatever is raised is a difference: an invariant of the product's, or an error in it."""
+    """Play one history. Any exception counts as a difference: an invariant of the product, or an error in it."""
     outcome = Outcome(seed)
     schedule: Schedule | None = None
     try:
@@ -56,7 +56,7 @@ def play(seed: int, steps: int = HISTORY_STEPS) -> Outcome:
 
 
 def told(outcome: Outcome) -> str:
-    """A difference, what led to it, and how to see it again."""
+    """Describe a difference, the events that led to it, and how to reproduce it."""
     return "\n".join(
         [
             f"seed {outcome.seed}, after {outcome.steps} steps: {outcome.difference}",
@@ -68,7 +68,7 @@ def told(outcome: Outcome) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play as many histories as the steps take."""
+    """Play as many histories as the steps take; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.add_argument("--steps", type=int, default=1_000_000, help="events to compare after (default 1000000)")
     parser.add_argument("--seed", type=int, default=1, help="of the first history (default 1)")

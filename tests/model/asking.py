@@ -1,4 +1,4 @@
-"""What members ask for with acknowledgements: types, delays (PL-930), deliveries to take back (PL-941)."""
+"""Draws the members' acknowledgements: types, delays (PL-930), deliveries to take back (PL-941)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from tests.model.leader import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from tests.model.orders import Ack
 from tests.model.records import Rules
 
-#: Of releases. One is above the least maximum of a group, so that what is stored may be above what a successor allows.
+#: Delays of releases. One is above the smallest maximum of a group, so that a stored delay may exceed what a successor
+#: allows.
 DELAYS: Final = (-1, -1, -1, 0, 0, 300, 1_000, 4_000, 15_000)
 KINDS: Final = [ACCEPT] * 8 + [RELEASE] * 4 + [REJECT] * 4 + [RENEW] * 2 + [GAP] * 2
 
 
 def draw_ack(rng: Random, rules: Rules, first: int, last: int) -> Ack:
-    """Types for these offsets, one for all or one each, and often delays for those that are released. A member that
-    has begun with none of them takes their deliveries back."""
+    """Draw types for these offsets, one for all or one each, and often delays for the released ones. Some releases take
+    their deliveries back, as for records that were never processed."""
     size = last - first + 1
     types = (rng.choice(KINDS),) if rng.random() < 0.6 else tuple(rng.choices(KINDS, k=size))
     if RELEASE not in types:
@@ -42,5 +43,5 @@ def _undelivered(rng: Random, types: tuple[int, ...], size: int) -> tuple[bool, 
 
 
 def kind_at(types: tuple[int, ...], at: int) -> int:
-    """The type of one offset: one for all, or one each."""
+    """Return the type of one offset: one for all, or one each."""
     return types[0] if len(types) == 1 else types[at]

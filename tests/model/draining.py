@@ -1,6 +1,7 @@
-"""How a history ends: with a store and a queue that answer and consumers that accept, everything is finished.
+"""The end of a history: with a store and a queue that answer and consumers that accept, everything is finished.
 
-Two that agree may still both be stuck. So whatever happened, all records must get delivered, finished and stored so.
+Product and model may agree and still both be stuck. So in the end all records must be delivered, finished and stored as
+such.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from tests.model.pair import DifferenceError
 from tests.model.schedule import MEMBERS, Schedule
 
 ROUNDS_MAX = 400
-#: After so many rounds in which nothing moved, nothing will.
+#: After this many rounds without progress there will be none.
 QUIET_MAX = 8
 ROUND_MS = 6_000  # longer than a lock, and than the wait of PL-621; QUIET_MAX of them are longer than any delay
 LETTERS_MS = 60_000  # longer than any pause between attempts
@@ -63,10 +64,10 @@ def _round(schedule: Schedule) -> None:
 
 
 def _settle(schedule: Schedule) -> None:
-    """The store answers everything."""
+    """Let the store answer everything."""
     for _ in range(20):
         model = schedule.pair.model
-        if model.status == "gone":  # nobody waits for an answer any more; the next leader reads what is stored
+        if model.status == "gone":  # no operation waits for an answer any more; the next leader reads the stored state
             return
         if model.unknown:
             schedule.store.read(model.generation)

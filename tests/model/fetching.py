@@ -8,8 +8,8 @@ from tests.model.records import ACQUIRED, ARCHIVED, AVAILABLE, Record, Records, 
 
 
 class Read(NamedTuple):
-    """What a fetch asks and what its log read brought. `batches`: first and last offset of each log batch; `hidden`:
-    the offsets that belong to aborted transactions, when the group reads committed."""
+    """The limits of a fetch and the result of its log read. `batches`: first and last offset of each log batch;
+    `hidden`: the offsets that belong to aborted transactions, when the group reads committed."""
 
     member: str
     exact: bool
@@ -21,7 +21,7 @@ class Read(NamedTuple):
 
 
 class Pass:
-    """One pass. `got`: offset → delivery count; `gone`: offsets that turned out to be no records (T17, T18)."""
+    """One pass. `got`: offset → delivery count; `gone`: offsets that turned out not to be records (T17, T18)."""
 
     def __init__(self, records: Records, read: Read, rules: Rules, now: int) -> None:
         self.records = records
@@ -35,7 +35,7 @@ class Pass:
         self.throttle_at = max(2, -(-rules.limit // 2))  # PL-241
 
     def run(self) -> dict[int, int]:
-        """Acquire; what the answer has."""
+        """Acquire; return the acquired offsets with their delivery counts."""
         records, read = self.records, self.read
         if read.budget <= 0 or not read.batches or read.batches[-1][1] < records.start:
             return {}
@@ -94,7 +94,7 @@ class Pass:
             self.take_new(pieces[-1][1] + 1, self.reach, cap - len(self.got))
 
     def seen(self, piece: tuple[int, int]) -> list[tuple[int, Record]]:
-        """The free records of a piece that the read covers."""
+        """Return the free records of a piece that the read covers."""
         first, last = max(piece[0], self.read.batches[0][0]), min(piece[1], self.reach)
         found = [(offset, self.records.all.get(offset)) for offset in range(first, last + 1)]
         return [(offset, record) for offset, record in found if record is not None and record.is_free]
@@ -104,7 +104,7 @@ class Pass:
         return any(record.count >= self.throttle_at for _, record in self.seen(piece))
 
     def take_cached(self, piece: tuple[int, int], room: int) -> None:
-        """PL-225.3 … 5, PL-240. Only in record-limit mode is `room` a limit inside a piece."""
+        """PL-225.3 … 5, PL-240. `room` limits within a piece only in record-limit mode."""
         limit, quota = self.rules.limit, 0
         for taken, (offset, record) in enumerate(self.seen(piece), 1):
             if limit > 2 and record.count == limit - 1 and taken > 1:

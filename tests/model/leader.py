@@ -1,7 +1,8 @@
-"""The naive model of a share-partition's leader: what each event does to the records, and what must come of it.
+"""The naive model of a share-partition's leader: the effect of each event on the records, and the orders that must
+follow.
 
-Each method stands for one event. It changes the dictionary, and `orders` has what the leader must order: answers, at
-most one write, letters, reports. Rules are those of `docs/spec/partition-leader.md`; no code of the product is used.
+Each method is one event. It changes the dictionary, and puts into `orders` what the leader must order: replies, at most
+one write, letters, reports. Rules are those of `docs/spec/partition-leader.md`; no code of the product is used.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Leader(Writing):
         return self.orders
 
     def deadlines(self) -> set[int | None]:
-        """When the next event is due by itself. A lock below the start offset may count or not."""
+        """Return when the next event is due by itself. A lock below the start offset may count or not."""
         if self.status == "retiring":
             return {self.until}
         if self.status != "active":
@@ -89,7 +90,7 @@ class Leader(Writing):
     def expire(self) -> None:
         for offset, record in self.records.all.items():
             if record.is_delayed and record.until <= self.now:
-                record.until = 0  # PL-932; nothing is written for it (PL-934)
+                record.until = 0  # PL-932; this is not written (PL-934)
             if record.state != ACQUIRED or record.goal is not None or record.lock_end > self.now:
                 continue
             if offset < self.records.start:

@@ -1,4 +1,4 @@
-"""What the naive model's leader keeps of operations and writes, and what an event must lead to."""
+"""The operations and writes that the naive model's leader keeps, and the orders that an event must lead to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Ack = tuple[int, int, tuple[int, ...], tuple[int, ...], tuple[bool, ...]]
 
 @dataclass(slots=True)
 class Told:
-    """What a write tells of its causes, and of its records: accepted, released, rejected, timed out, and archived or
+    """What a write reports of its causes, and of its records: accepted, released, rejected, timed out, and archived or
     sent to the dead-letter queue at the limit (PL-702, PM-20 X2, X3)."""
 
     causes: set[str] = field(default_factory=set)
@@ -23,7 +23,7 @@ class Told:
     limited: int = 0
 
     def add(self, other: Told) -> None:
-        """Both together."""
+        """Add the counts and causes of `other`."""
         self.causes |= other.causes
         self.accepted += other.accepted
         self.released += other.released
@@ -33,14 +33,14 @@ class Told:
 
     @property
     def counters(self) -> tuple[int, ...]:
-        """The counters in the order of a write."""
+        """Return the counters in the order of a write."""
         return self.accepted, self.released, self.rejected, self.timed_out, self.limited
 
 
 @dataclass(slots=True)
 class Asked:
     """An acknowledgement, or a released session, that waits for its write. `letters`: offset → cause; `archived`:
-    offset → (cause, delivery count). `limit`, `dlq`: those of its moment (PL-307)."""
+    offset → (cause, delivery count). `limit`, `dlq`: the settings when it was asked (PL-307)."""
 
     number: int
     member: str
@@ -69,11 +69,11 @@ class Sent:
 
 @dataclass(slots=True)
 class Orders:
-    """What an event must lead to.
+    """The orders that an event must lead to.
 
-    `write`: generation, start offset, delivery complete count, offset → rank (delays by the wall clock), SPEO.
-    `wrote`: its causes; its counters, with the greatest and the summed delivery count of what it finishes (PM-20 X4).
-    `letters`: cause → offset → count. `told`: the same, of records archived for good. `ends`: fenced, dropped.
+    `write`: generation, start offset, delivery complete count, offset → rank (delays by the wall clock), SPEO. `wrote`:
+    its causes; its counters, with the greatest and the summed delivery count of what it finishes (PM-20 X4). `letters`:
+    cause → offset → count. `told`: the same, of records archived for good. `ends`: fenced, dropped.
     """
 
     replies: dict[int, tuple[str, bool, tuple[int, ...]]] = field(default_factory=dict)

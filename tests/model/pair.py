@@ -1,4 +1,5 @@
-"""The product's share-partition and the model's leader side by side: each event goes to both, and both are compared."""
+"""The product's share-partition and the model's leader in parallel: each event goes to both, and then both are
+compared."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ ERRORS: Final[dict[str, errors.KafkaError]] = {
 
 
 class DifferenceError(AssertionError):
-    """The product and the model do not agree; the message says about what."""
+    """The product and the model do not agree; the message says on what."""
 
 
 def settings_of(rules: Rules) -> ev.GroupSettings:
@@ -48,9 +49,9 @@ def settings_of(rules: Rules) -> ev.GroupSettings:
 
 
 class Pair:
-    """One share-partition object and its model. `steps`: events that both have handled and were compared after.
+    """One share-partition object and its model. `steps`: events that both have handled, each followed by a comparison.
 
-    Each method is one event. It returns what both have ordered, in the model's words.
+    Each method is one event. It returns what both have ordered, in the model's terms.
     """
 
     def __init__(self, generation: int, rules: Rules, limits: Limits = LIMITS, in_a_row_max: int = 10) -> None:
@@ -73,7 +74,7 @@ class Pair:
         return orders
 
     def lock(self, budget: int) -> tuple[int, int] | None:
-        """Ask for the fetch lock; the read that is ordered."""
+        """Ask for the fetch lock; return the read that is ordered."""
         effects = self.core.handle(ev.TakeFetchLock(1, budget, settings_of(self.rules)), self.now)
         orders = [one for one in effects if isinstance(one, fx.ReadLog)]
         could = self.model.status == "active" and self.model.records.can_acquire(self.rules)
@@ -183,8 +184,8 @@ class Pair:
         return wanted
 
     def _forget(self) -> None:
-        """Where finished batches are joined, what lies below the start offset may be forgotten: its lock, for one, is
-        counted then by nobody (PL-622, PL-915, 12.19)."""
+        """Where finished batches are joined, the product may forget offsets below the start offset: a lock there, for
+        one, then no longer counts (PL-622, PL-915, 12.19)."""
         records = self.model.records
         if self.squeezes:
             window = self.core._state.window
@@ -299,7 +300,8 @@ def _add(into: dict[int, int], ranges: Iterable[fx.AcquiredRange]) -> None:
 
 
 def _states(batches: Sequence[StateBatch]) -> dict[int, Rank]:
-    """Per offset; ascending, without overlap, equal neighbours joined (PL-703)."""
+    """Return rank by offset; checks that batches ascend without overlap and that equal neighbours are joined
+    (PL-703)."""
     states: dict[int, Rank] = {}
     for first, last, state, count, until in batches:
         for offset in range(first, last + 1):

@@ -1,7 +1,8 @@
-"""Dead letters that wait: the product's `WaitingLetters` beside one entry for each letter (PL-907, PL-912, PL-917 …).
+"""Dead letters that wait: the product's `WaitingLetters` and a model with one entry per letter (PL-907, PL-912, PL-917
+…).
 
-The queue is by turns up, unreachable, refusing, or switched off, and the group's policy is retry or drop. What is given
-up or written is told to the share-partition, as the post does it.
+The queue is by turns up, unreachable, refusing, or switched off, and the group's policy is retry or drop. Letters that
+were written or given up are reported to the share-partition, as in the product.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Ended = dict[int, list[tuple[int, int]]]
 
 @dataclass(slots=True)
 class Letter:
-    """One letter: the number under which it was sent, when it is due, its failures by itself."""
+    """One letter: the number under which it was sent, when it is due, its failed attempts alone."""
 
     number: int
     due: int
@@ -36,7 +37,7 @@ class Post:
         self.rounds = 0
 
     def add(self, letter: DeadLetter, now: int) -> None:
-        """The share-partition sends these."""
+        """Add the letters that the share-partition sends."""
         self.product.add(letter.dead_letter_id, letter.cause, letter.ranges, now)
         due = now
         if self.attempts and self.model:
@@ -48,8 +49,8 @@ class Post:
         self.check()
 
     def round(self, now: int, queue: str, jitter: float, left: int) -> Ended:
-        """One round, with a queue that is up, down, refusing or off. `left`: how many of its letters find no room. The
-        letters that are over, by number."""
+        """Play one round, with a queue that is up, down, refusing or off. `left`: how many of its letters find no room.
+        Return the letters that are over, by number."""
         out = self.product.take(now, ROUND_MAX)
         due = self._due(now)
         assert [at for one in out for at in range(one.first, one.last + 1)] == due, f"a round of {out}, due {due}"
@@ -65,19 +66,19 @@ class Post:
         return self._written(out, left)
 
     def look_again(self, now: int) -> None:
-        """Topics or configs changed."""
+        """Make all letters due, since topics or configs changed."""
         self.product.hurry(now)
         for letter in self.model.values():
             letter.due = min(letter.due, now)
         self.check()
 
     def leave(self) -> Ended:
-        """The share-partition retires: what failed is left to its successor (PL-921)."""
+        """Retire the share-partition: failed letters are left to its successor (PL-921)."""
         failed = {at for at, letter in self.model.items() if self.attempts or letter.attempts}
         return self._over(self.product.take_failed(), failed)
 
     def check(self) -> None:
-        """Both know the same letters, and when the next round is due."""
+        """Check that both have the same letters, and the same time for the next round."""
         said = {at for first, last in self.product.spans() for at in range(first, last + 1)}
         assert said == self.model.keys(), f"letters: product {sorted(said)}, model {sorted(self.model)}"
         due = min((letter.due for letter in self.model.values()), default=None)

@@ -1,7 +1,7 @@
-"""The naive model's memory: a dictionary with one entry for each record, and what follows from it.
+"""The naive model's memory: a dictionary with one entry per record, and everything derived from it.
 
-Written from `docs/spec/partition-leader.md`, and from nothing else: it imports no code of the product. It is slow on
-purpose. Each question is answered by looking at all records again; no count, index or cursor is kept.
+Written from `docs/spec/partition-leader.md` alone: it imports no code of the product. It is slow on purpose. Each
+question is answered by going through all records again; no count, index or cursor is kept.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Rules:
     jitter: float = 0
 
     def back_off(self, count: int, chance: float) -> int:
-        """How long a record waits after so many deliveries, with the part that chance takes off (PL-936)."""
+        """Return how long a record waits after so many deliveries; chance reduces it by a part (PL-936)."""
         delay = min(self.initial * self.multiplier ** (count - 1), self.longest)
         return round(delay - delay * self.jitter * chance)
 
     def released(self, count: int) -> int:
-        """What becomes of a record that is given back after so many deliveries (PL-107)."""
+        """Return the state of a record that is given back after so many deliveries (PL-107)."""
         return released(count, self.limit, self.dlq)
 
 
@@ -55,9 +55,9 @@ def released(count: int, limit: int, dlq: bool) -> int:
 @dataclass(slots=True)
 class Record:
     """One record. `goal`: the state it gets when its write is durable; None when nothing is pending. `piece`: first and
-    last offset of what was acquired together with it (PL-235): isolation (PL-240) and PL-225 look at that. `until`:
-    when its delay ends (PL-932), of a pending release when it will (PL-933); 0: none. `taken_back`: to which delivery
-    count it was last taken back, and how often in a row (PL-941)."""
+    last offset of the range that was acquired together with it (PL-235); isolation (PL-240) and PL-225 use it. `until`:
+    when its delay ends (PL-932), or will end if its release is pending (PL-933); 0: none. `taken_back`: the delivery
+    count to which it was last taken back, and how often in a row (PL-941)."""
 
     state: int
     count: int
@@ -70,47 +70,47 @@ class Record:
 
     @property
     def in_a_row(self) -> int:
-        """How often in a row its delivery was taken back."""
+        """Return how often in a row its delivery was taken back."""
         return self.taken_back[1] if self.taken_back[0] == self.count else 0
 
     @property
     def shown(self) -> int:
-        """Its state, or the one it is going to."""
+        """Return its state, or its goal if a change is pending."""
         return self.state if self.goal is None else self.goal
 
     @property
     def is_free(self) -> bool:
-        """Whether it could be acquired."""
+        """Return True if it could be acquired."""
         return self.state == AVAILABLE and self.goal is None and not self.until
 
     @property
     def is_delayed(self) -> bool:
-        """Whether it waits for the end of its delay (PL-932)."""
+        """Return True if it waits for the end of its delay (PL-932)."""
         return self.state == AVAILABLE and self.goal is None and bool(self.until)
 
     @property
     def is_finished(self) -> bool:
-        """Whether the start offset may pass it (PL-121)."""
+        """Return True if the start offset may pass it (PL-121)."""
         return self.state in FINISHED and self.goal is None
 
     @property
     def is_leaving(self) -> bool:
-        """Finished, or waiting for its letter (PL-915)."""
+        """Return True if it is finished, or waits for its letter (PL-915)."""
         return self.goal is None and self.state in (*FINISHED, ARCHIVING)
 
     def becomes(self, state: int, until: int = 0) -> None:
-        """Take a state for good, with the end of a delay perhaps; nobody holds it."""
+        """Take a state for good, perhaps with the end of a delay; no member holds it."""
         self.state, self.goal, self.holder, self.lock_end, self.until = state, None, "", 0, until
 
     def is_held_again(self) -> None:
-        """What was asked of it is not to be (T19, PL-933)."""
+        """Cancel the pending change (T19, PL-933)."""
         self.goal, self.until = None, 0
 
 
 class Records:
-    """What a leader has in flight. `end`: as PL-005. `gap`: PL-606. `letters`: number → offset → delivery count.
-    `waited`: the last offset that was ever delayed (PL-935). `joined`: pieces and finished records when settled pieces
-    were last joined."""
+    """The records that a leader has in flight. `end`: as PL-005. `gap`: PL-606. `letters`: number → offset → delivery
+    count. `waited`: the last offset that was ever delayed (PL-935). `joined`: the numbers of pieces and finished
+    records when settled pieces were last joined."""
 
     def __init__(self, start: int = 0) -> None:
         self.all: dict[int, Record] = {}
@@ -122,8 +122,8 @@ class Records:
         self.joined = (0, 0)
 
     def load(self, start: int, stored: dict[int, Rank]) -> None:
-        """PL-606: what the store has, neighbours that are alike as one piece. Delays come apart, for their ends are by
-        another clock."""
+        """PL-606: take the stored records, equal neighbours as one piece. Different ends of delays, which are by
+        another clock, make different pieces."""
         self.__init__(start)  # type: ignore[misc]  # a fresh memory
         for first, last, (count, state, _) in alike(stored):
             for offset in range(first, last + 1):
@@ -136,12 +136,12 @@ class Records:
 
     @property
     def offsets(self) -> list[int]:
-        """All offsets in flight, ascending. Some may lie below the start offset (PL-622)."""
+        """Return all offsets in flight, ascending. Some may be below the start offset (PL-622)."""
         return sorted(self.all)
 
     @property
     def pieces(self) -> list[tuple[int, int]]:
-        """What was acquired together, ascending."""
+        """Return the ranges that were acquired together, ascending."""
         return sorted({record.piece for record in self.all.values()})
 
     @property
@@ -161,11 +161,11 @@ class Records:
 
     @property
     def letters_out(self) -> list[int]:
-        """The offsets of all letters that are not written yet."""
+        """Return the offsets of all letters that are not written yet."""
         return [offset for letter in self.letters.values() for offset in letter]
 
     def piece_at_or_before(self, offset: int) -> tuple[int, int] | None:
-        """The piece with the greatest first offset that is not above `offset`."""
+        """Return the piece with the greatest first offset that is not above `offset`."""
         return max((piece for piece in self.pieces if piece[0] <= offset), default=None)
 
     def next_fetch(self) -> int:
@@ -181,7 +181,7 @@ class Records:
         return bool(out) and len(out) >= rules.letters_max
 
     def room(self, rules: Rules) -> int:
-        """How many new offsets may be acquired (PL-131, PL-915, PL-916, PL-935)."""
+        """Return how many new offsets may be acquired (PL-131, PL-915, PL-916, PL-935)."""
         out = self.letters_out
         if self.waited >= self.start:
             delayed = sum(record.is_delayed for record in self.all.values())
@@ -206,8 +206,8 @@ class Records:
         return self.room(rules) > 0 or self.next_fetch() != self.end + 1
 
     def progress(self, committed_only: bool) -> tuple[int, int]:
-        """Start offset by PL-121 … PL-123, and delivery_complete_count by PL-125: with what is committed, or with what
-        is pending counted as if it were."""
+        """Return the start offset by PL-121 … PL-123, and delivery_complete_count by PL-125: with committed states
+        only, or with pending changes counted as if they were committed."""
         gap, start, passed = self.open_gap, self.start, False
         stop = self.end + 1
         for offset in self.offsets:
@@ -232,7 +232,7 @@ class Records:
     # Changes.
 
     def waits(self, offset: int, until: int, now: int) -> None:
-        """An Available record waits until then, unless that is over (PL-932)."""
+        """Make an Available record wait until then, unless that time is past (PL-932)."""
         self.all[offset].until = until if until > now else 0
         self.waited = max(self.waited, offset)
 
@@ -243,7 +243,7 @@ class Records:
             self.move_start(start)
 
     def move_start(self, start: int) -> None:
-        """The start offset rises. A piece that lies below it as a whole is forgotten (PL-123, 12.19)."""
+        """Raise the start offset. A piece that is wholly below it is dropped (PL-123, 12.19)."""
         self.start = start
         gone = [offset for offset, record in self.all.items() if record.piece[1] < start]
         for offset in gone:
@@ -254,13 +254,14 @@ class Records:
                 self.end = start
 
     def shrink_gap(self, lowest: int, end: int) -> None:
-        """PL-608: the lowest offset from `lowest` on that is in no piece; without one the window is dropped."""
+        """PL-608: the gap begins at the lowest offset from `lowest` on that is in no piece; if there is none, the gap
+        is closed."""
         holes = [offset for offset in range(lowest, end + 1) if offset not in self.all]
         self.gap = (holes[0], end) if holes else None
 
     def join_settled(self, changes: int) -> None:
-        """PL-935: while records wait, neighbouring pieces in which nothing counts become one for each stretch of one
-        state, delivery count and end of its delay. It is done when so much has changed since it last was."""
+        """PL-935: while records wait, join neighbouring pieces in which no record counts, into one for each run of
+        equal state, delivery count and end of delay. This is done once enough has changed since the last time."""
         pieces = self.pieces
         finished = sum(record.shown in FINISHED for record in self.all.values())
         changed = abs(len(pieces) - self.joined[0]) + abs(finished - self.joined[1])
@@ -280,7 +281,7 @@ class Records:
         self.joined = len(self.pieces), finished
 
     def join(self, offsets: Iterable[int]) -> None:
-        """One piece for each stretch that is alike; what lies below the start offset is forgotten."""
+        """Make one piece of each run of equal records; drop offsets below the start offset."""
         ranks: dict[int, tuple[int, int, int]] = {}
         for offset in offsets:
             if offset < self.start:
@@ -293,7 +294,8 @@ class Records:
                 self.all[offset].piece = (first, last)
 
     def take_away(self, first: int, last: int) -> list[int]:
-        """What is Available in these offsets, or released and not written yet, is gone from the log (T16, T17)."""
+        """Archive the Available records in these offsets, and those released but not written yet: the log has lost them
+        (T16, T17). Return their offsets."""
         gone = [offset for offset, record in self.all.items() if first <= offset <= last and record.shown == AVAILABLE]
         for offset in gone:
             self.all[offset].becomes(ARCHIVED)
@@ -301,7 +303,7 @@ class Records:
 
 
 def alike(values: dict[int, V]) -> list[tuple[int, int, V]]:
-    """Neighbours with one value: (first, last, value)."""
+    """Return runs of neighbours with one value: (first, last, value)."""
     found: list[tuple[int, int, V]] = []
     for offset in sorted(values):
         if found and found[-1][1] + 1 == offset and found[-1][2] == values[offset]:

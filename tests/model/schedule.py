@@ -1,7 +1,7 @@
-"""One history of a share-partition, drawn from a seed: what happens to it, in which order, and what gets lost.
+"""One history of a share-partition, drawn from a seed: its events, their order, and what is lost.
 
-Clients fetch, acknowledge, repeat themselves and go; locks run out; writes fail, are late, or nobody knows; leaders
-change; the log grows, is trimmed and loses batches; letters wait. After each step the pair is compared.
+Clients fetch, acknowledge, repeat requests and leave; locks expire; writes fail, are late, or have an unknown outcome;
+leaders change; the log grows, is trimmed and loses batches; letters wait. After each step the pair is compared.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tests.support.small_limits import small
 
 LOCK_MS: Final = 1_000
 MEMBERS: Final = ("A", "B", "C")
-#: Offsets between what is stored as finished and the log's end; a fuller log gets no more.
+#: Most offsets between the stored finished ones and the log's end; a fuller log gets no more.
 AHEAD_MAX: Final = 60
 TRACE_LINES: Final = 40
-#: By how much a leader's wall clock is ahead of another's.
+#: How far a leader's wall clock is ahead of another's.
 CLOCKS_AHEAD: Final = (0, 0, 0, 50, -50, 3_000, -3_000, 100_000, -100_000)
 WALL_MS: Final = 1_700_000_000_000
 Done = dict[int, tuple[int, ...]]
 
 
 class Fetch(NamedTuple):
-    """A fetch that has the fetch lock, and what its read brought."""
+    """A fetch that has the fetch lock, with the result of its read."""
 
     read: Read
     found: Found
@@ -43,15 +43,15 @@ class Fetch(NamedTuple):
 
 
 def draw_limits(rng: Random, squeezed: int) -> Limits:
-    """Small limits. Where finished batches are joined early (PL-915), settled ones are not (PL-935): the model knows
-    the pieces that come of the latter alone."""
+    """Draw small limits. Where finished batches are joined early (PL-915), settled ones are not (PL-935): the model
+    knows only the pieces that result from the latter."""
     limits = small(rng, squeezed_batches=squeezed)
     early = squeezed < LIMITS.squeezed_batches
     return limits._replace(settled_changes=LIMITS.settled_changes) if early else limits
 
 
 class Schedule:
-    """`seen`: how often what happened."""
+    """`seen`: how often each kind of thing happened."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
@@ -66,7 +66,7 @@ class Schedule:
         self.log.append(self.rng.randint(1, 8))
         self.store = Store(0)
         self.number = 0
-        self.accepted: dict[int, set[int]] = {}  # by operation: what its members believe is done once it is answered
+        self.accepted: dict[int, set[int]] = {}  # by operation: offsets that its member takes as done once answered
         self.said: deque[tuple[str, list[Ack]]] = deque(maxlen=6)
         self.late: list[Write] = []
         self.steps = 0
@@ -83,7 +83,7 @@ class Schedule:
         self.weights = [weight for weight, _ in self.actions]
 
     def run(self, steps: int) -> None:
-        """So many steps, or a few more."""
+        """Take `steps` steps, or a few more."""
         while self.steps + self.pair.steps < steps:
             _, action = self.rng.choices(self.actions, self.weights)[0]
             action()
@@ -104,9 +104,9 @@ class Schedule:
     # Leaders.
 
     def lead(self, resolved: bool = False) -> None:
-        """A new object: what is stored is all that it knows."""
+        """Let a new object lead: it knows only the stored state."""
         self.steps += self.pair.steps
-        generation = self.pair.model.generation + 1  # or a higher leader epoch (PL-602)
+        generation = self.pair.model.generation + 1  # a higher generation can mean a higher leader epoch (PL-602)
         self.store.read(generation)
         self.pair = Pair(generation, self.rules, self.limits, self.in_a_row_max)
         self.pair.trace = self.trace.append
@@ -123,16 +123,16 @@ class Schedule:
         self.seen["delays loaded"] += self.delayed
 
     def clock(self) -> None:
-        """This leader's wall clock, from now on."""
+        """Draw this leader's wall clock, from now on."""
         self.pair.model.ahead = WALL_MS + self.rng.choice(CLOCKS_AHEAD)
 
     @property
     def delayed(self) -> int:
-        """How many records wait for the end of a delay."""
+        """Return how many records wait for the end of a delay."""
         return sum(record.is_delayed for record in self.pair.model.records.all.values())
 
     def note(self, orders: Orders) -> None:
-        """Carry out what both have ordered."""
+        """Carry out the orders of both."""
         if orders.write is not None:
             if self.outstanding is not None:
                 raise DifferenceError("a second write leaves while one is outstanding (PL-705)")
@@ -147,14 +147,14 @@ class Schedule:
             self.postponed()
 
     def check_durable(self, accepted: set[int]) -> None:
-        """PL-1209, INV-4: what was answered is stored, whatever happens to this leader now."""
+        """PL-1209, INV-4: confirmed changes are stored, whatever happens to this leader now."""
         for offset in accepted:
             stored = self.store.ranks.get(offset, (0, 0))[1] in FINISHED
             if not stored and offset >= max(self.store.start, self.log.start):
                 raise DifferenceError(f"{offset} was accepted and answered NONE, and is not stored (PL-1209)")
 
     def fail_over(self) -> None:
-        """Leadership is lost. An outstanding write has landed, lands too late, or never does."""
+        """Lose leadership. An outstanding write has landed, lands too late, or never does."""
         if self.rng.random() < 0.5:
             return
         fate = self.rng.choice(("landed", "late", "never"))
@@ -166,12 +166,12 @@ class Schedule:
                 self.late.append(self.outstanding)
         self.seen["fail-overs"] += 1
         if self.rng.random() < 0.5:
-            self.note(self.pair.drop())  # else the process was killed
+            self.note(self.pair.drop())  # otherwise the process was killed
         else:
             self.lead()
 
     def retire(self) -> None:
-        """The group's last session ended here (PL-523)."""
+        """Retire the object: the group's last session ended here (PL-523)."""
         if self.rng.random() < 0.3:
             self.note(self.pair.retire())
 
@@ -221,7 +221,7 @@ class Schedule:
         found = self.log.read(wanted[0], rng.randint(1, 6), self.committed)
         batches = [(one.base_offset, one.last_offset) for one in found.batches]
         if rng.random() < 0.1:
-            budget = rng.randint(0, budget)  # other share-partitions of the request have used it (PL-204)
+            budget = rng.randint(0, budget)  # other share-partitions of the request have used the rest of it (PL-204)
         read = Read(
             rng.choice(MEMBERS), rng.random() < 0.5, rng.randint(1, 10), budget, wanted[0], batches, found.hidden
         )  # fmt: skip
@@ -230,7 +230,7 @@ class Schedule:
             self.end_fetch()
 
     def end_fetch(self) -> None:
-        """The read has ended, perhaps long after it began."""
+        """End the read, perhaps long after it began."""
         if self.fetching is None:
             return
         fetch, self.fetching = self.fetching, None
@@ -259,7 +259,7 @@ class Schedule:
             for first, last, types, *_ in acks
             for offset in range(first, last + 1)
             if kind_at(types, offset - first) == ACCEPT
-            and (offset < records.start or offset in records.all)  # not those of a hole (PL-405)
+            and (offset < records.start or offset in records.all)  # not offsets of a hole (PL-405)
         }
         self.note(self.pair.acknowledge(self.number, member, acks))
         rows = [record.in_a_row for record in records.all.values()]
@@ -267,7 +267,7 @@ class Schedule:
         self.seen["taken back as often as may be"] += self.pair.model.in_a_row_max in rows
 
     def held(self, member: str) -> list[tuple[int, int]]:
-        """The stretches of offsets that a member holds."""
+        """Return the ranges of offsets that a member holds."""
         held = {
             offset: (0, 0)
             for offset, record in self.pair.model.records.all.items()
@@ -276,7 +276,7 @@ class Schedule:
         return [(first, last) for first, last, _ in alike(held)]
 
     def acknowledge(self) -> None:
-        """What a member holds, or parts of it."""
+        """Acknowledge all that a member holds, or parts of it."""
         rng, member = self.rng, self.rng.choice(MEMBERS)
         acks: list[Ack] = []
         for first, last in self.held(member):
@@ -288,7 +288,7 @@ class Schedule:
             self.ask(member, acks)
 
     def acknowledge_anything(self) -> None:
-        """What nobody gave to this member, perhaps."""
+        """Acknowledge offsets that this member may not hold."""
         rng = self.rng
         acks: list[Ack] = []
         first = rng.randint(max(0, self.pair.model.records.start - 5), self.pair.model.records.next_offset + 3)
@@ -299,7 +299,7 @@ class Schedule:
         self.ask(rng.choice(MEMBERS), acks)
 
     def repeat(self) -> None:
-        """The reply was lost: the same again."""
+        """Repeat a request whose reply was lost."""
         if self.said:
             self.seen["repeated"] += 1
             self.ask(*self.rng.choice(self.said))
@@ -308,7 +308,7 @@ class Schedule:
         self.number += 1
         member = self.rng.choice(MEMBERS)
         only = None
-        if self.rng.random() < 0.3:  # what one answer acquired (PL-505); some was acquired again since
+        if self.rng.random() < 0.3:  # one answer's records (PL-505); some were acquired again since
             held = {at: one.count for at, one in self.pair.model.records.all.items() if one.holder == member}
             only = {at: count - (self.rng.random() < 0.1) for at, count in held.items()}
         self.note(self.pair.release(self.number, member, only))
@@ -336,7 +336,7 @@ class Schedule:
     # The store.
 
     def taken(self) -> Write | None:
-        """The outstanding write, which is answered now, or not."""
+        """Return the outstanding write, whose fate is decided now."""
         write, self.outstanding = self.outstanding, None
         return write
 
@@ -350,7 +350,7 @@ class Schedule:
             self.note(self.pair.failed("FENCED_LEADER_EPOCH", False))
 
     def write_fails(self) -> None:
-        """It was refused: it is not stored, and never will be."""
+        """Refuse the write: it is not stored, and never will be."""
         if self.taken() is not None:
             error = self.rng.choice(
                 ["COORDINATOR_NOT_AVAILABLE"] * 12 + ["FENCED_STATE_EPOCH", "GROUP_ID_NOT_FOUND", "FENCED_LEADER_EPOCH"]
@@ -359,7 +359,7 @@ class Schedule:
             self.note(self.pair.failed(error, False))
 
     def write_unanswered(self) -> None:
-        """Nobody knows: it is stored, will be later, or never."""
+        """Leave the outcome unknown: the write is stored, will be later, or never."""
         write = self.taken()
         if write is None:
             return
@@ -390,7 +390,7 @@ class Schedule:
     # Letters.
 
     def letters(self) -> None:
-        """A round of the post. Often the queue is down for long."""
+        """Play a round of the post. Often the queue is down for a long time."""
         rng = self.rng
         if rng.random() < 0.05:
             self.post.look_again(self.now)

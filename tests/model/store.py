@@ -1,6 +1,7 @@
-"""What the share coordinator has stored: the product's state batches beside one rank for each offset (SC-104, PL-706).
+"""The share coordinator's stored state: the product's state batches and a model with one rank per offset (SC-104,
+PL-706).
 
-A fresh leader is made of both after each write: what the stored state replays to is compared, too.
+After each write a fresh leader is created from both, so that the replay of the stored state is compared, too.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ RULES: Final = Rules(lock_ms=1_000, limit=5, locks_max=100, renew=True, dlq=Fals
 
 
 class Store:
-    """`generation`: the highest that wrote or read; lower ones are fenced (PL-602)."""
+    """`generation`: the highest one that wrote or read; lower ones are fenced (PL-602)."""
 
     def __init__(self, start: int) -> None:
         self.generation = 0
@@ -27,7 +28,7 @@ class Store:
         self.batches: list[StateBatch] = []
 
     def write(self, write: Write) -> bool:
-        """Take a write, unless it is fenced; whether it was taken."""
+        """Accept a write, unless it is fenced; return True if it was accepted."""
         generation, start, complete, states, _ = write
         if generation < self.generation:
             return False
@@ -44,11 +45,11 @@ class Store:
         return True
 
     def read(self, generation: int) -> None:
-        """A leader has read it: older generations are fenced from now on."""
+        """Note that a leader has read the state: older generations are fenced from now on."""
         self.generation = max(self.generation, generation)
 
     def compare(self) -> None:
-        """Both agree, and so do leaders made of them."""
+        """Check that both agree, and that leaders created from them do."""
         found = {
             offset: (count, state, until)
             for first, last, state, count, until in self.batches

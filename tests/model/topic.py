@@ -1,7 +1,7 @@
 """The log that the model's fetches read, with transactions, holes and a start that moves.
 
-Which transaction is aborted and what is stable is known here by a list of fates; the product's index of transactions
-(`LogTransactions`) is asked the same, and must agree (PL-006, PL-008, PL-802).
+The model derives aborted transactions and the last stable offset from a list of fates; the product's index of
+transactions (`LogTransactions`) is asked the same questions, and must agree (PL-006, PL-008, PL-802).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Batch(NamedTuple):
 
     @property
     def record_count(self) -> int:
-        """How many offsets it has."""
+        """Return how many offsets it has."""
         return self.last_offset - self.base_offset + 1
 
 
 class Found(NamedTuple):
-    """What a read brought. `hidden`: the offsets of aborted transactions."""
+    """The result of a read. `hidden`: the offsets of aborted transactions."""
 
     batches: list[Batch]
     aborted: tuple[AbortedTransaction, ...]
@@ -50,22 +50,22 @@ class TopicLog:
         self.index = LogTransactions.none()
 
     def append(self, size: int, hole: int = 0, producer: int = -1) -> None:
-        """A batch, after a hole; of a transaction when a producer is named."""
+        """Append a batch, after a hole; it belongs to a transaction when a producer is named."""
         base = self.end + hole
         self._add(Batch(base, base + size - 1, producer, producer >= 0))
         if producer >= 0:
             self.fates[base] = "open"
 
     def raise_end(self, by: int) -> None:
-        """A lost tail: offsets that are never written (CM-47)."""
+        """Lose a tail: skip offsets that are never written (CM-47)."""
         self.end += by
 
     def has_records_from(self, offset: int) -> bool:
-        """Whether any batch ends at or after an offset."""
+        """Return True if any batch ends at or after an offset."""
         return any(one.last_offset >= offset for one in self.batches)
 
     def end_transaction(self, producer: int, abort: bool) -> None:
-        """The marker of a producer's transaction, if it has one."""
+        """Append the marker of a producer's transaction, if it has one."""
         mine = [
             one for one in self.batches if one.producer_id == producer and self.fates.get(one.base_offset) == "open"
         ]
@@ -89,13 +89,14 @@ class TopicLog:
         return stable
 
     def move_start(self, start: int) -> None:
-        """Delete what ends below `start`. Open transactions keep their batches: it would not be stable to lose them."""
+        """Delete batches that end below `start`. Open transactions keep theirs: stable offsets must not depend on
+        deleted batches."""
         self.start = max(self.start, min(start, self.last_stable))
         self.batches = [one for one in self.batches if one.last_offset >= self.start]
         self.index.trim(self.start)
 
     def compact(self, at: int) -> None:
-        """One batch is gone; not the last, nor one of an open transaction."""
+        """Remove one batch; not the last, nor one of an open transaction."""
         if len(self.batches) > 1 and self.fates.get(self.batches[at % (len(self.batches) - 1)].base_offset) != "open":
             del self.batches[at % (len(self.batches) - 1)]
 

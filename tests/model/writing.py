@@ -1,4 +1,5 @@
-"""The naive model of a leader's writes: what is sent, and what each outcome means (§7, PL-412, PL-414, PL-631)."""
+"""The naive model of a leader's writes: their contents, and the meaning of each outcome (§7, PL-412, PL-414,
+PL-631)."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ from tests.model.records import (
 )
 
 RETIRE_MS = 15_000
-#: Share-partition errors that let it go at once, or after what is queued (PL-630, PL-631).
+#: Errors after which the share-partition is dropped at once, or after the queued work (PL-630, PL-631).
 STOPS = {"FENCED_LEADER_EPOCH"}
 RETIRES = {"FENCED_STATE_EPOCH", "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION", "INVALID_REQUEST"}
-#: What the client sees of them (PL-731).
+#: The errors that the client sees for them (PL-731).
 SEEN = {
     "FENCED_LEADER_EPOCH": "NOT_LEADER_OR_FOLLOWER",
     "FENCED_STATE_EPOCH": "NOT_LEADER_OR_FOLLOWER",
@@ -33,12 +34,12 @@ SEEN = {
 
 
 class Writing:
-    """One share-partition object. `status`: initializing, active, retiring, gone. `ahead`: by how much its wall clock
-    is ahead of its own clock, in which `now` and all ends of locks and delays are (PL-934). `chance`: see PL-936."""
+    """One share-partition object. `status`: initializing, active, retiring, gone. `ahead`: how far its wall clock is
+    ahead of its own clock, which `now` and all ends of locks and delays use (PL-934). `chance`: see PL-936."""
 
     def __init__(self, generation: int, rules: Rules, in_a_row_max: int = 10, settled_changes: int = 128) -> None:
         self.in_a_row_max = in_a_row_max  # PL-941
-        self.settled_changes = settled_changes  # PL-935: after so many pieces are joined
+        self.settled_changes = settled_changes  # PL-935: pieces are joined after so many changes
         self.generation = generation
         self.rules = rules
         self.records = Records()
@@ -63,11 +64,12 @@ class Writing:
 
     @property
     def standing(self) -> tuple[int, int]:
-        """The start offset and count that hold now."""
+        """Return the start offset and count in force now."""
         return self.records.start, self.records.complete_from(self.records.start)
 
     def on_own_clock(self, stored: dict[int, Rank]) -> dict[int, Rank]:
-        """What is stored waits for what is left, at most the group's maximum (PL-934)."""
+        """Convert stored delays to the own clock: a record waits for the rest of its delay, at most the group's maximum
+        (PL-934)."""
         return {
             offset: (
                 count,
@@ -78,7 +80,7 @@ class Writing:
         }
 
     def back_off(self, offset: int) -> None:
-        """The lock of a record that is Available now has run out (PL-936)."""
+        """Apply the back-off to a record that became Available when its lock expired (PL-936)."""
         delay = self.rules.back_off(self.records.all[offset].count, self.chance)
         if delay:
             self.records.waits(offset, self.now + delay, self.now)
@@ -120,7 +122,7 @@ class Writing:
         self.urgent, self.unsettled = False, None
 
     def rank(self, record: Record) -> Rank:
-        """How a record stands in a write: the end of its delay is by the wall clock."""
+        """Return a record's rank for a write: the end of its delay is by the wall clock."""
         waits = record.shown == AVAILABLE and record.until
         return record.count, record.shown, record.until + self.ahead if waits else 0
 
@@ -146,7 +148,7 @@ class Writing:
         self.send_letters(letters)
 
     def takes_effect(self, offset: int, goal: int) -> None:
-        """What was asked of a record is stored. A delay counts from when it was asked for, and may be over (PL-933)."""
+        """Apply a change that is now stored. A delay counts from when it was asked for, and may be over (PL-933)."""
         record = self.records.all[offset]
         until = record.until if goal == AVAILABLE else 0
         record.becomes(goal)
@@ -159,7 +161,7 @@ class Writing:
             self.orders.told.setdefault(cause, {})[offset] = count
 
     def send_letters(self, letters: dict[int, str]) -> None:
-        """PL-904, PL-905: what is Archiving for certain, and not below the start offset."""
+        """PL-904, PL-905: send letters of records that are durably Archiving, and not below the start offset."""
         for offset, cause in letters.items():
             record = self.records.all.get(offset)
             if offset < self.records.start or record is None or record.goal is not None:
@@ -168,7 +170,7 @@ class Writing:
                 self.orders.letters.setdefault(cause, {})[offset] = record.count
 
     def letters_sent(self, number: int, cause: str) -> None:
-        """The number under which the letters of a cause went out."""
+        """Note the number under which the letters of a cause were sent."""
         self.records.letters[number] = dict(self.orders.letters[cause])
 
     def letters_done(self, number: int, offsets: Iterable[int] | None) -> None:
@@ -184,7 +186,7 @@ class Writing:
             self.urgent = True
 
     def letters_back(self, number: int, offsets: Iterable[int] | None) -> set[int]:
-        """These are waited for no more."""
+        """Stop waiting for these letters; return their offsets."""
         letter = self.records.letters.pop(number, {})
         done = set(letter) if offsets is None else set(letter) & set(offsets)
         left = {offset: count for offset, count in letter.items() if offset not in done}
@@ -222,7 +224,7 @@ class Writing:
             self.roll_back(sent.asked)
 
     def read_back(self, start: int, stored: dict[int, Rank]) -> None:
-        """PL-707: what is stored decides; what is not stored rolls back."""
+        """PL-707: the stored state decides; changes that are not stored are rolled back."""
         asked, self.unknown = self.unknown, []
         self.confirmed = max(self.confirmed, start)
         letters: dict[int, str] = {}
@@ -269,13 +271,13 @@ class Writing:
                 if offset >= self.records.start and record.lock_end > self.now:
                     continue
                 record.becomes(ARCHIVED if offset < self.records.start else released(record.count, one.limit, one.dlq))
-                if record.state == AVAILABLE and one.member:  # a session's records do not wait (PL-936)
+                if record.state == AVAILABLE and one.member:  # records of an ended session do not wait (PL-936)
                     self.back_off(offset)
                 if self.status == "active":
                     self.changed_back(offset, record.state, record.count)
 
     def held_again(self, offset: int, asked: Asked) -> None:
-        """What was asked of a record is not to be (T19, PL-933, PL-941)."""
+        """Cancel a record's pending change (T19, PL-933, PL-941)."""
         record = self.records.all[offset]
         record.is_held_again()
         if offset in asked.taken_back:
@@ -283,7 +285,7 @@ class Writing:
             record.count, record.taken_back = record.count + 1, (before, times - 1)
 
     def note(self, offsets: Iterable[int], cause: str) -> None:
-        """The next write carries these (PL-621)."""
+        """Note offsets that the next write carries (PL-621)."""
         self.dirty.update(offsets)
         self.dirty_told.causes.add(cause)
 
@@ -315,7 +317,7 @@ class Writing:
         self.orders.ends.append("fenced")
 
     def let_go(self) -> None:
-        """The group's last session ended here (PL-523)."""
+        """Retire: the group's last session ended here (PL-523)."""
         if self.status == "active":
             self.urgent |= self.confirmed < self.records.start
             self.retire()

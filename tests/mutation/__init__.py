@@ -1,1 +1,2 @@
-"""Small changes to the product's source, drawn by chance: which of them do the fast tests and the simulator find?"""
+"""Makes small random changes to the product's source, and counts which of them the fast tests and the simulator
+find."""

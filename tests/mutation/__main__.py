@@ -28,17 +28,18 @@ STAGE_S = 600
 
 
 class LateError(Exception):
-    """A stage did not end within `STAGE_S`, and may have been found or not."""
+    """A stage did not end within `STAGE_S`, so it is unknown if it would have found the change."""
 
 
 def judge(place: Place, seeds: int, lines: Lines | None = None) -> str:
-    """What found the change; empty when nothing did. Raises LateError."""
+    """Return what found the change; empty when nothing did. Raises LateError."""
     each = stages(ROOT, place, seeds) if lines is None else noticing(place, seeds, lines)
     return next((said for words in each if (said := _one(place, words)) and _again(place, said)), "")
 
 
 def _again(place: Place, said: str) -> bool:
-    """Whether a test that failed fails with the change whenever it runs, and not by the order of tests or by load."""
+    """Return True if a failed test also fails alone with the change, so that the order of tests or load did not cause
+    it."""
     return "::" not in said or bool(_one(place, [said]))
 
 
@@ -60,7 +61,7 @@ def _one(place: Place, words: Sequence[str]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draw, judge, and report per room."""
+    """Draw changes, judge them, and report by room; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
     parser.add_argument("--sample", type=int, default=40, help="changes per room (default 40)")
     parser.add_argument("--seed", type=int, default=1, help="which sample (default 1)")
@@ -104,7 +105,8 @@ def _kept(path: Path) -> dict[str, str]:
 
 
 def report(places: Sequence[Place], kept: dict[str, str], same: Equivalents) -> None:
-    """The changes that nothing found, then a line for each room. Equivalent ones are told apart, never as found."""
+    """Print the changes that nothing found, then a line for each room. Equivalent changes are listed separately, never
+    as found."""
     for place in places:
         if not kept.get(place.key, "undecided"):
             reason = same.reason(place)

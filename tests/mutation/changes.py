@@ -1,4 +1,4 @@
-"""The small changes that a source file offers: borders, signs, constants, conditions, statements, arguments."""
+"""The small changes that a source file offers: comparisons, signs, constants, conditions, statements, arguments."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _COMPARE: Final[dict[type[ast.cmpop], str]] = {
     ast.NotIn: "in",
 }
 _ARITHMETIC: Final[dict[type[ast.operator], str]] = {ast.Add: "-", ast.Sub: "+", ast.Mult: "//", ast.FloorDiv: "*"}
-#: What these objects are told changes no answer.
+#: Calls of these objects only report; they change no result.
 _TOLD: Final = frozenset({"log", "meter", "metrics", "_meter", "_metrics", "logging", "warnings"})
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """In a source text, what lies from `start` to `end` (offsets in characters) becomes `new`."""
+    """In a source text, the text from `start` to `end` (offsets in characters) becomes `new`."""
 
     kind: str
     line: int
@@ -36,7 +36,7 @@ class Change:
     new: str
 
     def apply(self, source: str) -> str:
-        """The changed source. Raises ValueError when it is not the source that the change was made from."""
+        """Return the changed source. Raises ValueError when it is not the source that the change was made from."""
         if source[self.start : self.end] != self.old:
             raise ValueError(f"line {self.line} holds {source[self.start : self.end]!r}, not {self.old!r}: draw anew")
         return source[: self.start] + self.new + source[self.end :]
@@ -46,7 +46,7 @@ class Change:
 
 
 def changes(source: str) -> list[Change]:
-    """Every change that `source` offers, by line. None is within annotations, docstrings, or what is told to people."""
+    """Return every change that `source` offers, by line; none in annotations, docstrings, or texts for people."""
     found = _Finder(source)
     found.visit(ast.parse(source))
     return sorted(found.changes, key=lambda change: (change.start, change.end, change.new))
@@ -61,7 +61,7 @@ class _Finder(ast.NodeVisitor):
         for line in source.splitlines(keepends=True):
             self._begins.append(self._begins[-1] + len(line))
 
-    # ---- places
+    # ---- positions
 
     def _offset(self, line: int, column: int) -> int:
         return self._begins[line - 1] + len(self._bytes[line - 1][:column].decode())
@@ -80,7 +80,7 @@ class _Finder(ast.NodeVisitor):
         self.changes.append(Change(kind, node.lineno, start, end, self._source[start:end], new))
 
     def _between(self, kind: str, left: ast.expr, right: ast.expr, new: str) -> None:
-        # An operator has no place of its own in the tree; brackets around the operands stay as they are.
+        # An operator has no position of its own in the tree; brackets around the operands stay as they are.
         start, end = self._span(left)[1], self._span(right)[0]
         text = self._source[start:end]
         operator = text.strip(" ()\n\t")
@@ -88,23 +88,23 @@ class _Finder(ast.NodeVisitor):
             at = start + text.index(operator)
             self.changes.append(Change(kind, left.lineno, at, at + len(operator), operator, new))
 
-    # ---- what is left alone
+    # ---- skipped
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
             self.visit(node.value)
 
     def visit_arg(self, node: ast.arg) -> None:
-        """Annotations are no behaviour."""
+        """Skip: annotations have no behaviour."""
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Words for people."""
+        """Skip: the text is for people."""
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        """States what holds; a test of it would test nothing else."""
+        """Skip: an assertion states an invariant; a test of it would test nothing else."""
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        """The error's words; whether it is raised is changed at the condition."""
+        """Skip: it holds the error's text; changing its condition decides if it is raised."""
 
     def _functions(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         for default in [*node.args.defaults, *node.args.kw_defaults]:
@@ -120,7 +120,7 @@ class _Finder(ast.NodeVisitor):
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
         self._functions(node)
 
-    # ---- what is changed
+    # ---- changed
 
     def visit_Compare(self, node: ast.Compare) -> None:
         for left, operator, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
@@ -188,7 +188,7 @@ def _names(node: ast.expr) -> Iterator[str]:
 
 
 def compiles(source: str, change: Change) -> bool:
-    """Whether the source is still Python after the change."""
+    """Return True if the source is still Python after the change."""
     try:
         compile(change.apply(source), "changed", "exec")
     except SyntaxError:

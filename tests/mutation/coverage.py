@@ -27,25 +27,25 @@ from tests.mutation.reach import Reach, reach
 from tests.mutation.rooms import ROOMS, ROOT, Place, counts, draw, own_test
 
 MAP: Final = ROOT / "build/mutation_lines.json"
-#: Stands in the map for all histories together.
+#: The map's key for all histories together.
 SEEDS: Final = "seeds"
 
 
 class Lines:
-    """For each test its seconds, and of each file the lines that it ran, as far as they were watched."""
+    """For each test its duration in seconds, and the lines of each file that it ran, among those that were watched."""
 
     def __init__(self) -> None:
         self.tests: dict[str, tuple[float, dict[str, list[int]]]] = {}
 
     def add(self, test: str, seconds: float, ran: dict[str, set[int]]) -> None:
-        """Note what `test` ran; the cases of one test are added up."""
+        """Note the lines that `test` ran; the cases of one test are added up."""
         before, files = self.tests.get(test, (0.0, {}))
         for path, lines in ran.items():
             files[path] = sorted({*files.get(path, ()), *lines})
         self.tests[test] = before + seconds, files
 
     def noticing(self, where: Reach) -> list[str]:
-        """The tests that can notice a change there, quickest first."""
+        """Return the tests that can notice a change there, quickest first."""
         word = re.compile(rf"\b({'|'.join(sorted(where.names)) or '(?!)'})\b")
         naming = cache(lambda path: path != SEEDS and bool(word.search((ROOT / path).read_text(encoding="utf-8"))))
         found = [
@@ -57,26 +57,26 @@ class Lines:
         return sorted(found, key=self.seconds)
 
     def seconds(self, test: str) -> float:
-        """How long all cases of `test` took, while they were watched."""
+        """Return how long all cases of `test` took, while they were watched."""
         return self.tests[test][0]
 
     @classmethod
     def load(cls, path: Path) -> Lines:
-        """The map as far as it was made."""
+        """Load the map as far as it was made."""
         made = cls()
         if path.exists():
             made.tests = {test: (s, files) for test, (s, files) in json.loads(path.read_text("utf-8")).items()}
         return made
 
     def save(self, path: Path) -> None:
-        """Keep it."""
+        """Save the map."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.tests), encoding="utf-8")
 
 
 def noticing(place: Place, seeds: int, lines: Lines) -> list[list[str]]:
-    """What can notice the change, as words for `tests.mutation.one`: its own test, whole, and file by file the tests
-    that run its lines; then so many seeds, if histories run them."""
+    """Return the stages that can notice the change, as arguments for `tests.mutation.one`: its whole own test and, file
+    by file, the tests that run its lines; then so many seeds, if histories run them."""
     found = [test for test in lines.noticing(reach(ROOT, place.path, place.change)) if counts(place.room, test)]
     own = own_test(ROOT, place)
     first = own.relative_to(ROOT).as_posix() if own.exists() else ""
@@ -91,7 +91,7 @@ def noticing(place: Place, seeds: int, lines: Lines) -> list[list[str]]:
 
 
 class Watch:
-    """Follows the functions that hold a line of `wanted`, each until a test ran all of these lines once."""
+    """Follows the functions that contain a line of `wanted`, each until a test has run all of these lines once."""
 
     def __init__(self, wanted: dict[str, set[int]]) -> None:
         self._wanted = {str(ROOT / path): lines for path, lines in wanted.items()}
@@ -100,7 +100,7 @@ class Watch:
 
     @contextmanager
     def __call__(self) -> Generator[dict[str, set[int]]]:
-        """Yields what is filled at the end: for each file the lines that ran meanwhile."""
+        """Yield a dictionary that is filled at the end: for each file the lines that ran meanwhile."""
         ran: dict[str, set[int]] = defaultdict(set)
         self._unseen.clear()
         threading.settrace(self._called)
@@ -122,7 +122,7 @@ class Watch:
         unseen = self._unseen.get(id(code))
         if unseen is None:
             if (known := self._of_code.get(id(code))) is None:
-                # The code is kept beside its lines, so that no other code is given its id.
+                # The code object is kept with its lines, so that its id is not reused for another one.
                 known = code, frozenset(number for *_, number in code.co_lines() if number in wanted)
                 self._of_code[id(code)] = known
             unseen = self._unseen[id(code)] = set(known[1])
@@ -149,7 +149,7 @@ class _Plugin:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run them, and keep what they ran."""
+    """Run tests or histories, and save what they ran; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation.coverage", description=__doc__)
     parser.add_argument("--sample", type=int, default=40, help="changes per room (default 40)")
     parser.add_argument("--seed", type=int, default=1, help="which sample (default 1)")

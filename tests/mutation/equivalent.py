@@ -1,4 +1,4 @@
-"""The changes that are known to alter nothing, each with its reason: `equivalent.txt`."""
+"""Changes that are known to have no effect, each with its reason: `equivalent.txt`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LIST: Final = Path(__file__).with_name("equivalent.txt")
 
 @dataclass(frozen=True, slots=True)
 class Equivalents:
-    """Reasons, by what `_words` tells of a change: numbers of lines would not last."""
+    """Reasons, by the words that `_words` returns for a change: line numbers would not stay valid."""
 
     reasons: dict[tuple[str, str, str], str]
 
     @classmethod
     def load(cls, path: Path) -> Equivalents:
-        """What stands in the list. Raises ValueError for a line that is not whole."""
+        """Load the list. Raises ValueError for an incomplete line."""
         found = {}
         for line in path.read_text(encoding="utf-8").splitlines():
             if line and not line.startswith("#"):
@@ -29,11 +29,11 @@ class Equivalents:
         return cls(found)
 
     def reason(self, place: Place) -> str:
-        """Why the change alters nothing; empty when it does, as far as is known."""
+        """Return why the change has no effect; empty when it has one, as far as is known."""
         return self.reasons.get(_words(place.path, place.change), "")
 
     def stale(self) -> list[tuple[str, str, str]]:
-        """The lines that fit no change of today's sources."""
+        """Return the entries that fit no change of today's sources."""
         paths = sorted({path for path, *_ in self.reasons})
         offered = {
             _words(path, change) for path in paths for change in changes((ROOT / path).read_text(encoding="utf-8"))

@@ -18,9 +18,9 @@ from tests.mutation.changes import Change
 from tests.simulation.mutants.mutant import Edit, Mutant, plant
 from tests.simulation.mutants.tried import Failures
 
-#: More processor time than all tests and seeds take. It does not pass while others use the processor.
+#: More processor time than all tests and seeds take. Time that other processes use does not count.
 CPU_S = 400
-#: A process that did nothing for so many looks, each a second apart, waits for what never comes.
+#: A process that was idle at so many checks in a row, each a second apart, waits for something that never comes.
 IDLE_LOOKS = 60
 #: The exit status of such a process.
 IDLE_STATUS = 77
@@ -28,12 +28,12 @@ IDLE_STATUS = 77
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot(Edit):
-    """An edit at a place, where `Edit` looks for a text that is there once."""
+    """An edit at a position, whereas `Edit` searches for a text that occurs once."""
 
     change: Change
 
     def apply(self, source: str) -> str:
-        """The changed source. Raises ValueError when the file was changed since."""
+        """Return the changed source. Raises ValueError when the file was changed since."""
         return self.change.apply(source)
 
 
@@ -60,19 +60,19 @@ def _end_when_idle() -> None:
         before = process_time()
         sleep(1)
         idle = idle + 1 if process_time() - before < 0.002 else 0
-    os._exit(IDLE_STATUS)  # pytest has taken standard output
+    os._exit(IDLE_STATUS)  # pytest has captured standard output
 
 
 def _run(tests: Sequence[str]) -> str:
     seen = Failures()
     status = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[seen])
-    # A module that can no longer be imported is found, too: no test could run.
+    # A change after which a module can no longer be imported counts as found: no test could run.
     broken = status in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR)
     return (seen.failed or seen.broken or ([f"pytest ended with {int(status)}"] if broken else [""]))[0]
 
 
 def _play(seeds: int) -> str:
-    # Only now: the product must be imported with the change in it.
+    # Imported late: the product must be imported with the change in it.
     from tests.simulation.pool import rest_collector  # noqa: PLC0415
     from tests.simulation.simulate import simulate  # noqa: PLC0415
 

@@ -1,8 +1,8 @@
 """The lines of the product that a test must run to notice a change.
 
-A change within a function is noticed by tests that run its statement. What runs while a module is imported, every test
-runs: such a change (a constant, a field's default, an argument's) is noticed by those that run a line which names what
-was changed, or whose own file names it.
+A change within a function is noticed by tests that run its statement. Code that runs while a module is imported is run
+by every test: a change in it (a constant, a field's default, an argument's) is noticed by tests that run a line which
+names what was changed, or whose own file names it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where a change can be noticed: the lines of each file, and the names to look for in tests."""
+    """Where a change can be noticed: the lines of each file, and the names to search for in tests."""
 
     lines: dict[str, frozenset[int]]
     names: frozenset[str] = field(default=frozenset())
@@ -29,7 +29,8 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """What one statement does while its module is imported: it gives names to what it makes out of other names."""
+    """The effect of one statement while its module is imported: it binds `names` to values made from the names
+    `used`."""
 
     lines: range
     names: frozenset[str]
@@ -37,7 +38,7 @@ class _Bound:
 
 
 def reach(root: Path, path: str, change: Change) -> Reach:
-    """Where the change to the file `path` can be noticed."""
+    """Return where the change to the file `path` can be noticed."""
     tree, _ = _read(root, path)
     own = _within_function(tree, change.line)
     if own is not None:
@@ -51,7 +52,7 @@ def reach(root: Path, path: str, change: Change) -> Reach:
         each: frozenset(number for number, line in enumerate(_read(root, each)[1], 1) if word.search(line))
         for each in _sources(root)
     }
-    # A class speaks of itself as `cls`, and of its fields by their names.
+    # A class refers to itself as `cls`, and to its fields by their names.
     lines[path] |= {number for number, line in enumerate(_read(root, path)[1], 1) if re.search(r"\bcls\b", line)}
     return Reach({each: found for each, found in lines.items() if found}, names)
 
@@ -69,7 +70,7 @@ def _sources(root: Path) -> list[str]:
 
 
 def _within_function(tree: ast.Module, line: int) -> range | None:
-    """The lines of the innermost statement of a function's body at `line`; of a compound one, its head alone."""
+    """Return the lines of the innermost statement of a function's body at `line`; of a compound one, only its head."""
     found: range | None = None
     for function in ast.walk(tree):
         if not isinstance(function, _Function):
@@ -98,7 +99,8 @@ def _bound(tree: ast.Module) -> list[_Bound]:
 
 
 def _of_body(body: list[ast.stmt], around: frozenset[str]) -> Iterator[_Bound]:
-    """The statements of a module or, when `around` names it, of a class: its own name stands for its fields, too."""
+    """Yield the statements of a module or, when `around` names it, of a class, whose own name also represents its
+    fields."""
     for each in body:
         if isinstance(each, ast.ClassDef):
             inner = around | {each.name}
@@ -129,7 +131,7 @@ def _all_bound(root: Path) -> list[_Bound]:
 
 
 def _spread(root: Path, names: Set[str]) -> frozenset[str]:
-    """These names, and those of what is made out of them on import, and so on."""
+    """Return these names, and those of values that are made from them on import, and so on."""
     found = set(names)
     while True:
         more = {name for bound in _all_bound(root) if bound.used & found for name in bound.names} - found

@@ -1,4 +1,4 @@
-"""Which sources are changed, and which tests look at them first."""
+"""Which sources are changed, and which tests judge them first."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.mutation.changes import Change, changes, compiles
 ROOT = Path(__file__).resolve().parents[2]
 CORES, HOSTS, ENGINE = "cores", "hosts", "engine"
 ROOMS = (CORES, HOSTS, ENGINE)
-#: Run by a person at a terminal, or only in an image: the fast tests are not about them.
+#: Run by a person at a terminal, or only in an image: the fast tests do not cover them.
 _OUTSIDE = ("services/share_node/demo", "services/share_node/scaler", "__main__.py")
-#: Tests of hosts on a real store and real sockets that start no other process but the store: some milliseconds each.
+#: Tests of hosts on a real store and real sockets that start no process except the store: some milliseconds each.
 _ON_SOCKETS = (
     "contracts",
     "integration/runtime",
@@ -34,17 +34,17 @@ class Place:
 
     @property
     def module(self) -> str:
-        """The module's name, as it is imported."""
+        """Return the module's name, as it is imported."""
         return ".".join(Path(self.path).with_suffix("").parts[1:]).removesuffix(".__init__")
 
     @property
     def key(self) -> str:
-        """Tells it from every other change."""
+        """Return a key that is unique for each change."""
         return f"{self.path}:{self.change.start}:{self.change.end}:{self.change.new}"
 
 
 def files(root: Path, room: str) -> list[str]:
-    """The sources of a room."""
+    """Return the sources of a room."""
     if room == ENGINE:
         found = [path for part in ("core", "aio") for path in (root / "client/sharegroups" / part).rglob("*.py")]
     else:
@@ -54,7 +54,7 @@ def files(root: Path, room: str) -> list[str]:
 
 
 def draw(root: Path, room: str, count: int, seed: int) -> list[Place]:
-    """`count` changes: the files in an order by chance, one change by chance of each, and again until there are enough.
+    """Draw `count` changes: the files in random order, one random change of each, and again until there are enough.
 
     So every file has the same weight, whatever its length.
     """
@@ -83,8 +83,8 @@ def _next(path: Path, left: list[Change]) -> Change | None:
 
 
 def stages(root: Path, place: Place, seeds: int) -> list[list[str]]:
-    """What looks at the changed module, nearest first, each as words for `tests.mutation.one`: its own test, its room,
-    its package, then so many seeds, then what else of the fast tests is about the services or the client."""
+    """Return what judges the changed module, nearest first, each as arguments for `tests.mutation.one`: its own test,
+    its room, its package, then so many seeds, then the other fast tests of the services or the client."""
     package = Path(place.path).parts[1]
     unit = root / "tests/unit" / package
     own = own_test(root, place)
@@ -99,12 +99,12 @@ def stages(root: Path, place: Place, seeds: int) -> list[list[str]]:
 
 
 def counts(room: str, test: str) -> bool:
-    """Whether what `test`, a path or node id, finds counts in that room."""
+    """Return True if a find by `test`, a path or node id, counts in that room."""
     return room == HOSTS or not test.startswith(tuple(f"tests/{name}" for name in _ON_SOCKETS))
 
 
 def own_test(root: Path, place: Place) -> Path:
-    """Where the changed module's own test lies, if it has one."""
+    """Return the path at which the changed module's own test would be."""
     package, *rooms = Path(place.path).with_suffix("").parts[1:]
     return (root / "tests/unit" / package).joinpath(*rooms[:-1]) / f"test_{rooms[-1]}.py"
 

@@ -1,4 +1,4 @@
-"""Changes fall where they should, a sample is the same every time, and what is planted is found."""
+"""Changes fall where they should, a sample is the same every time, and a planted change is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which lines a test must run to notice a change, which tests do, and how a process that never ends is told."""
+"""Which lines a test must run to notice a change, which tests do, and how a process that never ends is recognised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong between rendered Kubernetes manifests: names, selectors, ports and images that do not meet."""
+"""Faults between rendered Kubernetes manifests: names, selectors, ports and images that do not match."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DIGEST: Final = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 
 
 def matches(selector: Doc, labels: Doc) -> bool:
-    """Whether a label selector chooses these labels."""
+    """Return whether a label selector chooses these labels."""
     wanted = selector.get("matchLabels", {}).items() <= labels.items()
     return wanted and all(
         labels.get(rule["key"]) in rule["values"] for rule in selector.get("matchExpressions", []) if _is_in(rule)
@@ -49,7 +49,7 @@ def _labels(doc: Doc) -> Doc:
 
 
 def selector_faults(docs: list[Doc]) -> list[str]:
-    """Selectors that choose nothing, or everything; services whose port no chosen pod has."""
+    """Find selectors that choose nothing, or everything; services whose port no chosen pod has."""
     found = []
     for doc in of_kind(docs, "StatefulSet", "Deployment"):
         if not matches(doc["spec"]["selector"], _labels(doc)):
@@ -94,7 +94,8 @@ def _companion_faults(doc: Doc, docs: list[Doc]) -> Iterator[str]:
 
 
 def reference_faults(docs: list[Doc]) -> list[str]:
-    """Config maps, secrets and claims that are neither here nor made by others; documents in other namespaces."""
+    """Find config maps, secrets and claims that neither these documents nor others make; documents in other
+    namespaces."""
     here = {(doc["kind"], doc["metadata"]["name"]) for doc in docs}
     here |= {("PersistentVolumeClaim", name) for name in claims_of(docs)}
     here |= {("Secret", name) for name in GIVEN_SECRETS}
@@ -112,7 +113,7 @@ def reference_faults(docs: list[Doc]) -> list[str]:
 
 
 def claims_of(docs: list[Doc]) -> Iterator[str]:
-    """The claims that sets make for their pods."""
+    """Yield the claims that sets make for their pods."""
     for doc in of_kind(docs, "StatefulSet"):
         for claim in doc["spec"].get("volumeClaimTemplates", []):
             for number in range(doc["spec"]["replicas"]):
@@ -120,7 +121,7 @@ def claims_of(docs: list[Doc]) -> Iterator[str]:
 
 
 def _references(node: Any) -> Iterator[tuple[str, str]]:
-    """Every config map, secret and claim named anywhere in a pod template."""
+    """Yield every config map, secret and claim named anywhere in a pod template."""
     if isinstance(node, list):
         for each in node:
             yield from _references(each)
@@ -139,7 +140,8 @@ def _references(node: Any) -> Iterator[tuple[str, str]]:
 
 
 def network_faults(docs: list[Doc]) -> list[str]:
-    """No default deny; or a port of a pod that nobody, or a port that no pod, is let to."""
+    """Find a missing default deny, policies that choose no pod or open a port none has, and roles that none may
+    reach."""
     policies = [doc["spec"] for doc in of_kind(docs, "NetworkPolicy")]
     both = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     found = [] if both in policies else ["no NetworkPolicy denies all that is not listed"]
@@ -160,7 +162,7 @@ def network_faults(docs: list[Doc]) -> list[str]:
 
 
 def image_faults(docs: list[Doc], *, by_digest: bool) -> list[str]:
-    """Pods of the services of different images, the pipeline of theirs; in production an image without its digest."""
+    """Find services with different images, a pipeline with theirs; with `by_digest` also images without a digest."""
     images: dict[bool, set[str]] = {True: set(), False: set()}
     for doc in workloads(docs):
         images[_labels(doc).get(COMPONENT_LABEL) in {PIPELINE, REPORT}].update(
@@ -176,13 +178,13 @@ def image_faults(docs: list[Doc], *, by_digest: bool) -> list[str]:
 
 
 def faults(docs: list[Doc], overlay: str) -> list[str]:
-    """Everything that is wrong with an overlay's documents."""
+    """Return all faults of an overlay's documents."""
     assert (KUBERNETES / "overlays" / overlay).is_dir()
     return faults_of(docs, by_digest=overlay == "production")
 
 
 def faults_of(docs: list[Doc], *, by_digest: bool) -> list[str]:
-    """Everything that is wrong with the documents of a cluster."""
+    """Return all faults of a cluster's documents."""
     return [
         *schema_faults(docs),
         *settings_faults(docs),

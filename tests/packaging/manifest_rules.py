@@ -1,7 +1,7 @@
-"""What attack and use on real API servers found wrong with rendered manifests, kept from coming back.
+"""Checks against the return of faults that attacks and use on real API servers found in rendered manifests.
 
-Each check is a function from the documents of one kustomization to sentences, as in `manifests`; what a cluster alone
-can show stands in docs/howto/deploy.md with the command that shows it.
+Each check is a function from the documents of one kustomization to sentences, as in `manifests`; docs/howto/deploy.md
+lists what only a cluster can show, with the command that shows it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .manifests import (
 
 INTERNAL_PORT: Final = 7933
 HOSTNAME: Final = "kubernetes.io/hostname"
-#: Kinds for which an admin of one namespace needs more rights, or somebody else's definitions.
+#: Kinds that need more rights than an admin of one namespace has, or definitions made by others.
 BEYOND_A_NAMESPACE: Final = ("Namespace", "ClusterRole", "ClusterRoleBinding", "PriorityClass", "StorageClass")
-#: MiB that a process was seen to take doing nothing, by its command's words; a request below it is evicted first.
+#: MiB that an idle process was seen to take, by its command's words; with a smaller request it is evicted first.
 IDLE_MIB: Final = {"scaler": 69, "init": 66, "group_coordinator": 66, "consume": 47}
-#: Networks in which a private store may lie (RFC 1918, RFC 4193).
+#: Networks in which a private store may be (RFC 1918, RFC 4193).
 PRIVATE: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 #: Where a cluster's DNS answers: its namespace, or its address on the node, and the port.
 DNS: Final = (("kube-system", 53), ("openshift-dns", 5353), ("169.254.20.10/32", 53))
@@ -39,14 +39,14 @@ _SIZES: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
 def size_of(text: str) -> int:
-    """Bytes of a quantity such as 64Mi."""
+    """Return the bytes of a quantity such as 64Mi."""
     found = re.fullmatch(r"(\d+)(Ki|Mi|Gi|Ti)", text)
     assert found is not None, f"teach this check the quantity {text}"
     return int(found[1]) * _SIZES[found[2]]
 
 
 def spread_faults(docs: list[Doc]) -> list[str]:
-    """Rules on machines that hold a pod up because of a machine that is drained, dead or tainted."""
+    """Find rules on machines that prevent a pod's scheduling because a machine is drained, dead or tainted."""
     found = []
     for doc in workloads(docs):
         for rule in template_of(doc)["spec"].get("topologySpreadConstraints", []):
@@ -56,8 +56,8 @@ def spread_faults(docs: list[Doc]) -> list[str]:
 
 
 def apply_faults(docs: list[Doc]) -> list[str]:
-    """Parts owned as a whole that the server completes: who applied from the client's side cannot go on from the
-    server's, for the two differ."""
+    """Find parts owned as a whole that the server completes: after a client-side apply a server-side one fails, for the
+    two differ."""
     found = []
     for doc in workloads(docs):
         for container in containers_of(doc):
@@ -73,12 +73,12 @@ def apply_faults(docs: list[Doc]) -> list[str]:
 
 
 def scope_faults(docs: list[Doc], customs: frozenset[str]) -> list[str]:
-    """What an admin of one namespace may not make, or what needs the definitions of others."""
+    """Find what an admin of one namespace may not make, or what needs definitions made by others."""
     return [f"{name_of(doc)} needs more than the namespace" for doc in of_kind(docs, *BEYOND_A_NAMESPACE, *customs)]
 
 
 def request_faults(docs: list[Doc]) -> list[str]:
-    """Requests below what a process takes idle, and volumes on a node's disk that no request counts."""
+    """Find requests below what a process takes idle, and volumes on a node's disk that no request counts."""
     found = []
     for doc in workloads(docs):
         disk = sum(
@@ -99,7 +99,7 @@ def request_faults(docs: list[Doc]) -> list[str]:
 
 
 def _egress(docs: list[Doc], name: str) -> Iterator[tuple[str, int]]:
-    """Where a policy lets its pods: an address range or the name of a namespace, and the port."""
+    """Yield the destinations a policy allows: an address range or the name of a namespace, and the port."""
     for doc in of_kind(docs, "NetworkPolicy"):
         if doc["metadata"]["name"] != name:
             continue
@@ -112,7 +112,7 @@ def _egress(docs: list[Doc], name: str) -> Iterator[tuple[str, int]]:
 
 
 def egress_faults(docs: list[Doc]) -> list[str]:
-    """Names that cannot be looked up on some kinds of cluster, and stores that cannot be reached on some networks."""
+    """Find names that some kinds of cluster cannot resolve, and stores that are unreachable on some networks."""
     found = [f"no DNS at {where}, port {port}" for where, port in DNS if (where, port) not in set(_egress(docs, "dns"))]
     for name in ("roles-to-store", "pipeline-to-store"):
         opened = {(where, port) for where, port in _egress(docs, name) if "/" in where}
@@ -125,7 +125,7 @@ def egress_faults(docs: list[Doc]) -> list[str]:
 
 
 def answer_faults(docs: list[Doc]) -> list[str]:
-    """Processes of ours that serve metrics alone, and whose probes would take an open port for an answer."""
+    """Find processes of ours with only a metrics port, whose probes would take an open port for an answer."""
     found = []
     for doc in of_kind(docs, "StatefulSet", "Deployment"):
         for container in containers_of(doc):
@@ -138,7 +138,8 @@ def answer_faults(docs: list[Doc]) -> list[str]:
 
 
 def internal_faults(docs: list[Doc]) -> list[str]:
-    """The port at which roles call each other: one that nobody can name, or that others than roles can reach."""
+    """Find faults of the port at which roles call each other: no name leads to it, or others than roles can reach
+    it."""
     found = []
     for doc in role_sets(docs):
         (role,) = (each for each in containers_of(doc) if each["name"] == "role")
@@ -165,7 +166,7 @@ def internal_faults(docs: list[Doc]) -> list[str]:
 
 
 def rule_faults(docs: list[Doc]) -> list[str]:
-    """All of these but `scope_faults`, which is production's."""
+    """Run all of these but `answer_faults`, and `scope_faults`, which is production's; also require pods kept apart."""
     found = [
         *spread_faults(docs),
         *apply_faults(docs),

@@ -1,7 +1,7 @@
-"""What is wrong with rendered Kubernetes manifests: their schema, strictly, and what only this project can know.
+"""Faults of rendered Kubernetes manifests: of their schema, strictly, and of rules that only this project knows.
 
-Every check is a function from the documents of one overlay to sentences, so that a test can also hand it broken ones.
-The settings in them are read by the services' own code, and probes are held against the services' own health names.
+Every check is a function from the documents of one overlay to sentences, so that a test can also give it broken ones.
+The services' own code reads the settings in them, and probes are compared with the services' own health names.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from shard_runtime.rpc.server import LIVENESS, READINESS
 from share_node.cluster_init import WAIT_S, init
 
 KUBERNETES: Final = Path(__file__).resolve().parent.parent.parent / "deploy" / "kubernetes"
-#: The oldest release the manifests promise to work with, and the newest whose schemas the validator brings.
+#: The oldest release that the manifests promise to support, and the newest whose schemas the validator has.
 RELEASES: Final = ("1.30", "1.37")
-#: Kinds that the validator has no schema for; tests look at their shape themselves.
+#: Kinds that the validator has no schema for; tests check their shape themselves.
 CUSTOM_KINDS: Final = frozenset({"PodMonitor", "PrometheusRule", "ScaledObject"})
-#: Secrets that whoever applies the production overlay makes.
+#: Secrets made by the person who applies the production overlay.
 GIVEN_SECRETS: Final = frozenset({"sharegroups-store", "sharegroups-pipeline-store"})
 ROLE_LABEL: Final = "sharegroups/role"
-#: The startup probe asks whether the process answers: one that waits for its store must not be ended (CM-130).
+#: The startup probe checks only that the process answers: one that waits for its store must not be ended (CM-130).
 PROBES: Final = {"startupProbe": LIVENESS, "livenessProbe": LIVENESS, "readinessProbe": READINESS}
-#: Beyond preStop and drain, for handing the shards over.
+#: Added to preStop and drain, for handing the shards over.
 RELEASE_S: Final = 10
 
 Doc = dict[str, Any]
@@ -70,57 +70,57 @@ def _rendered(folder: Path) -> list[Doc]:
 
 
 def render(overlay: str) -> list[Doc]:
-    """The overlay's documents, fresh ones on every call."""
+    """Return the overlay's documents, new ones on every call."""
     return render_folder(KUBERNETES / "overlays" / overlay)
 
 
 def render_folder(folder: Path) -> list[Doc]:
-    """The documents of any kustomization, fresh ones on every call; the test skips where kubectl is missing."""
+    """Return the documents of any kustomization, new ones on every call; the test skips where kubectl is missing."""
     return copy.deepcopy(_rendered(folder))
 
 
 def render_monitoring() -> list[Doc]:
-    """What is applied beside production where the Prometheus operator runs."""
+    """Return what is applied beside production where the Prometheus operator runs."""
     return render_folder(KUBERNETES / "monitoring")
 
 
 def name_of(doc: Doc) -> str:
-    """Kind and name, as messages say it."""
+    """Return kind and name, as messages show it."""
     return f"{doc['kind']} {doc['metadata']['name']}"
 
 
 def of_kind(docs: list[Doc], *kinds: str) -> list[Doc]:
-    """The documents of some kinds."""
+    """Return the documents of some kinds."""
     return [doc for doc in docs if doc["kind"] in kinds]
 
 
 def template_of(doc: Doc) -> Doc:
-    """The pod template of a workload."""
+    """Return the pod template of a workload."""
     spec = doc["spec"]["jobTemplate"]["spec"] if doc["kind"] == "CronJob" else doc["spec"]
     template: Doc = spec["template"]
     return template
 
 
 def workloads(docs: list[Doc]) -> list[Doc]:
-    """Everything that makes pods."""
+    """Return everything that makes pods."""
     return of_kind(docs, "StatefulSet", "Deployment", "DaemonSet", "Job", "CronJob")
 
 
 def role_sets(docs: list[Doc]) -> list[Doc]:
-    """The StatefulSets of the three roles."""
+    """Return the StatefulSets of the three roles."""
     sets = of_kind(docs, "StatefulSet")
     return [doc for doc in sets if template_of(doc)["metadata"]["labels"].get(ROLE_LABEL) == "true"]
 
 
 def containers_of(doc: Doc) -> Iterator[Doc]:
-    """Every container of a workload's pods."""
+    """Yield every container of a workload's pods."""
     pod = template_of(doc)["spec"]
     yield from pod.get("initContainers", [])
     yield from pod["containers"]
 
 
 def schema_faults(docs: list[Doc]) -> list[str]:
-    """What the API server would refuse, or ignore without a word: unknown fields are faults too."""
+    """Find what the API server would refuse, or silently ignore: unknown fields are faults too."""
     known = [doc for doc in docs if doc["kind"] not in CUSTOM_KINDS]
     texts = [json.dumps(doc, sort_keys=True) for doc in known]
     return [fault for text in texts for release in RELEASES for fault in _schema_faults(text, release)]
@@ -128,8 +128,8 @@ def schema_faults(docs: list[Doc]) -> list[str]:
 
 @functools.cache
 def _schema_faults(document: str, release: str) -> tuple[str, ...]:
-    """Of one document, as JSON. Of what a test breaks most documents are those of the last one, and the validator reads
-    its schemas anew for each."""
+    """Validate one document, given as JSON. Cached: most documents of consecutive tests are the same, and the validator
+    reads its schemas from scratch for each."""
     doc = json.loads(document)
     try:
         kubernetes_validate.validate(doc, release, strict=True)
@@ -142,7 +142,7 @@ def _schema_faults(document: str, release: str) -> tuple[str, ...]:
 
 
 def environment_of(container: Doc, pod: Doc, docs: list[Doc]) -> dict[str, str]:
-    """The variables that the container's process sees. Raises KeyError for a name that nothing stands for."""
+    """Return the environment variables of the container's process. Raises KeyError for an undefined name."""
     maps = {doc["metadata"]["name"]: doc["data"] for doc in of_kind(docs, "ConfigMap")}
     fields = {"metadata.name": "pod-0", "metadata.namespace": pod["namespace"], "status.podIP": "10.0.0.1"}
     seen: dict[str, str] = {}
@@ -155,7 +155,7 @@ def environment_of(container: Doc, pod: Doc, docs: list[Doc]) -> dict[str, str]:
         elif "secretKeyRef" in source:
             seen[entry["name"]] = "redis://store.invalid:6379"
         else:
-            # As the kubelet does: only what stands before it is known.
+            # As the kubelet does: only variables defined earlier are known.
             seen[entry["name"]] = re.sub(r"\$\((\w+)\)", lambda match: seen[match[1]], entry["value"])
     return seen
 
@@ -166,7 +166,7 @@ def _settings(container: Doc, doc: Doc, docs: list[Doc]) -> Settings:
 
 
 def settings_faults(docs: list[Doc]) -> list[str]:
-    """Variables that are no settings, values out of range, and settings that differ from what the manifests say."""
+    """Find variables that are no settings, values out of range, and settings that contradict the manifests."""
     found = []
     for doc in workloads(docs):
         for container in containers_of(doc):
@@ -213,7 +213,7 @@ def _pre_stop_s(container: Doc) -> int:
 
 
 def probe_faults(docs: list[Doc]) -> list[str]:
-    """Probes that are missing, ask another port, or a health service that no role has; and pods that do not drain."""
+    """Find probes that are missing or use another port or an unknown health service, and pods that do not drain."""
     found = []
     for doc in of_kind(docs, "StatefulSet", "Deployment"):
         for container in template_of(doc)["spec"]["containers"]:
@@ -226,8 +226,8 @@ def probe_faults(docs: list[Doc]) -> list[str]:
 
 
 def init_faults(docs: list[Doc]) -> list[str]:
-    """Jobs and init containers that make the cluster: words that `sharegroups init` refuses, or a wait for the store
-    that ends before the store had its time, or after the job's own time."""
+    """Find jobs and init containers that make the cluster with words that `sharegroups init` refuses, or with a wait
+    that ends before the store has had its time, or after the job's own time."""
     found = []
     for doc in workloads(docs):
         for container in containers_of(doc):
@@ -251,7 +251,8 @@ def _roles_of(doc: Doc) -> Iterator[Doc]:
 
 
 def _probe_faults(container: Doc, grpc: int | None) -> Iterator[str]:
-    """A process of ours, which listens on a port named grpc, is asked for its health services; others as they like."""
+    """Check the probes: our processes, which have a port named grpc, must use their health services; others need any
+    probe."""
     for probe, service in PROBES.items():
         asked = container.get(probe, {}).get("grpc")
         if probe not in container or (grpc is not None and asked is None):
@@ -263,7 +264,7 @@ def _probe_faults(container: Doc, grpc: int | None) -> Iterator[str]:
 
 
 def security_faults(docs: list[Doc]) -> list[str]:
-    """What Pod Security's level `restricted` refuses, and what this project asks for beyond it."""
+    """Find what Pod Security's level `restricted` refuses, and what this project requires beyond it."""
     found = []
     for doc in workloads(docs):
         pod = template_of(doc)["spec"]

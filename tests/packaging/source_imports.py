@@ -9,7 +9,7 @@ SOURCE_ROOTS = ("protos", "client", "services", "pipeline")
 
 
 def modules() -> Iterator[tuple[str, Path]]:
-    """(dotted name, path) of every module that a person wrote."""
+    """Yield (dotted name, path) of every hand-written module."""
     for source in SOURCE_ROOTS:
         for path in sorted((ROOT / source).rglob("*.py")):
             if "_pb2" not in path.name and "examples" not in path.parts:
@@ -18,9 +18,9 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def imports(module: str, path: Path) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of every import, names imported from a module spelled out below it.
+    """Yield (line, dotted name) of every import; names imported from a module are spelled out below it.
 
-    Imports inside functions and under TYPE_CHECKING are among them.
+    Imports inside functions and under TYPE_CHECKING are included.
     """
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

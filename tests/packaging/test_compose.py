@@ -1,4 +1,4 @@
-"""deploy/compose.yaml without Docker: its settings are real, its ports meet, and its containers may do little."""
+"""deploy/compose.yaml without Docker: its settings exist, its ports match, and its containers have few rights."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ def settings_of(service: str) -> Settings:
 
 
 def published() -> set[int]:
-    """Ports of the network's holder, the same inside and outside: a role's address must be one for peers and laptop."""
+    """Return the ports of the network's holder, the same inside and outside: peers and the host share a role's
+    address."""
     found: set[int] = set()
     for line in SERVICES["net"]["ports"]:
         address, outside, inside = line.rsplit(":", 2)

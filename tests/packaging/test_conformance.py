@@ -1,4 +1,4 @@
-"""The conformance page is what tests cite and what was judged of them; only what ran and passed counts."""
+"""The conformance page shows what tests cite and their judgements; only what ran and passed counts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def cited(request: pytest.FixtureRequest) -> Cited:
-    """What all tests cite: from this run when it has collected all, else from a collection of its own."""
+    """Return what all tests cite: from this run if it has collected all, else from a separate collection."""
     whole = {"tests/attack", "tests/unit", "tests/integration"}
     items = request.session.items
     folders = {"/".join(item.nodeid.split("/")[:2]) for item in items}
@@ -75,7 +75,7 @@ def test_may_skip(): pass
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """A project with a specification, a few tests and judgements."""
+    """Return a project with a specification, a few tests and judgements."""
     (tmp_path / "docs/spec").mkdir(parents=True)
     (tmp_path / "docs/spec/a.md").write_text(
         "## 1. Rules (GC-59a; keys)\n| GC-1 | Shard of a group \\| more |\n- **CM-2** Node list\n"
@@ -92,7 +92,7 @@ def small(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Pytest with the plugin, in the small project."""
+    """Run pytest with the plugin, in the small project."""
     own = [
         "-p",
         "tools.conformance.plugin",
@@ -215,7 +215,7 @@ def test_a_run_fails_unless_all_that_counts_passed(
 
 
 def test_a_permitted_skip_is_printed_and_fails_nothing(small: Path) -> None:
-    """As on a machine without iptables: `make test` is green there, and says what it did not show."""
+    """As on a machine without iptables: `make test` passes there, and reports what it did not show."""
     (small / page.PAGE).write_text(page.render(small, collect(small)))
     (small / "tests/permitted_skips.txt").write_text("# a machine may have no luck\nplant.*\n")
     (small / "tests/test_a.py").write_text(TESTS.replace("BAD", "0").replace("SKIP", "True"))
@@ -228,7 +228,7 @@ def test_a_permitted_skip_is_printed_and_fails_nothing(small: Path) -> None:
 
 
 def test_a_permitted_skip_fails_where_skips_are_strict(small: Path) -> None:
-    """The page says what CI shows, so nothing that it counts may be skipped there."""
+    """The page states what CI shows, so nothing that it counts may be skipped there."""
     (small / page.PAGE).write_text(page.render(small, collect(small)))
     (small / "tests/permitted_skips.txt").write_text("plant.*\n")
     (small / "tests/test_a.py").write_text(TESTS.replace("BAD", "0").replace("SKIP", "True"))
@@ -241,7 +241,7 @@ def test_a_permitted_skip_fails_where_skips_are_strict(small: Path) -> None:
 
 
 def test_a_test_that_failed_beside_a_permitted_skip_still_fails(small: Path) -> None:
-    """One test of several parameters: a part is skipped, another one fails."""
+    """One test with several parameters: one case is skipped, another one fails."""
     part = '@pytest.mark.skipif(SKIP, reason="planted")\ndef test_may_skip(): pass'
     both = (
         "@pytest.mark.parametrize('part', [pytest.param(0, marks=pytest.mark.skip(reason='planted')), 1])\n"

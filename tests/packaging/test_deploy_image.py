@@ -1,4 +1,4 @@
-"""The images' recipes without Docker: what the classic builder takes, who runs them, pins that fit pyproject.toml."""
+"""The images' recipes without Docker: what the classic builder accepts, the user, pins that fit pyproject.toml."""
 
 import re
 import tomllib
@@ -22,7 +22,7 @@ every_recipe = pytest.mark.parametrize("recipe", RECIPES)
 
 
 def instructions(recipe: str) -> list[str]:
-    """The recipe's instructions, continued lines joined."""
+    """Return the recipe's instructions, continued lines joined."""
     text = (DOCKER / recipe).read_text(encoding="utf-8").replace("\\\n", " ")
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
@@ -33,7 +33,7 @@ def last_stage(recipe: str) -> list[str]:
 
 
 def pins(recipe: str) -> dict[str, str]:
-    """Version by name."""
+    """Return the pinned versions by name."""
     lines = (DOCKER / RECIPES[recipe][1]).read_text(encoding="utf-8").splitlines()
     pairs = [line.split("==") for line in lines if not line.startswith("#")]
     return {canonicalize_name(name): version for name, version in pairs}
@@ -72,7 +72,7 @@ def test_the_services_say_how_they_are() -> None:
 
 @every_recipe
 def test_what_is_installed_are_these_extras(recipe: str) -> None:
-    """Which `image.sh` takes from there."""
+    """`image.sh` reads them from the recipe."""
     (installed,) = re.findall(r"'sharegroups\[(.*?)\]'", "\n".join(instructions(recipe)))
     assert installed == ",".join(RECIPES[recipe][0])
     script = (DOCKER / "image.sh").read_text(encoding="utf-8")
@@ -80,7 +80,7 @@ def test_what_is_installed_are_these_extras(recipe: str) -> None:
 
 
 def needs() -> Iterator[tuple[str, str]]:
-    """Each recipe with each line of what the project needs there."""
+    """Yield each recipe with each requirement of the project there."""
     for recipe, (extras, _) in RECIPES.items():
         for line in (*PROJECT["dependencies"], *(line for extra in extras for line in EXTRA[extra])):
             yield recipe, line

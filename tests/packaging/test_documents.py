@@ -1,4 +1,4 @@
-"""What the documents point to is there."""
+"""Everything that the documents point to exists."""
 
 import re
 

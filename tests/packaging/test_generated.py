@@ -1,4 +1,4 @@
-"""The protobuf modules are what the .proto files say, and the protocol keeps the promises that code relies on."""
+"""The protobuf modules match the .proto files, and the protocol keeps the promises that code relies on."""
 
 import re
 from collections.abc import Iterator
@@ -113,11 +113,11 @@ def responses() -> Iterator[Descriptor]:
 @pytest.mark.rule("CM-14", "CL-15")
 def test_whatever_may_say_not_the_coordinator_can_name_the_coordinator() -> None:
     of_group = {m.output_type.name: m.output_type for m in SERVICES["GroupCoordinatorService"].methods}
-    # A node that lists groups leaves out what it does not coordinate (GC-123).
+    # A node that lists groups leaves out those that it does not coordinate (GC-123).
     of_group.pop("ListGroupsResponse")
     of_share = {m.output_type.name: m.output_type for m in SERVICES["ShareCoordinatorService"].methods}
     of_share.pop("StateStreamResponse")
-    # A node that is asked for topics tells of the shards that it serves, and leaves out the others (SC-116).
+    # A node that is asked for topics answers for the shards that it serves, and leaves out the others (SC-116).
     of_share.pop("ReadTopicStartOffsetsResponse")
     for name, message in {**of_group, **of_share}.items():
         assert [field.name for field in fields(message) if field.name == "coordinator"] == ["coordinator"], name
@@ -137,7 +137,7 @@ def test_every_error_code_comes_with_room_for_a_message() -> None:
             names = {field.name for field in message.fields}
             for name in names:
                 if name.endswith("error_code"):
-                    only_code = message.name == "PartitionMetadata"  # as in Kafka: the code says all there is
+                    only_code = message.name == "PartitionMetadata"  # as in Kafka: the code is the whole answer
                     assert only_code or name.replace("error_code", "error_message") in names, message.full_name
 
 

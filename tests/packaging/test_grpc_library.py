@@ -13,7 +13,7 @@ from kip932.grpc_library import FORKLESS, POLLING, TRIED
 
 CHOICES = {**POLLING, **FORKLESS}
 
-#: Prints what the environment says when grpc begins to be imported, and what it says in the end.
+#: Prints the environment when the import of grpc begins, and again at the end.
 _PROGRAM = """
 import importlib, os, sys
 
@@ -39,7 +39,7 @@ say()
 
 
 def imported(module: str, *words: str, **environment: str) -> list[str]:
-    """What the environment says; `words`: run the module's command with them."""
+    """Return the printed environments; `words`: run the module's command with them."""
     outside = {name: value for name, value in os.environ.items() if name not in CHOICES}
     program = _PROGRAM.format(names=list(CHOICES), module=module, words=list(words))
     command = [sys.executable, "-c", program]

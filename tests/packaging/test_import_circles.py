@@ -1,7 +1,7 @@
-"""No module imports itself by way of others, not even for types alone: of two modules, one can be read first.
+"""No module imports itself through others, not even for types alone: of two modules, one can be read first.
 
-Imports under TYPE_CHECKING and inside functions count. What a package's `__init__` imports counts for those who import
-a name from it, and not for those who only pass through it to a module inside.
+Imports under TYPE_CHECKING and inside functions count. The imports of a package's `__init__` count for modules that
+import a name from it, and not for those that only pass through it to a module inside.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,12 +16,12 @@ MODULES = dict(modules())
 
 
 def imported(names: Iterable[str], known: Mapping[str, Path]) -> set[str]:
-    """The known modules that imported names are, or are defined in."""
+    """Return the known modules that imported names are, or are defined in."""
     return {module for name in names for module in [name if name in known else name.rpartition(".")[0]]} & known.keys()
 
 
 def circle(known: Mapping[str, Path]) -> list[str]:
-    """The modules of one circle, each imported by the one after it; empty when there is none."""
+    """Return the modules of one circle, each imported by the one after it; empty when there is none."""
     arrows = {
         module: imported((name for _, name in imports(module, path)), known) - {module}
         for module, path in known.items()
@@ -61,7 +61,7 @@ def test_a_package_that_shows_its_own_modules_is_no_circle(tmp_path: Path) -> No
 
 
 def tree(folder: Path, **sources: str) -> dict[str, Path]:
-    """A package `room` of these modules."""
+    """Write a package `room` of these modules; return their paths by name."""
     known = {}
     for name, source in {"__init__": "", **sources}.items():
         path = folder / f"{name}.py"

@@ -1,4 +1,4 @@
-"""Each row of what Kafka did beside what is done here names tests that there are."""
+"""Each row of the comparison with Kafka's behaviour names existing tests."""
 
 import re
 from functools import cache
@@ -12,7 +12,7 @@ NO_ROW = re.compile(r"^\|( Kafka 4\.4\.0 |---)")
 
 @cache
 def names() -> frozenset[str]:
-    """Every test function of the suites."""
+    """Return the name of every test function of the suites."""
     sources = [path.read_text(encoding="utf-8") for path in tracked(".py") if path.name.startswith("test_")]
     return frozenset(name for text in sources for name in re.findall(r"^(?:async )?def (test_\w+)", text, re.MULTILINE))
 

@@ -1,4 +1,4 @@
-"""What the words of the Makefile bring along, and what people are told to type."""
+"""The packages that the Makefile's targets install, and the commands that users are shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.packaging.test_tidy import ROOT, tracked
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make: it is asked what it would do")
 @pytest.mark.parametrize("word", ["image", "image-pipeline"])
 def test_an_image_installs_no_more_than_makes_the_wheel(tmp_path: Path, word: str) -> None:
-    """In a fresh clone: `make image` brought Spark, 450 MB, for nothing."""
+    """In a fresh clone; `make image` once installed Spark, 450 MB, needlessly."""
     said = subprocess.run(
         ["make", "--dry-run", word, f"VENV={tmp_path / 'venv'}"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
@@ -25,7 +25,7 @@ def test_an_image_installs_no_more_than_makes_the_wheel(tmp_path: Path, word: st
 
 
 def _shown() -> list[Path]:
-    """What people read or run, but for tests and tools."""
+    """Return the files that users read or run, except tests and tools."""
     named = [*tracked(".py"), *tracked(".md"), *tracked(".sh"), *tracked(".yaml")]
     roots = ("client/", "services/", "pipeline/", "docs/", "deploy/", "README.md")
     return [path for path in named if path.relative_to(ROOT).as_posix().startswith(roots)]
@@ -36,5 +36,5 @@ def test_nobody_is_told_to_install_from_an_index_that_has_no_such_package() -> N
 
 
 def test_commands_in_examples_have_the_options_they_show() -> None:
-    """`produce` takes its topic by itself; `perf produce` does not."""
+    """`produce` takes its topic as an argument; `perf produce` takes an option."""
     assert not [path for path in _shown() if re.search(r"(?<!perf )produce --topic", path.read_text())]

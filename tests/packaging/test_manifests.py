@@ -1,4 +1,4 @@
-"""The overlays of deploy/kubernetes as they render: fit for the API server, for the services, and for each other."""
+"""The rendered overlays of deploy/kubernetes: fit for the API server, for the services, and for each other."""
 
 import re
 import subprocess
@@ -53,13 +53,13 @@ def test_production_runs_several_of_each_role_apart_from_each_other() -> None:
 
 
 def test_production_demands_an_image_by_digest() -> None:
-    """The digest in the repository stands for no image, at an address that can never exist (RFC 6761)."""
+    """The digest in the repository is no image's, at an address that can never exist (RFC 6761)."""
     (image,) = {container["image"] for doc in role_sets(render("production")) for container in containers_of(doc)}
     assert image == f"registry.invalid/sharegroups@sha256:{'0' * 64}"
 
 
 def test_production_mounts_no_secret() -> None:
-    """The services cannot serve TLS yet, so a certificate that must be made first would be for nothing."""
+    """The services cannot serve TLS yet, so requiring a certificate would be pointless."""
     for doc in role_sets(render("production")):
         assert [volume for volume in template_of(doc)["spec"]["volumes"] if "secret" in volume] == []
 
@@ -75,7 +75,7 @@ def test_production_never_makes_a_cluster_by_itself() -> None:
 
 @pytest.mark.parametrize(("overlay", "word"), [("dev", "earliest"), ("production", "latest")])
 def test_every_overlay_says_where_new_groups_begin(overlay: str, word: str) -> None:
-    """Rather than to leave it to a default that many do not know."""
+    """They do not leave it to a default that many do not know."""
     docs = render(overlay)
     for doc in role_sets(docs):
         seen = [environment_of(container, doc["metadata"], docs) for container in containers_of(doc)]
@@ -84,7 +84,7 @@ def test_every_overlay_says_where_new_groups_begin(overlay: str, word: str) -> N
 
 @pytest.mark.rule("SR-19")
 def test_in_production_every_copy_of_the_store_confirms() -> None:
-    """The one setting with which no fail-over loses what was confirmed (docs/guarantees.md)."""
+    """The only setting with which no fail-over loses what was confirmed (docs/guarantees.md)."""
     docs = render("production")
     for doc in [*role_sets(docs), *of_kind(docs, "CronJob")]:
         for container in containers_of(doc):
@@ -102,7 +102,7 @@ def test_no_secret_lies_in_the_production_overlay() -> None:
 
 
 def test_the_documented_order_begins_with_the_namespace() -> None:
-    """Secrets can be made in no namespace that is not there, and no overlay makes it."""
+    """Secrets cannot be made in a missing namespace, and no overlay makes it."""
     words = (KUBERNETES.parent.parent / "docs" / "howto" / "deploy.md").read_text(encoding="utf-8")
     steps = ["kubectl apply -k deploy/kubernetes/namespace", "create secret generic sharegroups-store"]
     steps += ["kubectl apply -k YOUR-OVERLAY", "create job init", "kubectl apply -k deploy/kubernetes/monitoring"]
@@ -118,12 +118,12 @@ def test_the_documented_order_begins_with_the_namespace() -> None:
      "LISTEN_HOST=::"],
 )  # fmt: skip
 def test_what_no_manifest_can_do_is_told(word: str) -> None:
-    """What a person must know before it is met: the report of a run on real API servers missed each of these."""
+    """Facts that a user must know in advance: the report of a run on real API servers missed each of these."""
     assert word in (KUBERNETES.parent.parent / "docs" / "howto" / "deploy.md").read_text(encoding="utf-8")
 
 
 def _one(kind: str) -> Doc:
-    """The one of the services; rules about their history have a test of their own."""
+    """Return the services' own document; the history's rules have a test of their own."""
     (doc,) = (doc for doc in of_kind(render_monitoring(), kind) if doc["metadata"]["name"] == "sharegroups")
     assert doc["apiVersion"] == "monitoring.coreos.com/v1"
     return doc
@@ -136,7 +136,7 @@ def test_only_the_monitoring_component_brings_kinds_of_others() -> None:
 
 
 def test_an_admin_of_the_namespace_can_apply_and_delete_production() -> None:
-    """Deleting it leaves the namespace, and with it the secrets and the history's volume, which were made by hand."""
+    """Deleting it leaves the namespace, and so the secrets and the history's volume, which were made by hand."""
     assert scope_faults(render("production"), CUSTOM_KINDS) == []
     (namespace,) = render_folder(KUBERNETES / "namespace")
     assert (namespace["kind"], namespace["metadata"]["name"]) == ("Namespace", "sharegroups")
@@ -156,7 +156,7 @@ def test_the_pod_monitor_reads_every_role() -> None:
 
 
 def test_alerts_say_what_they_mean() -> None:
-    """That what they look at is served is shown by a real scrape, in tests/integration/share_node/test_scrapes.py."""
+    """A real scrape in tests/integration/share_node/test_scrapes.py shows that the metrics they use are served."""
     for rule in _rules():
         assert rule.keys() == {"alert", "expr", "for", "labels", "annotations"}
         assert rule["labels"]["severity"] in {"warning", "critical"}
@@ -168,7 +168,7 @@ def _rules() -> list[dict[str, Any]]:
 
 
 def test_somebody_is_called_when_a_role_a_replica_or_a_volume_is_gone() -> None:
-    """What is gone exports nothing: each of these must look from outside."""
+    """A missing process exports nothing: each of these alerts must use metrics from outside it."""
     rules = _rules()
     gone = {rule["labels"]["role"]: rule for rule in rules if rule["alert"] == "ShareGroupsRoleGone"}
     assert gone.keys() == {role.replace("_", "-") for role in ROLES}
@@ -207,7 +207,7 @@ def test_somebody_is_called_when_the_pipeline_is_gone() -> None:
 
 @pytest.mark.parametrize("path", sorted(KUBERNETES.rglob("*.yaml")), ids=lambda path: str(path.relative_to(KUBERNETES)))
 def test_every_file_is_used_and_can_be_read(path: Any) -> None:
-    """Also where kubectl is missing."""
+    """This test runs even where kubectl is missing."""
     assert [doc for doc in yaml.safe_load_all(path.read_text(encoding="utf-8")) if doc]
     if path.name == "kustomization.yaml":
         return

@@ -1,4 +1,4 @@
-"""The checks of the manifests find what they are there for: each breaks one thing in a good overlay."""
+"""The checks of the manifests find their faults: each test breaks one thing in a good overlay."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ from .manifests import (
     template_of,
 )
 
-#: The policies that let somebody to the roles.
+#: The policies that let others reach the roles.
 REACHING = ("roles", "clients", "scaler-to-roles")
 
 Break = Callable[[list[Doc]], object]

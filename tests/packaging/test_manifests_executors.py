@@ -33,7 +33,7 @@ def rendered() -> list[Doc]:
 
 
 def named(docs: list[Doc], kind: str, name: str) -> Doc:
-    """The document of a kind whose name begins so."""
+    """Return the document of a kind whose name begins so."""
     found: Doc = next(doc for doc in of_kind(docs, kind) if doc["metadata"]["name"].startswith(name))
     return found
 
@@ -43,7 +43,8 @@ def driver(docs: list[Doc]) -> Doc:
 
 
 def executor(docs: list[Doc]) -> Doc:
-    """The executors as a workload: as Spark makes them of the template, with the size and image asked for."""
+    """Return the executors as a workload, as Spark makes them from the template, with the size and image given to
+    it."""
     template = yaml.safe_load(named(docs, "ConfigMap", EXECUTOR)["data"]["executor.yaml"])
     (one,) = template["spec"]["containers"]
     one |= {
@@ -70,7 +71,7 @@ def policies(docs: list[Doc], labels: Doc) -> list[Doc]:
 
 
 def opened(docs: list[Doc], labels: Doc, direction: str) -> set[int]:
-    """Ports by which pods with these labels may be reached by, or reach, driver and executors."""
+    """Return the ports at which pods with these labels may be reached by (or reach) driver and executors."""
     side = {"ingress": "from", "egress": "to"}[direction]
     return {
         port["port"]
@@ -82,7 +83,7 @@ def opened(docs: list[Doc], labels: Doc, direction: str) -> set[int]:
 
 
 def right_faults(docs: list[Doc]) -> list[str]:
-    """Rights beyond those that the driver was seen to use; others who have them; others with a token."""
+    """Find rights beyond those that the driver was seen to use, others that have them, and others with a token."""
     found = []
     wanted = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete", "deletecollection", "get", "list"]}
@@ -103,12 +104,12 @@ def right_faults(docs: list[Doc]) -> list[str]:
     return found
 
 
-#: What is a fault of every other pod: the driver speaks to the API server.
+#: A fault of every other pod, but the driver calls the API server.
 TOKEN = "StatefulSet pipeline: automountServiceAccountToken is True, expected False"
 
 
 def own_faults(docs: list[Doc]) -> list[str]:
-    """What is wrong between driver and executors."""
+    """Find faults between driver and executors."""
     found, told = right_faults(docs), settings(docs)
     (one,), (other,) = containers_of(driver(docs)), containers_of(executor(docs))
     given = ingest.make_context("ingest", list(one["args"][1:])).params
@@ -146,7 +147,7 @@ def test_nothing_is_wrong_with_the_driver_and_its_executors() -> None:
     assert own_faults(docs) == []
     left = [fault for fault in faults_of(docs, by_digest=True) if fault != TOKEN]
     assert [fault for fault in left if EXECUTOR not in fault] == []
-    # What is about pods that Spark makes is no fault: they are no document here.
+    # Policies for pods that Spark makes are no fault: those pods are in no document here.
     assert {fault.partition(":")[0] for fault in left} == {
         "NetworkPolicy pipeline-executor", "NetworkPolicy pipeline-executor-to-store"
     }  # fmt: skip

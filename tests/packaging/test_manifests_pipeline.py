@@ -1,4 +1,4 @@
-"""components/pipeline as examples/pipeline renders it: the job understands its words and keeps its data on a volume."""
+"""components/pipeline as examples/pipeline renders it: the job accepts its words and keeps its data on a volume."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Break = Callable[[list[Doc]], object]
 
 
 def rendered() -> list[Doc]:
-    """The example, and what watches it, which is applied by itself."""
+    """Return the example's documents and the monitoring for it, which is applied separately."""
     return [*render_folder(EXAMPLE), *render_monitoring()]
 
 
@@ -61,7 +61,7 @@ def policy(docs: list[Doc], name: str) -> Doc:
 
 
 def job_faults(docs: list[Doc]) -> list[str]:
-    """What is wrong with the job's words, and with where it writes."""
+    """Find faults in the job's words, and in where it writes."""
     doc, one = job(docs), container(docs)
     seen = environment_of(one, doc["metadata"], docs)
     word, *options = [re.sub(r"\$\((\w+)\)", lambda match: seen.get(match[1], match[0]), arg) for arg in one["args"]]
@@ -91,7 +91,7 @@ def job_faults(docs: list[Doc]) -> list[str]:
 
 
 def page_faults(docs: list[Doc]) -> list[str]:
-    """What is wrong with the job that writes the page: its words, how often it runs, and what it stands beside."""
+    """Find faults in the job that writes the page: its words, its schedule, and the pod that it must run beside."""
     doc, one = page_job(docs), page_container(docs)
     word, *options = one["args"]
     if word != report.name:
@@ -123,7 +123,7 @@ def page_faults(docs: list[Doc]) -> list[str]:
 
 
 def size_faults(docs: list[Doc]) -> list[str]:
-    """What a pod asks for and may take, the heap in it, and where it may write beside its data (PM-72)."""
+    """Find faults in a pod's requests and limits, its heap, and its space for temporary files (PM-72)."""
     found = []
     for doc in (job(docs), page_job(docs)):
         (one,) = containers_of(doc)
@@ -142,7 +142,7 @@ def size_faults(docs: list[Doc]) -> list[str]:
 
 
 def monitor_faults(docs: list[Doc]) -> list[str]:
-    """What keeps Prometheus from reading a pod's port metrics, or makes it read one twice."""
+    """Find what keeps Prometheus from reading a pod's port metrics, or makes it read one twice."""
     found = []
     for doc in (each for each in workloads(docs) if "metrics" in _ports(each)):
         labels = template_of(doc)["metadata"]["labels"]
@@ -174,7 +174,7 @@ def all_faults(docs: list[Doc]) -> list[str]:
 
 
 def own_faults(docs: list[Doc]) -> list[str]:
-    """What no other component has."""
+    """Find the faults that only this component can have."""
     return [*job_faults(docs), *page_faults(docs), *size_faults(docs), *monitor_faults(docs)]
 
 
@@ -266,7 +266,7 @@ def _page_words(docs: list[Doc], old: str, new: str) -> None:
 )  # fmt: skip
 def test_a_broken_shape_of_the_two_jobs_is_found(do: Break, expected: str) -> None:
     docs = rendered()
-    do(docs)  # into another shape, which schemas do not see
+    do(docs)  # a fault that schemas do not find
     found = [*own_faults(docs), *security_faults(docs), *reference_faults(docs), *image_faults(docs, by_digest=True)]
     assert any(expected in fault for fault in found), found
 

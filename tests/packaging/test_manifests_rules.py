@@ -1,4 +1,4 @@
-"""What the manifests once did wrong on real API servers is found when it comes back: each case takes one mend away."""
+"""Faults that the manifests once had on real API servers are found when they return: each case undoes one fix."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_mend_that_is_taken_away_is_found(check: Callable[[list[Doc]], list[st
 
 
 def test_a_part_that_needs_the_cluster_is_found_in_production() -> None:
-    """The namespace, or the Prometheus operator's kinds, as they were."""
+    """The namespace, or the Prometheus operator's kinds, as they once were there."""
     docs = render("production")
     assert scope_faults(docs, CUSTOM_KINDS) == []
     found = scope_faults([*docs, *render_folder(KUBERNETES / "namespace"), *render_monitoring()], CUSTOM_KINDS)

@@ -1,4 +1,5 @@
-"""examples/workers and production's scaler: what the ScaledObject names is there, and understands it."""
+"""examples/workers and production's scaler: the names in the ScaledObject exist, and the scaler accepts its
+triggers."""
 
 import re
 from typing import Any
@@ -71,7 +72,8 @@ def test_a_scaler_that_cannot_be_asked_takes_no_worker_away() -> None:
 
 @pytest.mark.parametrize("path", ["deploy/kubernetes/examples/workers/scaled-object.yaml", "docs/howto/deploy.md"])
 def test_the_release_of_keda_that_takes_this_is_named(path: str) -> None:
-    """KEDA before 2.18 refuses a fallback beside a trigger of the type Value, and from zero pods it needs 2.19."""
+    """KEDA before 2.18 refuses a fallback together with a trigger of the type Value, and scaling from zero needs
+    2.19."""
     assert "KEDA 2.19 or newer" in (KUBERNETES.parent.parent / path).read_text(encoding="utf-8")
 
 
@@ -123,5 +125,5 @@ def test_the_scaler_begins_at_the_service_of_the_cluster() -> None:
 
 @pytest.mark.parametrize("name", ["lagTarget", "ageTargetSeconds"])
 def test_the_example_shows_every_target(name: str) -> None:
-    """Also where kubectl is missing."""
+    """This test runs even where kubectl is missing."""
     assert re.search(rf"^ +{name}: ", (EXAMPLE / "scaled-object.yaml").read_text(encoding="utf-8"), re.MULTILINE)

@@ -15,17 +15,17 @@ LINES_MAX = 60
 LIST = Path(__file__).with_name("covered_elsewhere.txt")
 UNIT = ROOT / "tests" / "unit"
 MODULES = dict(modules())
-#: What a helper starts as a process of its own, which its imports do not tell.
+#: Processes that a helper starts, which its imports do not show.
 STARTED = {ROOT / "tests" / "support" / "node.py": MODULES["share_node.__main__"]}
 
 
 def within(path: Path) -> Path:
-    """A module's path below its source root."""
+    """Return a module's path below its source root."""
     return path.relative_to(next(ROOT / source for source in SOURCE_ROOTS if path.is_relative_to(ROOT / source)))
 
 
 def test_of(module: Path) -> Path:
-    """The place of a module's own test."""
+    """Return the place of a module's own test."""
     return UNIT / module.parent / f"test_{module.stem}.py"
 
 
@@ -33,7 +33,7 @@ test_of.__test__ = False  # type: ignore[attr-defined]  # it is no test
 
 
 def listed(text: str) -> dict[str, str]:
-    """Module → test, of the lines `module  test`; a line of another shape, or a module named twice, is refused."""
+    """Parse lines `module  test` into module → test; refuse other lines, and a module named twice."""
     rows = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     assert all(len(row) == 2 for row in rows), [row for row in rows if len(row) != 2]
     assert len({row[0] for row in rows}) == len(rows), "a module is listed twice"
@@ -45,7 +45,7 @@ COVERED = listed(LIST.read_text(encoding="utf-8"))
 
 @cache
 def arrows(path: Path) -> frozenset[Path]:
-    """The files, of tests and of source, that a file imports; a package's own `__init__` is one of them."""
+    """Return the files, of tests and of source, that a file imports, including a package's own `__init__`."""
     if path.is_relative_to(ROOT / "tests"):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     else:
@@ -58,7 +58,7 @@ def _started(path: Path) -> set[Path]:
 
 
 def files_of(name: str) -> Iterator[Path]:
-    """The files that a dotted name may come from: the module itself, or the one that it is a name of."""
+    """Yield the files that a dotted name may come from: the module itself, or the one that it is a name of."""
     for module in (name, name.rpartition(".")[0]):
         if module in MODULES:
             yield MODULES[module]
@@ -68,7 +68,7 @@ def files_of(name: str) -> Iterator[Path]:
 
 
 def reached(start: Path) -> set[Path]:
-    """All files that a test imports, or that these import."""
+    """Return all files that a test imports, directly or through others."""
     seen, todo = {start}, [start]
     while todo:
         new = arrows(todo.pop()) - seen
@@ -78,13 +78,13 @@ def reached(start: Path) -> set[Path]:
 
 
 def has_tests(path: Path) -> bool:
-    """Whether a file holds a test."""
+    """Return whether a file has a test."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return any(getattr(node, "name", "").lower().startswith("test") for node in tree.body)
 
 
 def without_test(known: Mapping[str, Path]) -> set[str]:
-    """Longer modules without a test of their name."""
+    """Return the longer modules without a test of their name."""
     return {
         within(path).as_posix()
         for path in known.values()

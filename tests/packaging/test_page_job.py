@@ -1,4 +1,4 @@
-"""The pod that ingests and the job of its page: their shape, and the words of the latter, as a shell runs them."""
+"""The pod that ingests and the job for its page: their shape, and the job's words, as a shell runs them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MANIFEST = COMPONENT / "cron-job.yaml"
 
 @pytest.mark.rule("PM-61", "PM-72")
 def test_the_page_of_the_last_hour_ends_now_not_at_the_newest_entry(tmp_path: Path) -> None:
-    """Else the page is of the hour before everything stopped, however long ago that was."""
+    """Otherwise the page would show the hour before everything stopped, however long ago that was."""
     job: dict[str, Any] = yaml.safe_load(MANIFEST.read_text())
     (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     now = datetime(2026, 11, 22, 10, 5, 7, tzinfo=UTC)
@@ -43,7 +43,7 @@ def test_the_page_of_the_last_hour_ends_now_not_at_the_newest_entry(tmp_path: Pa
 
 
 def pods() -> list[dict[str, Any]]:
-    """Of the set that ingests, and of the job that writes the page."""
+    """Return the pod of the set that ingests, and that of the job that writes the page."""
     ingest = yaml.safe_load((COMPONENT / "statefulset.yaml").read_text())
     page = yaml.safe_load(MANIFEST.read_text())
     assert (ingest["kind"], page["kind"]) == ("StatefulSet", "CronJob")
@@ -87,7 +87,7 @@ def test_nothing_lets_the_page_reach_anybody_and_no_operator_of_spark_is_asked_f
     every = [doc for path in COMPONENT.glob("*.yaml") for doc in yaml.safe_load_all(path.read_text())]
     base = list(yaml.safe_load_all((COMPONENT.parents[1] / "bases/common/network-policies.yaml").read_text()))
     nobody = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-    assert nobody in [doc["spec"] for doc in base]  # whatever no other policy lets
+    assert nobody in [doc["spec"] for doc in base]  # denies what no other policy allows
     page = {"app.kubernetes.io/component": "pipeline-report"}
     policies = [doc for doc in every if doc["kind"] == "NetworkPolicy"]
     assert policies

@@ -1,4 +1,4 @@
-"""The versions that PM-4 names, the extra that installs them, and what is installed here: one and the same."""
+"""The versions that PM-4 names, the extra that installs them, and the ones installed here are the same."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def told() -> str:
-    """What PM-4 says."""
+    """Return the text of PM-4."""
     spec = (ROOT / "docs" / "spec" / "pipeline.md").read_text(encoding="utf-8")
     found = re.search(r"^- \*\*PM-4\*\* (.+)$", spec, re.MULTILINE)
     assert found is not None
@@ -31,7 +31,7 @@ def project() -> dict[str, object]:
 
 
 def required() -> dict[str, SpecifierSet]:
-    """What `pip install sharegroups[metrics]` asks for, by name."""
+    """Return the requirements of `pip install sharegroups[metrics]`, by name."""
     made = project()
     extras = made["optional-dependencies"]
     assert isinstance(extras, dict)
@@ -48,13 +48,13 @@ def number(pattern: str) -> str:
 
 
 def later(release: str) -> str:
-    """The next release of the same number of parts: 4.3 after 4.2."""
+    """Return the next release with the same number of parts: 4.3 after 4.2."""
     *first, last = release.split(".")
     return ".".join([*first, str(int(last) + 1)])
 
 
 def earlier(release: str) -> str:
-    """The last release before it: whatever came below its last part."""
+    """Return a release just below this one: the previous last part, then 99."""
     *first, last = release.split(".")
     return ".".join([*first, str(int(last) - 1), "99"])
 

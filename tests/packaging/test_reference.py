@@ -1,4 +1,4 @@
-"""The reference pages say what the declarations and docstrings say."""
+"""The reference pages match the declarations and docstrings."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def test_the_page_of_the_api_tells_how_to_call_and_what_is_raised() -> None:
     assert "\n- `await poll(timeout: float | None = None, *, max_records: int | None = None) -> Messages`" in page
     assert "\n- `await send(topic: str, value: Any = None, " in page
     assert "Raises BufferFullError, MessageTooLargeError" in page
-    assert " at 0x" not in page  # no address of an object: the page is the same wherever it is made
+    assert " at 0x" not in page  # no object's address, so that the page is the same on every machine
 
 
 @pytest.mark.rule("CL-88")

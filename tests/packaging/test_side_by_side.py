@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.packaging.test_tidy import ROOT
 from tests.side_by_side import ROWS
 
-#: More tests than a process is given ahead of time, so that a test that is in no row would be seen to wander.
+#: More tests than a process is given ahead of time, so that a test outside every row would visibly move.
 TESTS = "def test_a(): pass\ndef test_b(): pass\ndef test_c(): pass\ndef test_d(): pass\n"
 MODULES = (
     "tests/attack/test_one.py",
@@ -28,7 +28,7 @@ MODULES = (
 
 
 def processes_of(folder: Path) -> dict[str, set[str]]:
-    """Which processes ran tests of each module."""
+    """Return which processes ran tests of each module."""
     for name in MODULES:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(TESTS)

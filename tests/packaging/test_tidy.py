@@ -1,4 +1,4 @@
-"""The house rules that a machine can hold: sizes, module docstrings, no paths of anybody's machine."""
+"""The house rules that a machine can check: sizes, module docstrings, no paths of a single machine."""
 
 import ast
 import contextlib
@@ -20,7 +20,7 @@ BINARY = frozenset({".png", ".ico", ".json", ".svg", ".gz", ".whl"})
 
 
 def tracked(suffix: str = "") -> list[Path]:
-    """Files under version control; every file in an unpacked sdist, which has none, and where git is not installed."""
+    """Return the files under version control; all files in an unpacked sdist, which has none, or without git."""
     listed = ""
     with contextlib.suppress(FileNotFoundError):
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
@@ -30,7 +30,7 @@ def tracked(suffix: str = "") -> list[Path]:
 
 
 def _made(path: Path) -> bool:
-    """Whether a build or a tool has made it, which git would ignore."""
+    """Return whether a build or a tool made it, which git would ignore."""
     parts = path.relative_to(ROOT).parts
     return (
         parts[0] in {".git", "build", "dist"}
@@ -52,7 +52,7 @@ def lines_of(path: Path) -> int:
 
 
 def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines of a function's body, docstring left out."""
+    """Count the lines of a function's body without its docstring."""
     first = function.body[1] if ast.get_docstring(function) is not None and len(function.body) > 1 else function.body[0]
     return (function.end_lineno or first.lineno) - first.lineno + 1
 

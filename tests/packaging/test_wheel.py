@@ -1,4 +1,4 @@
-"""What lands in a user's environment: names, generated modules, the licence, and no more dependencies than said."""
+"""The contents of the wheel: names, generated modules, the licence, and only the declared dependencies."""
 
 import subprocess
 import sys

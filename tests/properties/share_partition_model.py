@@ -1,7 +1,7 @@
-"""A share-partition beside a naive model of it: one entry per offset, and a coordinator that keeps the higher rank.
+"""A share-partition with a naive model: one entry per offset, and a coordinator that keeps the higher rank.
 
-The model hosts the core, believes what it answers, and says what must hold after every event. It lets nothing happen by
-itself: that is for the machine in `test_share_partition`.
+The model hosts the core, believes its replies, and states the invariants after every event. It causes no events itself:
+the machine in `test_share_partition` does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TERMINAL = (ACKNOWLEDGED, ARCHIVED)
 
 
 class Coordinator:
-    """What the share coordinator stores: start offset and, per offset, the highest rank written (SC-104, SC-107)."""
+    """The share coordinator's stored state: start offset and, per offset, the highest rank written (SC-104, SC-107)."""
 
     def __init__(self) -> None:
         self.start = 0
@@ -52,7 +52,7 @@ class Coordinator:
 
 
 class SharePartitionModel(RuleBasedStateMachine):
-    """One leader at a time, its host, and what is known about every offset."""
+    """One leader at a time, its host, and the known facts about every offset."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,13 +63,13 @@ class SharePartitionModel(RuleBasedStateMachine):
         self.log_start = 0
         self.holders: dict[int, tuple[str, int]] = {}  # offset -> last (member, lock end), this leader
         self.done: set[int] = set()  # terminal and answered NONE: durable (PL-1209)
-        self.committed: set[int] = set()  # what this leader has answered as terminal
+        self.committed: set[int] = set()  # offsets that this leader has confirmed as terminal
         self.claims: dict[int, tuple[str, tuple[tuple[int, int, tuple[int, ...]], ...]]] = {}
-        self.late: list[fx.Persist] = []  # unanswered writes that may still land
+        self.late: list[fx.Persist] = []  # writes of unknown outcome that may still be stored
         self.unknown: set[int] = set()
         self.op = 0
         self.generation = 0
-        self.finished: set[int] = set()  # what the start offset may pass
+        self.finished: set[int] = set()  # offsets that the start offset may pass
         self.spso = 0
         self.stored_before = 0
 
@@ -95,7 +95,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         self.core = SharePartition(self.generation, limits=self.limits)
         self.write: fx.Persist | None = None
         self.read_back: fx.ReadBackWanted | None = None
-        self.dead: list[tuple[int, int]] = []  # (number, offset) of each letter that is out
+        self.dead: list[tuple[int, int]] = []  # (number, offset) of each letter that is on its way
         self.holders.clear()
         self.claims.clear()
         self.committed = set(self.done)
@@ -133,7 +133,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         return effects
 
     def take_write(self) -> fx.Persist:
-        """The outstanding write, which the coordinator now answers, or not."""
+        """Return the outstanding write, which the coordinator now answers, or not."""
         write, self.write = self.write, None
         assert write is not None
         return write
@@ -144,7 +144,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         return wanted
 
     def pending(self) -> set[int]:
-        """Offsets with an acknowledgement or release that is not answered yet; renewals take effect at once."""
+        """Return offsets with an acknowledgement or release that is not answered yet; renewals take effect at once."""
         return {
             offset
             for _, acks in self.claims.values()
@@ -176,10 +176,10 @@ class SharePartitionModel(RuleBasedStateMachine):
         self.log.append(Header(base, base + size - 1))
         self.log_end = base + size
 
-    # What must hold.
+    # Invariants.
 
     def check_stored(self) -> None:
-        """A fresh leader delivers exactly what this one has not finished (PL-1101, PL-1209)."""
+        """Check that a fresh leader delivers exactly what this one has not finished (PL-1101, PL-1209)."""
         memory = self.states()
         stored = {offset: state for offset, (_, state) in self.coordinator.ranks.items()}
         for offset, state in stored.items():
@@ -203,8 +203,9 @@ class SharePartitionModel(RuleBasedStateMachine):
 
     @invariant()
     def letters_are_out_once_and_take_no_lock(self) -> None:
-        """Each Archiving record is out, unless the write that makes it so is (PL-904, PL-305); none counts against the
-        locks, nor does what is finished in front of the first record that is neither (PL-915, PL-916)."""
+        """Each Archiving record has a letter out, unless the write that archives it is outstanding (PL-904, PL-305).
+        Letters do not count against the locks, nor do finished records before the first record that is neither (PL-915,
+        PL-916)."""
         if not hasattr(self, "core") or self.core.status is not Status.ACTIVE:
             return
         out = [offset for _, offset in self.dead]
@@ -212,9 +213,9 @@ class SharePartitionModel(RuleBasedStateMachine):
         assert self.core.dead_letters_waiting == len(out)
         states = self.states()
         if self.write or self.read_back or self.core.overview().operations_waiting:
-            return  # a record that is pending shows the state that it goes to
+            return  # a pending record shows its future state
         archiving = {offset for offset, state in states.items() if state == ARCHIVING}
-        unwritten = self.core._state.write_back.dirty.archiving  # a failed write carried it; the next one does
+        unwritten = self.core._state.write_back.dirty.archiving  # from a failed write; the next one carries it
         later = {offset for first, last in unwritten for offset in range(first, last + 1)} & archiving
         assert archiving - later == {offset for offset in out if offset >= self.spso}, "a letter is lost"
         overview = self.core.overview()
@@ -259,7 +260,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         self.remember(overview)
 
     def remember(self, overview: Overview) -> None:
-        """What the start offset may pass in the next step: what is terminal, or on its way there, right now."""
+        """Note what the start offset may pass in the next step: offsets that are terminal now, or about to be."""
         self.finished.difference_update({o for o in self.finished if o >= self.spso})
         for batch in overview.records:
             given_up = batch.delivery_count >= self.settings.delivery_count_limit

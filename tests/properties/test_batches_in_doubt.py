@@ -1,8 +1,8 @@
-"""Sequences over random histories of one partition: one group in flight or two, answers lost, open or out of
-order, a topic created again, metadata that are behind, records out of time.
+"""Sequence numbers over random histories of one partition: one group in flight or two, answers lost, open or out of
+order, a topic created again, outdated metadata, records that time out.
 
-Whatever comes, no record lies in two topics, none is told of twice or never, order holds, and no leader meets a gap but
-where a batch in doubt stood behind one that ran out of time.
+In every history no record is in two topics, each is reported exactly once, order holds, and no leader sees a gap,
+except where a batch in doubt followed one that timed out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sharegroups.core.unconfirmed_batches import Meaning
 
 T0 = TopicPartition("t", 0)
 
-#: Without a least number hypothesis draws five steps on average, in which hardly any planted fault shows.
+#: Without a minimum, hypothesis draws five steps on average, which hardly ever expose a planted fault.
 LEAST_STEPS = 15
 
 _OUTCOME = st.tuples(st.sampled_from(("ok", "open", "refused", "failed")), st.booleans())
@@ -37,7 +37,7 @@ _STEP = st.one_of(
 
 
 class Story:
-    """A producer as the sender drives it, and the leaders of every topic that bore the name."""
+    """A producer driven like by the sender, and the leaders of every topic that had the name."""
 
     def __init__(self, idempotent: bool) -> None:
         self.buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 10, 2)
@@ -69,7 +69,7 @@ class Story:
         self.buffer.forget_sequences()
 
     def expire(self, count: int) -> None:
-        """So many of the oldest records are out of time; a record is as old as its number."""
+        """Let so many of the oldest records time out; a record is as old as its number."""
         for group in self.buffer.expired(len(self.told) + count):
             self.fail(group)
 
@@ -80,7 +80,7 @@ class Story:
             self.identify()
 
     def attempt(self, budget: int, behind: int, outcome: str, appended: bool) -> None:
-        """One turn of the sender with the metadata of some node, which may be behind; then the outcome."""
+        """Take one turn of the sender with some node's metadata, which may be outdated; then apply the outcome."""
         meaning = self.meanings[max(len(self.meanings) - 1 - behind, 0)]
         gone, _ = self.buffer.outlived(lambda _: meaning)
         for group in gone:
@@ -94,8 +94,8 @@ class Story:
             self.settle(group, self.outcome(group, meaning, outcome, appended=appended))
 
     def two_at_once(self, budget: int, one: tuple[str, bool], two: tuple[str, bool], turned: bool) -> None:
-        """A second group follows the first one: the leader has taken what there was before them. It takes them in the
-        order in which they were sent; the outcomes come in either order."""
+        """Send a second group after the first one: the leader has accepted all earlier batches. It accepts the groups
+        in the order in which they were sent; the outcomes come in either order."""
         self.append(1)
         while self.buffer.records:
             self.attempt(1000, 0, "ok", appended=True)
@@ -122,7 +122,7 @@ class Story:
             self.identify()
 
     def outcome(self, group: Group[int, None], meaning: Meaning, name: str, *, appended: bool) -> Outcome:
-        """What the leader does with the group, and what the producer hears of it."""
+        """Let the leader process the group; return the outcome that the producer receives."""
         is_present = meaning == self.meanings[-1]
         is_taken = appended and name not in ("refused", "failed") and (is_present or name == "open")
         if is_taken and not self.store(meaning.topic_id, group):
@@ -134,7 +134,7 @@ class Story:
         return Outcome(None, NetworkError("again"), 0, None if name == "refused" else meaning)
 
     def settle(self, group: Group[int, None], outcome: Outcome) -> None:
-        """As the sender does."""
+        """Settle a group as the sender does."""
         for one in self.buffer.settle(group, outcome):
             found = one.outcome
             assert found is not None
@@ -151,8 +151,9 @@ class Story:
         self.told += [value for batch in group.batches for value in batch.records]
 
     def store(self, topic_id: bytes, group: Group[int, None]) -> bool:
-        """As a leader does: a repetition is answered, a gap is refused. That must not be necessary, but for a batch in
-        doubt, which keeps its number though the one before it was given up, and for a group that follows another."""
+        """Store a group as a leader does: a repetition is answered, a gap is refused. A gap must not occur, except for
+        a batch in doubt, which keeps its number though the one before it was given up, and for a group that follows
+        another."""
         batches = group.batches
         for batch in batches:
             identity = batch.identity or NO_IDENTITY
@@ -170,13 +171,13 @@ class Story:
                     return False
                 self.stored[key] = list(batch.records)
                 self.expected[topic_id, identity] = batch.base_sequence + len(batch.records)
-            # Without numbers it may lie in one topic twice.
+            # Without sequence numbers it may be in one topic twice.
             if identity != NO_IDENTITY or batch.records[0] not in self.logs[topic_id]:
                 self.logs[topic_id] += batch.records
         return True
 
     def finish(self) -> None:
-        """All faults are over: what is left goes to the present topic, or fails."""
+        """End all faults: remaining records go to the present topic, or fail."""
         for _ in range(4 * self.produced + 4):
             self.attempt(1000, 0, "ok", appended=True)
 

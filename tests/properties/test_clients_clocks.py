@@ -1,4 +1,5 @@
-"""What a client counts never outlasts what the server counts, whatever is late, refused, repeated or lost (CL-152).
+"""No time limit that a client counts outlasts the server's, even if messages are late, refused, repeated or lost
+(CL-152).
 
 Each story is drawn from a seed and played on virtual time against a fake cluster that keeps the servers' clocks
 (`tests/support/fake_cluster/uncertain.py`).
@@ -24,7 +25,7 @@ from tests.support.fake_cluster.stories import EXPLICIT, consumer, play, produce
 from tests.support.fake_cluster.uncertain import Chances, UncertainCluster
 from tests.support.virtual_time import now_s
 
-#: What differs only by how the clock is rounded, s.
+#: Differences that come only from rounding the clock, s.
 _TICK_S = 0.0011
 FEW = range(8)
 STEADY = Chances(lost=0.03, not_held=0.15)
@@ -55,7 +56,7 @@ def _produce_some(fake: FakeCluster, rng: Random, most: int) -> None:
 @pytest.mark.rule("CL-82", "CL-94", "CL-96", "CL-152")
 @pytest.mark.parametrize("chances", [STEADY, CHANGING], ids=["one lock", "a lock that is changed"])
 def test_no_lock_is_believed_for_longer_than_the_leader_keeps_it(chances: Chances) -> None:
-    """At the instant at which the leader's lock ends, the client says that it is lost, and its warnings count from no
+    """At the instant at which the leader's lock ends, the client reports it as lost, and its warnings count from no
     later than the leader does."""
     believed = 0
 
@@ -102,7 +103,7 @@ def _believes_no_longer_than_the_leader(fake: UncertainCluster, kept: Kept, mess
 @pytest.mark.rule("CL-82", "CL-83", "CL-27", "CL-152")
 @pytest.mark.parametrize("chances", [STEADY, CHANGING], ids=["one lock", "a lock that is changed"])
 def test_what_poll_returns_is_locked_and_no_later_than_the_client_says(chances: Chances) -> None:
-    """Fetched records, renewed ones, and those that lay in the buffer while nobody polled."""
+    """Covers fetched records, renewed ones, and those that waited in the buffer between polls."""
     returned = renewed = 0
 
     async def story(fake: UncertainCluster, rng: Random) -> None:
@@ -119,7 +120,7 @@ def test_what_poll_returns_is_locked_and_no_later_than_the_client_says(chances: 
                     kinds = (AcknowledgeType.RENEW, AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE)
                     c.acknowledge(message, rng.choice(kinds))
                     if offset < start:
-                        continue  # it was archived meanwhile, and what comes late for it is a success (PL-404)
+                        continue  # it was archived meanwhile, and a late acknowledgement of it succeeds (PL-404)
                     ends_s = fake.held_until_s((part.id_partition, "g", offset))
                     assert now_s() < ends_s + _TICK_S, f"offset {offset} is handed out, locked until {ends_s:.3f}"
                     assert (part.acquired_ms + part.lock_ms) / 1000 <= ends_s + _TICK_S, f"offset {offset}"
@@ -138,7 +139,8 @@ def test_what_poll_returns_is_locked_and_no_later_than_the_client_says(chances: 
     ids=["late", "lost", "wishes"],
 )
 def test_no_member_is_silent_for_as_long_as_its_session_lasts(chances: Chances) -> None:
-    """As long as the coordinator takes its heartbeats, however late it says so, and whatever else it asks for."""
+    """Holds as long as the coordinator accepts its heartbeats, however late it answers, and whatever else it asks
+    for."""
     heartbeats = 0
 
     async def story(fake: UncertainCluster, rng: Random) -> None:
@@ -165,7 +167,7 @@ def test_no_member_is_silent_for_as_long_as_its_session_lasts(chances: Chances) 
 
 @pytest.mark.rule("CL-86", "CL-152")
 def test_no_node_is_asked_for_anything_before_the_time_it_asked_for_is_over() -> None:
-    """The node counts from its answer; what must be sent all the same is sent for locks and sessions that would end."""
+    """The node counts from its answer; only requests that keep locks and sessions from ending are sent anyway."""
     asked = 0
 
     async def story(fake: UncertainCluster, rng: Random) -> None:

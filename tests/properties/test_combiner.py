@@ -1,4 +1,4 @@
-"""The combiner's law: per offset the highest rank wins, whatever the order, however often (SC-107, SC-111)."""
+"""The combiner's law: per offset the highest rank wins, in any order and however often (SC-107, SC-111)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _START = st.one_of(st.just(-1), st.integers(0, _SPAN + 2))
 
 
 def _oracle(batches: list[StateBatch], start: int) -> dict[int, tuple[int, int, int]]:
-    """Offset → highest rank, offset by offset (SC-107)."""
+    """Return offset → highest rank, computed offset by offset (SC-107)."""
     found: dict[int, tuple[int, int, int]] = {}
     for batch in batches:
         for offset in range(batch.first_offset, batch.last_offset + 1):

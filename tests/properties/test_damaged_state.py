@@ -1,4 +1,4 @@
-"""No byte of a share-state log can change without notice: what is served is what was written, or it is refused."""
+"""No changed byte of a share-state log goes unnoticed: the served state is what was written, or it is refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHARD = ShardId(ShardKind.SHARE_STATE, "3")
 
 
 class Written:
-    """A log of several owners and share-partitions, and what stands in it."""
+    """A log of several owners and share-partitions, and the state written in it."""
 
     def __init__(self, steps: list[tuple[int, int]]) -> None:
         self.driver = Driver(updates_per_snapshot=3)
@@ -53,7 +53,7 @@ class Written:
             self.log.append(self.driver.written(done))
 
     def judge(self, raw: list[Raw]) -> tuple[set[SharePartitionKey], ShareStateShard]:
-        """The keys that are refused after a replay of `raw`; what is served must be what was written."""
+        """Return the keys that are refused after a replay of `raw`; the served state must be what was written."""
         shard = ShareStateShard(Metadata(), 3, COLD_MS)
         with capture_logs():
             self.log.replay(shard, raw)
@@ -80,7 +80,7 @@ def test_whatever_byte_of_a_log_changes_no_share_partition_is_served_with_other_
     for at, field, place in FIXED.log.every_byte():
         refused, _ = FIXED.judge(FIXED.log.damaged(at, field, place, change))
         fields = FIXED.log.raw[at][1]
-        if keys[key_of(fields[3])] > 1:  # where the key itself is hit, it is found among those that other entries name
+        if keys[key_of(fields[3])] > 1:  # a damaged key is found among those that other entries name
             assert len(refused) <= 1
         if field % 2 and fields[field - 1] == b"k":
             assert not refused  # the entry itself is intact
@@ -99,7 +99,7 @@ def test_an_entry_the_names_of_whose_fields_are_hit_is_not_taken_for_an_older_on
 
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[Written, list[Raw]]:
-    """A log, with up to two entries each of which has any bytes changed, cut or added."""
+    """Draw a log, with up to two entries each of which has any bytes changed, cut or added."""
     steps = draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=25))
     written = Written(steps)
     raw = [(raw_id, list(fields)) for raw_id, fields in written.log.raw]
@@ -121,7 +121,7 @@ def damaged(draw: st.DrawFn) -> tuple[Written, list[Raw]]:
 
 
 def _noticed(raw: list[Raw], at: int) -> bool:
-    """Whether a hole before entry `at` shows: not that of the last entry of an epoch, nor of the first of all."""
+    """Return True if a hole before entry `at` shows: not for the last entry of an epoch, nor for the first of all."""
     return at > 0 and not raw[at][0].endswith(b"-0")
 
 
@@ -140,7 +140,7 @@ def test_of_an_entry_that_is_gone_every_share_partition_may_be_that_no_later_sna
     kinds = [fields[1] for _, fields in written.log.raw]
     assert kinds == [b"C", b"S", b"S", b"S", b"U", b"U", b"U", b"U", b"S", b"T"]
     refused, shard = written.judge(written.log.raw[:4] + written.log.raw[5:])
-    assert refused == {KEYS[0], KEYS[3]}  # KEYS[3] has no entry: the one that is gone may have been its first
+    assert refused == {KEYS[0], KEYS[3]}  # KEYS[3] has no entry: the missing one may have been its first
     assert [(found.at, found.key) for found in shard.quarantined()] == [("10-5", None)]
 
 
@@ -182,13 +182,13 @@ def test_what_an_operator_dropped_is_refused_until_its_tombstone_is_stored_and_i
     (tombstone,) = shard.decide(command, 0, 0).records
     assert tombstone == ShareTombstone(KEYS[0])
     token = shard.replay(tombstone)
-    shard.undo(token)  # refused by the store: the owner looks again, and replays anew
+    shard.undo(token)  # refused by the store: the owner reads again, and replays from scratch
     assert shard.quarantined()
     shard.replay(tombstone)
     assert not shard.quarantined()
     assert shard.decide(ReadSummary(KEYS[0]), 0, 0).reply == StateSummary()
     assert shard.state(KEYS[1]) == written.driver.shard.state(KEYS[1])
-    assert not shard.decide(command, 0, 0).records  # said twice is done once
+    assert not shard.decide(command, 0, 0).records  # repeating it has no further effect
     again = ShareStateShard(Metadata(), 3, COLD_MS)
     written.log.append([tombstone])
     written.log.replay(again, raw + written.log.raw[-1:], skips=drop)

@@ -1,6 +1,7 @@
 """A group under any schedule in which administrators alter its offsets, delete them, and delete the group itself.
 
-Beside the calls of `test_group_schedules` there are deletes of state, which arrive late, twice, in any order or never.
+In addition to the calls of `test_group_schedules` there are deletes of state, which arrive late, twice, in any order or
+never.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class AdministeredGroup(GroupSchedules):
         at = data.draw(st.integers(0, len(self.ends) - 1))
         self._run(self.ends[at] if again else self.ends.pop(at))
 
-    # ---- what always holds besides
+    # ---- further invariants
 
     @invariant()
     def nothing_under_way_deletes_what_is_consumed(self) -> None:
@@ -115,7 +116,8 @@ class AdministeredGroup(GroupSchedules):
         assert other._administration.deleted.get("g") == mine
 
     def teardown(self) -> None:
-        """Left alone, an interrupted deletion ends, and whoever joins then gets everything."""
+        """Check that an interrupted deletion ends without further events, and that later members then get
+        everything."""
         driver = self.driver
         driver.advance(driver.settings.admin_call_ms)
         self.everybody_leaves()

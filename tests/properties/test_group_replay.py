@@ -1,4 +1,4 @@
-"""Replaying the group log gives the live state back, also after compaction; undo restores exactly (GC-2, GC-61)."""
+"""Replaying the group log restores the live state, also after compaction; undo restores exactly (GC-2, GC-61)."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _clocks(driver: Driver) -> dict[tuple[str, str], bool]:
 
 
 def _newest(shard: GroupShard, log: list[Record]) -> dict[Hashable, int]:
-    """Position of every live key's newest record."""
+    """Return the position of every live key's newest record."""
     found: dict[Hashable, int] = {}
     for position, record in enumerate(log):
         anchor = shard.anchor(record)

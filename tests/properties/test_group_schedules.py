@@ -1,6 +1,6 @@
-"""A group under any schedule: outcomes late, lost, twice or out of order, fail-overs, topics coming and going.
+"""A group under any schedule: outcomes late, lost, twice or out of order, fail-overs, topics created and deleted.
 
-The model beside it is the share coordinator: which state epoch it holds of each partition, and what it answers.
+The model is the share coordinator: the state epoch that it holds of each partition, and its answers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOPICS = st.sampled_from(["t", "u"])
 
 
 class GroupSchedules(RuleBasedStateMachine):
-    #: Start offsets that are given by hand.
+    #: Start offsets that were set by an alteration.
     altered_to: frozenset[int] = frozenset()
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class GroupSchedules(RuleBasedStateMachine):
     def fail_over(self) -> None:
         self.driver.reload()
 
-    # ---- what always holds
+    # ---- invariants
 
     @invariant()
     def epochs_are_in_order(self) -> None:
@@ -154,7 +154,8 @@ class GroupSchedules(RuleBasedStateMachine):
                 self._nothing_under_way_resets(TopicIdPartition(topic_id, index))
 
     def _nothing_under_way_resets(self, key: TopicIdPartition) -> None:
-        """Whoever consumes an initialised partition loses nothing to a call that still arrives (SC-33, GC-76)."""
+        """Check that no call that may still arrive resets an initialised partition, so its consumers lose nothing
+        (SC-33, GC-76)."""
         if key in self.stored:
             late = [call.state_epoch for call in self.calls if key in dict(call.partitions)]
             assert max(late, default=-1) <= self.stored[key][0]
@@ -180,7 +181,7 @@ class GroupSchedules(RuleBasedStateMachine):
         assert bare(dict(other.groups)) == bare(dict(self.driver.shard.groups))
 
     def teardown(self) -> None:
-        """Left alone, everybody gets everything: no schedule wedges a group."""
+        """Check that without further faults every member gets all its partitions: no schedule blocks a group."""
         driver = self.driver
         self._run(c.Heartbeat("g", "A", 0, None, ("t", "u")))
         for _ in range(8):

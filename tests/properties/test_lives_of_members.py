@@ -1,4 +1,5 @@
-"""The law on which GC-39a rests: the group epoch of a removal tells the lives of a member apart, whatever happens."""
+"""The law on which GC-39a depends: the group epoch of a removal distinguishes the lives of a member, whatever
+happens."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ STEP = st.one_of(
 
 
 class Group:
-    """A group, and what its members were told: the epochs with which they may hold a session, by life."""
+    """A group, and the epochs that its members received, with which they may hold a session, by life."""
 
     def __init__(self, interval_ms: int, fast: bool) -> None:
         self.driver = Driver(
@@ -33,7 +34,7 @@ class Group:
         self.partitions = 1
         self.driver.create("t", 1)
         self.epochs: dict[str, int] = {}
-        #: The member epochs of the present life while it had partitions, and of the life before.
+        #: The member epochs of the present life while it had partitions, and of earlier lives.
         self.lives: dict[str, list[set[int]]] = defaultdict(lambda: [set()])
         self.assigned: set[str] = set()
         self.removals: dict[str, int] = {}
@@ -43,7 +44,7 @@ class Group:
         known = present is not None and member in present.members
         epoch = self.epochs.get(member, 0) if known else 0
         if not known:
-            self.assigned.discard(member)  # it joins: it has dropped what it had (CL-6)
+            self.assigned.discard(member)  # it joins: it has dropped its partitions (CL-6)
         reply = self.driver.beat(member, epoch, None if epoch else ["t"])
         self.epochs[member] = reply.member_epoch
         if reply.assignment is not None:
@@ -53,7 +54,7 @@ class Group:
         self.look(member)
 
     def look(self, member: str) -> None:
-        """Told again at any time, the last removal leaves the present life alone, and ends the ones before."""
+        """Check that the last removal, reported again at any time, does not affect the present life."""
         removed = self.removals.get(member)
         if removed is not None:
             assert all(epoch >= removed for epoch in self.lives[member][-1]), (member, removed, self.lives[member])

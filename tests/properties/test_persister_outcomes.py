@@ -1,4 +1,4 @@
-"""PL-707 as a law: a write that succeeded is stored; one that failed as known was never applied, nor will it be."""
+"""PL-707 as a law: a write that succeeded is stored; one with a known failure was never applied, nor will it be."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.support.coordinator_nodes import Net, change, key
 from tests.support.share_coordinators import SHARDS, CoordinatorProcess, Host
 from tests.support.virtual_time import run
 
-#: What happens to one request: nothing odd, lost before or behind the coordinator, delivered after its stream broke,
-#: never answered, or refused by the host.
+#: The fate of one request: nothing odd, lost before or after the coordinator, delivered after its stream broke, never
+#: answered, or refused by the host.
 _FAULT = st.sampled_from(["none", "none", "lose_request", "lose_reply", "late", "hang", "load", "moved", "fenced"])
 _REFUSALS: dict[str, type[errors.KafkaError]] = {
     "load": errors.CoordinatorLoadInProgressError,
@@ -31,7 +31,7 @@ _REFUSALS: dict[str, type[errors.KafkaError]] = {
 
 
 class LossyStream:
-    """A stream whose every request meets the next fault."""
+    """A stream that applies the next fault to each request."""
 
     def __init__(self, inner: ClientStream[Any, Any], owner: LossyTransport) -> None:
         self._inner = inner
@@ -50,7 +50,7 @@ class LossyStream:
             self._owner.later(self._inner.write(message))
         elif fault != "lose_request":
             await self._inner.write(message)
-            await asyncio.sleep(0.001)  # far enough for the host to have decided
+            await asyncio.sleep(0.001)  # long enough for the host to have decided
         if fault in {"lose_request", "lose_reply", "late"}:
             self._broken.set()
 
@@ -76,7 +76,7 @@ class LossyStream:
 
 
 class LossyTransport:
-    """The in-memory transport with faults on its streams; its unary calls are whole."""
+    """The in-memory transport with faults on its streams; its unary calls have none."""
 
     def __init__(self, net: Net, world: CoordinatorProcess, faults: Iterator[str]) -> None:
         self.world = world
@@ -107,7 +107,7 @@ class LossyTransport:
 
 
 def _applied(hosts: list[Host]) -> set[int]:
-    """Start offsets of all writes that reached a shard: each write of the test has its own."""
+    """Return the start offsets of all writes that reached a shard: each write of the test has its own."""
     found = set()
     for host in hosts:
         for command in host.commands:

@@ -1,4 +1,5 @@
-"""Table 2.3 against an oracle, over random histories: who is answered, who is fenced, what never goes back."""
+"""Table 2.3 against an oracle, over random histories: which requests are answered or fenced, and which values never
+fall."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ _COMMAND: st.SearchStrategy[KeyCommand] = st.one_of(
 
 @dataclass
 class Oracle:
-    """What the table says, from accepted requests alone."""
+    """The answers of the table, derived from accepted requests alone."""
 
     leader: tuple[int, int] | None = None  # the largest accepted (leader epoch, generation); None: no state
     state_epoch: int = -1

@@ -1,7 +1,7 @@
-"""A share-partition against a naive model: whatever happens, the model's invariants hold, and everything gets finished.
+"""A share-partition against a naive model: in every history the model's invariants hold, and everything gets finished.
 
-The machine acquires, acknowledges, renews, releases, lets locks run out, moves the log start, loses writes and their
-answers, and starts new leaders from what the coordinator holds. After every step the invariants are checked.
+The machine acquires, acknowledges, renews, releases, lets locks expire, moves the log start, loses writes and their
+answers, and starts new leaders from the coordinator's state. After every step the invariants are checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ members = st.sampled_from(MEMBERS)
 
 
 class SharePartitionMachine(SharePartitionModel):
-    """What may happen to a share-partition."""
+    """The events that may happen to a share-partition."""
 
     @rule(size=st.integers(1, 8), hole=st.sampled_from([0, 0, 0, 2]))
     def produce(self, size: int, hole: int) -> None:
@@ -97,7 +97,7 @@ class SharePartitionMachine(SharePartitionModel):
 
     @rule(member=members, budget=st.integers(1, 8), keep=st.integers(0, 3), mode=st.integers(0, 1))
     def fetch_and_reject(self, member: str, budget: int, keep: int, mode: int) -> None:
-        """What it takes for a letter, in one step: else few examples have any. Every fourth record is accepted."""
+        """Produce letters in one step, since few examples would have any otherwise. Every fourth record is accepted."""
         self.fetch(member, budget, mode, 1, 3)
         mine = self.held_by(member)
         if not mine:
@@ -245,10 +245,10 @@ class SharePartitionMachine(SharePartitionModel):
         self.check_stored()
         self.new_leader()
 
-    # How it ends.
+    # The end.
 
     def teardown(self) -> None:
-        """However it went so far: with a healthy store and consumers that accept, everything is finished."""
+        """Check that, with a healthy store and accepting consumers, everything is finished in the end."""
         if not hasattr(self, "core"):
             return
         self.everything_is_delivered_while_letters_wait()
@@ -269,7 +269,7 @@ class SharePartitionMachine(SharePartitionModel):
         assert self.coordinator.dcc == 0, "INV-17"
 
     def everything_is_delivered_while_letters_wait(self) -> None:
-        """No letter is answered, and yet no record waits behind one, up to the bound (PL-915, PL-916)."""
+        """Check that no record is held up by unanswered letters, up to the bound (PL-915, PL-916)."""
         if not self.dead:
             return
         waiting = -1
@@ -286,13 +286,13 @@ class SharePartitionMachine(SharePartitionModel):
         assert not left, f"{left} wait behind dead letters (PL-915)"
 
     def settle_for_good(self) -> None:
-        """PL-621: five seconds after the last change storage agrees with memory."""
+        """PL-621: wait twice for five seconds and settle, after which storage agrees with memory."""
         for _ in range(2):
             self.now += 5_000
             self.settle_everything()
 
     def check_everything_is_stored(self) -> None:
-        """Whatever memory knows beyond Acquired and never-delivered is in storage by now (PL-621)."""
+        """Check that all of memory beyond Acquired and never-delivered records is in storage by now (PL-621)."""
         for first, last, state, count, _ in self.core.overview().records:
             if state != ACQUIRED and count > 0:
                 for offset in range(first, last + 1):
@@ -313,7 +313,7 @@ class SharePartitionMachine(SharePartitionModel):
         raise AssertionError("writes never end")
 
     def drain_once(self) -> bool:
-        """Fetch and accept everything there is; whether there was something to do."""
+        """Fetch and accept all available records; return True if there were any."""
         before = self.core.overview()
         self.fetch("A", 50, 0, 10, 6)
         offset = self.core.next_fetch_offset()

@@ -47,7 +47,7 @@ def _partitions(spec: GroupSpec) -> list[tuple[bytes, int]]:
 
 
 def _assigned(members: list[str], partitions: int, per_partition: int, previous: Targets) -> Targets:
-    """The targets of a group of one topic."""
+    """Return the targets of a group of one topic."""
     topic = TOPICS[0]
     specs = {name: MemberSpec(frozenset({topic}), previous.get(name, {})) for name in members}
     return dict(

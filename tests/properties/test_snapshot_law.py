@@ -54,7 +54,7 @@ def _same(left: ShareStateShard, right: ShareStateShard) -> bool:
 
 
 def _legal_trim_points(driver: Driver) -> range:
-    """Positions at or before every living key's newest snapshot (SC-71)."""
+    """Return the positions at or before every living key's newest snapshot (SC-71)."""
     newest: dict[object, int] = {}
     for position, record in enumerate(driver.log):
         anchor = driver.shard.anchor(record)

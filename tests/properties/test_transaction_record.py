@@ -1,4 +1,4 @@
-"""Laws of a transaction's record, for all orders in which producers, leaders, time and repetitions may come."""
+"""Laws of a transaction's record, for all orders of calls by producers and leaders, time-outs and repetitions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STEPS = st.lists(
 
 
 class Story:
-    """One record, and everything that was ever said of it."""
+    """One record, the identities it has given out, and their outcomes."""
 
     def __init__(self) -> None:
         self.known: Transaction | None = None
@@ -41,7 +41,7 @@ class Story:
         self.now_ms = 0
 
     def take(self, what: str, which: int) -> None:
-        """A step by the producer with some identity that was given out; old ones too, as late messages are."""
+        """Take a step of a producer with some identity that was given out; old ones too, as in late messages."""
         who, known = self.given_out[-1 - which % len(self.given_out)], self.known
         match what:
             case "new":
@@ -63,7 +63,7 @@ class Story:
                 self.known = expired(known, self.now_ms)
 
     def check(self, what: str, before: Transaction | None) -> None:
-        """The laws, after a step from the record `before`."""
+        """Check the laws after a step from the record `before`."""
         known = self.known
         if known is None:
             return

@@ -1,4 +1,4 @@
-"""A client's story on one real node, in virtual time: a topic, a group, and everything between them and the store."""
+"""Stories of a client on one real node, in virtual time: a topic, a group, and all code from them to the store."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.simulation.world import World
 TOPIC = "topic"
 EXPLICIT = {"share.acknowledgement.mode": "explicit"}
 BOUND_S = 30
-#: A story's bound in virtual seconds: what still waits then waits for ever, for the node's own timers never end.
+#: A story's bound in virtual seconds: what waits longer waits for ever, for the node's own timers never end.
 STORY_S: Final = 300
-#: How long a story may take to clean up, once it is ended.
+#: How long a story may take to clean up after it was cancelled.
 _CLEAN_UP_S: Final = 60
 
 
@@ -35,24 +35,24 @@ class Cluster:
         self._consumers = 0
 
     async def produce(self, *values: bytes) -> None:
-        """One batch for each record."""
+        """Produce one batch for each record."""
         for value in values:
             await self.producer.send(TOPIC, value)
 
     async def produce_batch(self, count: int) -> None:
-        """`count` records in one batch."""
+        """Produce `count` records in one batch."""
         for number in range(count):
             await self.producer.produce(TOPIC, b"v%d" % number)
         await self.producer.flush()
 
     async def configure(self, group: str, **configs: object) -> None:
-        """Set configs of a group, `_` for a dot."""
+        """Set configs of a group, with `_` for a dot."""
         changes = [AlterConfig(name.replace("_", "."), str(value)) for name, value in configs.items()]
         resource = ConfigResource.group(group)
         assert await self.admin.incremental_alter_configs({resource: changes}) == {resource: None}
 
     def consumer(self, group: str = "group1", **settings: Any) -> ShareConsumer:
-        """A consumer that is subscribed; one that gets whole batches unless told otherwise."""
+        """Return a subscribed consumer, by default one that gets whole batches."""
         self._consumers += 1
         given = {**self._settings, "group.id": group, "share.acquire.mode": "batch_optimized", **settings}
         made = ShareConsumer(given, transport=self.world.transport(f"consumer{self._consumers}"))
@@ -60,7 +60,7 @@ class Cluster:
         return made
 
     async def offsets(self, group: str = "group1") -> tuple[int | None, int | None]:
-        """Start offset and lag of the group."""
+        """Return start offset and lag of the group."""
         found = (await self.admin.list_share_group_offsets({group: None}))[group]
         assert isinstance(found, dict), found
         one = found[TopicPartition(TOPIC, 0)]
@@ -69,7 +69,7 @@ class Cluster:
 
 
 async def first(consumer: ShareConsumer) -> Messages:
-    """What the first poll that is not empty returns."""
+    """Return the result of the first poll that is not empty."""
     for _ in range(BOUND_S):
         if messages := await consumer.poll(1):
             return messages
@@ -77,13 +77,13 @@ async def first(consumer: ShareConsumer) -> Messages:
 
 
 def deliveries(messages: Messages | list[Message]) -> list[tuple[int, int]]:
-    """(offset, delivery count) of each."""
+    """Return (offset, delivery count) of each message."""
     return [(message.offset(), message.delivery_count()) for message in messages]
 
 
 async def bounded(story: Coroutine[Any, Any, None]) -> None:
-    """Play a story within `STORY_S`. One that has failed and whose clean-up never ends raises what it failed with;
-    one that waits for ever raises AssertionError with the place where it waits."""
+    """Play a story within `STORY_S`. If it has failed and its clean-up never ends, raise its failure; if it waits for
+    ever, raise AssertionError with the place where it waits."""
     played = asyncio.create_task(story)
     await asyncio.wait({played}, timeout=STORY_S)
     if played.done():
@@ -98,7 +98,7 @@ async def bounded(story: Coroutine[Any, Any, None]) -> None:
 
 
 def _waits_at(waiting: Any) -> str:
-    """The lines at which a coroutine and those that it awaits stand, outermost first."""
+    """Return the current lines of a coroutine and of those that it awaits, outermost first."""
     lines = []
     while (frame := getattr(waiting, "cr_frame", None)) is not None:
         lines.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
@@ -107,7 +107,7 @@ def _waits_at(waiting: Any) -> str:
 
 
 async def _failure(cancelled: asyncio.Task[None]) -> BaseException | None:
-    """What a story had failed with before it was cancelled."""
+    """Return the error with which a story had failed before it was cancelled."""
     try:
         await cancelled
     except BaseException as error:
@@ -119,7 +119,7 @@ async def _failure(cancelled: asyncio.Task[None]) -> BaseException | None:
 
 
 def on_one_node(**flags: str) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
-    """Make a test of a coroutine function that takes a Cluster; `flags` are the node's settings, `_` for a dot."""
+    """Make a test of a coroutine function that takes a Cluster; `flags` are the node's settings, with `_` for a dot."""
     settings = {"group.share.record.lock.duration.ms": "15000"}
     settings |= {name.replace("_", "."): value for name, value in flags.items()}
 
@@ -141,7 +141,7 @@ def on_one_node(**flags: str) -> Callable[[Callable[..., Awaitable[None]]], Call
 
             determinism.run(1, lambda: bounded(story()))
 
-        del played.__wrapped__  # else pytest takes the cluster for a fixture
+        del played.__wrapped__  # otherwise pytest takes the cluster for a fixture
         return played
 
     return made

@@ -20,7 +20,7 @@ RELEASE, REJECT = AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 
 
 def hearing(heard: Heard) -> Callable[[dict[TopicIdPartition, set[int]], KafkaError | None], None]:
-    """A callback that keeps what it is told."""
+    """Return a callback that keeps its arguments."""
     return lambda offsets, error: heard.append((list(offsets.values()), error))
 
 
@@ -91,7 +91,7 @@ async def test_the_callback_may_not_use_the_consumer_and_its_poll_survives(clust
             with pytest.raises(IllegalStateError, match="callback") as problem:
                 c.subscribe([TOPIC])
             refused.append(str(problem.value))
-            with pytest.raises(StopIteration):  # it is refused before it waits for anything
+            with pytest.raises(StopIteration):  # it is refused before it waits
                 ask().send(None)
 
         c.set_acknowledgement_commit_callback(callback)
@@ -230,7 +230,7 @@ async def test_the_lag_leaves_out_what_is_complete_above_the_start_offset(cluste
 @pytest.mark.scenario("S-113")
 @on_one_node()
 async def test_a_consumer_that_stood_still_has_lost_its_records_and_joins_again(cluster: Cluster) -> None:
-    """Its locks end after 15 s, its session after 10 s."""
+    """Its locks expire after 15 s, its session after 10 s."""
     world = cluster.world
 
     async def members() -> set[str]:

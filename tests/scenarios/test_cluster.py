@@ -1,4 +1,4 @@
-"""A story that fails or hangs ends, and says why."""
+"""A story that fails or hangs ends, and reports why."""
 
 from __future__ import annotations
 

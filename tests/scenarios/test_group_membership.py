@@ -1,4 +1,4 @@
-"""S-065…S-074, S-076, and S-078: played over real handlers, hosts and messages."""
+"""S-065…S-074, S-076, and S-078, played with real handlers, hosts and messages."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_membership_survives_a_group_coordinator_restart() -> None:
         await asyncio.sleep(40)
         after = await world.heartbeat("A", 3)
         assert (*_outcome(after), after.HasField("assignment")) == (0, 4, False)
-        assert len(world.log_of("grp").entries) == entries + 1  # the new owner's claim, and nothing else
+        assert len(world.log_of("grp").entries) == entries + 1  # only the new owner's claim
 
 
 @pytest.mark.rule("GC-29", "GC-30")
@@ -141,7 +141,7 @@ def _shard(world: GroupCluster) -> int:
 
 
 def _timer_ms(world: GroupCluster) -> int:
-    """How long the group's only timer still runs."""
+    """Return the remaining time of the group's only timer."""
     host = world.role.hosts[_shard(world)]
     assert host.shard is not None
     deadline = host.shard.next_deadline()

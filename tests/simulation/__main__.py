@@ -16,24 +16,24 @@ from typing import Final
 from tests.simulation.pool import HASH_SEED, PLAY, Played, Summary, run
 
 DEFAULT: Final = "1-2000"
-#: Stories of a range that are told whole; of the others only what broke.
+#: Number of broken seeds of a range whose story is printed in full; for the others only the violation is printed.
 STORIES_MAX: Final = 3
-#: Seeds of a range that are told at all; of the others only the table by rule knows.
+#: Number of broken seeds of a range that are printed at all; the rest appear only in the table by rule.
 TOLD_MAX: Final = 30
-#: Fresh seeds are taken behind this one, so that they are never those of the default range.
+#: Fresh seeds are drawn above this number, so that they never fall into the default range.
 _FRESH_FROM: Final = 1_000_000
 _SEEDS_MAX: Final = 20
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play what was asked."""
+    """Play the requested seeds and return the exit code."""
     options = _parser().parse_args(arguments)
     if options.seed is None:
         return play_range(seeds_to_play(options.seeds, options.fresh), options.workers, seconds=options.seconds)
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         environment = {**os.environ, "PYTHONHASHSEED": HASH_SEED}
         os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *arguments], environment)
-    # Only now: a range needs none of the product in this process.
+    # Imported late: playing a range needs none of the product in this process.
     from tests.simulation.single import play_one  # noqa: PLC0415
 
     return play_one(options.seed, options.plan, options.out, options.events, options.shrink)
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def seeds_to_play(ranges: str, fresh: int) -> list[int]:
-    """So many fresh seeds, printed first; or those of the ranges."""
+    """Return `fresh` new seeds, which are printed first, or the seeds of `ranges`."""
     if fresh:
         first = _FRESH_FROM + time.time_ns() // 1_000_000 % 1_000_000_000
         print(f"fresh seeds {first}-{first + fresh - 1}", flush=True)
@@ -63,7 +63,7 @@ def seeds_to_play(ranges: str, fresh: int) -> list[int]:
 
 
 def seeds_of(ranges: str) -> list[int]:
-    """The seeds of `1-2000` or `3,17,20-29`. Raises SystemExit with what is expected."""
+    """Return the seeds of `1-2000` or `3,17,20-29`. Raises SystemExit with the expected form."""
     seeds: list[int] = []
     for part in ranges.split(","):
         first, _, last = part.partition("-")
@@ -75,13 +75,13 @@ def seeds_of(ranges: str) -> list[int]:
 
 
 def play_range(seeds: Sequence[int], workers: int | None = None, play: str = PLAY, seconds: float = math.inf) -> int:
-    """Play seeds in worker processes, tell of those that broke something, close with the summary."""
+    """Play seeds in worker processes, report those that broke a rule, and print the summary."""
     progress = sys.stderr if sys.stderr.isatty() else None
     return close(run(seeds, workers=workers, play=play, say=_Teller().say, progress=progress, seconds=seconds))
 
 
 def close(summary: Summary) -> int:
-    """Print which rules were broken by which seeds, and the closing line; the exit code."""
+    """Print which rules were broken by which seeds, then the closing line; return the exit code."""
     by_rule: dict[str, list[int]] = {}
     for played in summary.failed:
         for rule in played.rules:

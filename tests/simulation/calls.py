@@ -1,4 +1,4 @@
-"""What runs on a simulated connection: unary calls and duplex streams, with a client's and a server's end each."""
+"""Unary calls and duplex streams on a simulated connection, each with a client's and a server's end."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-#: Messages of one direction of a stream that nobody has read yet; further writes wait.
+#: Unread messages of one direction of a stream; further writes wait.
 STREAM_MESSAGES_MAX: Final = 1_024
 
 
 class Running(Protocol):
-    """Something that runs on a connection."""
+    """A call or stream that runs on a connection."""
 
     def fail(self, status: TransportStatus, why: str) -> None:
-        """The client's end learns that it broke."""
+        """Notify the client's end that the connection broke."""
         ...
 
     def abandoned(self) -> None:
-        """The server's end learns that its client is gone."""
+        """Notify the server's end that its client is gone."""
         ...
 
 
 class Call:
-    """One unary call; a duplicate of it is served too, and answers nobody."""
+    """One unary call. A duplicate of it is served too, but its response goes nowhere."""
 
     def __init__(self, connection: Connection, method: Method[Any, Any], data: bytes, timeout_s: float) -> None:
         self._connection = connection
@@ -51,7 +51,8 @@ class Call:
         self._answer = self._network.loop.create_future()
         self._handlers: list[SimTask] = []
         self._abandoned = False
-        #: Whether the server's end, or the end of the connection, answered; else the server must be told to give up.
+        #: True once a response or failure has reached the caller; until then a caller that leaves must notify the
+        #: server.
         self._told = False
         connection.running[self] = None
 
@@ -60,7 +61,7 @@ class Call:
         return self._connection.served.address
 
     async def answer(self) -> bytes:
-        """Send the request and wait for the answer. Raises TransportError."""
+        """Send the request and wait for the response. Raises TransportError."""
         timer = self._network.loop.call_at(self._until_s, self._expire)
         for _ in range(2 if self._network.duplicate and self._network.rng.random() < self._network.duplicate else 1):
             if self._network.loses():
@@ -77,7 +78,7 @@ class Call:
                 self._connection.up(self.abandoned)
 
     def fail(self, status: TransportStatus, why: str) -> None:
-        """The caller is told that no answer comes."""
+        """Notify the caller that no response comes."""
         self._told = True
         self._give_up(status, why)
 
@@ -86,7 +87,7 @@ class Call:
             self._answer.set_exception(TransportError(status, self._address, f"{self._method.name}: {why}"))
 
     def abandoned(self) -> None:
-        """The server learns that its caller is gone."""
+        """Notify the server that its caller is gone."""
         self._abandoned = True
         for handler in self._handlers:
             handler.cancel()
@@ -95,7 +96,7 @@ class Call:
         self._give_up(TransportStatus.DEADLINE_EXCEEDED, f"not answered within {self._timeout_s:.3f} s")
 
     def _lost(self) -> None:
-        """A lost message is seen at once, as a connection that broke, or only as silence."""
+        """Treat a message as lost: the caller sees a broken connection at once, or only silence."""
         if self._network.rng.random() < 0.5:
             self._connection.down(lambda: self.fail(TransportStatus.UNAVAILABLE, "the connection broke"))
 
@@ -159,7 +160,7 @@ class Stream(ClientStream[RequestT, ResponseT]):
         connection.running[self] = None
 
     def begin(self) -> None:
-        """Tell the server."""
+        """Open the stream at the server."""
         self._up.send(self._arrive)
 
     async def write(self, message: RequestT) -> None:
@@ -169,7 +170,8 @@ class Stream(ClientStream[RequestT, ResponseT]):
         await self._up.put(message.SerializeToString())
 
     async def read(self) -> ResponseT | None:
-        """The next message; None when the server closed in good order. Raises TransportError when it broke."""
+        """Return the next message; None when the server closed in good order. Raises TransportError when the stream
+        broke."""
         data = await self._down.get()
         if data is not None:
             return self._method.response_type.FromString(data)
@@ -178,18 +180,18 @@ class Stream(ClientStream[RequestT, ResponseT]):
         return None
 
     async def close(self) -> None:
-        """End it from this side; the handler is cancelled when the server learns of it."""
+        """End the stream from this side; the handler is cancelled when the server learns of it."""
         if not self._ended:
             self.fail(TransportStatus.CANCELLED, "closed on this side")
             if self._connection.open:
                 self._up.send(self.abandoned)
 
     def fail(self, status: TransportStatus, why: str) -> None:
-        """The client learns that the stream broke; what has arrived can still be read."""
+        """Notify the client that the stream broke; messages that have arrived can still be read."""
         self._finish(self._error(status, why))
 
     def abandoned(self) -> None:
-        """The server learns that its client is gone."""
+        """Notify the server that its client is gone."""
         self._up.end()
         if self._handler is not None:
             self._handler.cancel()
@@ -253,7 +255,7 @@ class _ServerEnd:
 
 
 class _Slot:
-    """Something on its way through a lane."""
+    """One delivery that is on its way through a lane."""
 
     __slots__ = ("come", "deliver")
 
@@ -263,7 +265,7 @@ class _Slot:
 
 
 class _Lane:
-    """One direction of a stream: messages arrive in their order, for one reader; a lost one breaks the connection."""
+    """One direction of a stream: messages arrive in order, for one reader; a lost one breaks the connection."""
 
     __slots__ = (
         "_arrived",
@@ -291,7 +293,8 @@ class _Lane:
         self._writers: deque[asyncio.Future[None]] = deque()
 
     def send(self, deliver: Callable[[], None]) -> None:
-        """Send something; it arrives behind all that was sent before, also behind what a cut still holds."""
+        """Send something through the lane; it arrives after all that was sent before, including what a cut still
+        holds."""
         slot = _Slot(deliver)
         self._under_way.append(slot)
         self._due_s = self._send(partial(self._come, slot), self._due_s)
@@ -321,7 +324,7 @@ class _Lane:
             _wake(self._reader)
 
     async def get(self) -> bytes | None:
-        """The next message; None when the lane has ended and nothing is left."""
+        """Return the next message; None when the lane has ended and nothing is left."""
         while not self._arrived:
             if self._ended:
                 return None
@@ -333,13 +336,13 @@ class _Lane:
         return self._arrived.popleft()
 
     def end(self) -> None:
-        """No more messages arrive."""
+        """Accept no more arrivals."""
         self._ended = True
         _wake(self._reader)
         self.stop()
 
     def stop(self) -> None:
-        """No more messages are sent."""
+        """Accept no more sends."""
         self._stopped = True
         while self._writers:
             _wake(self._writers.popleft())

@@ -1,9 +1,9 @@
-"""Virtual time, and to which process a callback belongs: the event loop of the simulator.
+"""The event loop of the simulator: virtual time, and the process to which each callback belongs.
 
 Time stands still while anything is ready and then jumps to the next timer. Every callback and every step of a task
-carries, in its context, the life of the process on whose behalf it runs; of a paused life nothing runs until it is
-resumed, of a dead one nothing ever. Tasks and futures are hashed by a serial number, because asyncio keeps them in
-sets, and a set is walked in the order of its hashes.
+carries, in its context, the life of the process on whose behalf it runs. Callbacks of a paused life wait until it is
+resumed; those of a dead one never run. Tasks and futures are hashed by a serial number, because asyncio keeps them in
+sets, and a set is iterated in the order of its hashes.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ Ts = TypeVarTuple("Ts")
 
 #: 2026-09-21, and no round number, so that wall clocks and offsets cannot be mistaken for each other.
 WALL_START_MS: Final = 1_790_000_000_123
-#: Callbacks in one instant of virtual time behind which a run counts as spinning.
+#: Callbacks in one instant of virtual time after which a run counts as spinning.
 _INSTANT_MAX: Final = 200_000
-#: Ended tasks that are kept at most before they are looked through: they hold memory that others could use.
+#: Ended tasks that are kept at most before they are searched and dropped: they hold memory that others could use.
 _PRUNE_AT: Final = 32
 
 _serials = itertools.count(1)
 
 
 def begin_serials() -> None:
-    """Number tasks and futures from 1 again: at the start of every run."""
+    """Number tasks and futures from 1 again, at the start of every run."""
     global _serials  # noqa: PLW0603 - the hash of a task has no other place to draw from
     _serials = itertools.count(1)
 
@@ -46,9 +46,9 @@ class Life:
         self.dead = False
         #: Set when it dies.
         self.died = loop.create_future()
-        #: Whether nothing that it sends leaves any more, though it still runs: a client that is being ended.
+        #: True when nothing that it sends leaves any more, though it still runs: a client that is being ended.
         self.severed = False
-        #: Whether anything keeps its callbacks from running; what the loop asks.
+        #: True when its callbacks may not run, for whatever cause; the loop checks this flag.
         self.halted = False
         self.parked: list[Due] = []
         self.tasks: list[asyncio.Task[Any]] = []
@@ -61,14 +61,14 @@ class Life:
         return f"{self.name}#{self.incarnation}"
 
     def made(self, task: asyncio.Task[Any]) -> None:
-        """Keep a task for as long as it runs, or ended with an exception that nobody has asked for."""
+        """Keep a task while it runs, or if it ended with an exception that was never retrieved."""
         self.tasks.append(task)
         if len(self.tasks) > self._prune_at:
             self.tasks = [kept for kept in self.tasks if not kept.done() or unasked(kept)]
             self._prune_at = 2 * len(self.tasks) + _PRUNE_AT
 
     def park(self, due: Due) -> None:
-        """Keep a callback that is due for `resume`; of a dead life forget it."""
+        """Keep a due callback for `resume`; drop it if the life is dead."""
         if not self.dead:
             self.parked.append(due)
 
@@ -79,7 +79,7 @@ class Life:
         self._resumed = self._loop.create_future()
 
     def resume(self) -> None:
-        """Run what was parked, in the order in which it was due, and go on."""
+        """Run the parked callbacks, in the order in which they were due, and go on."""
         self.paused = False
         self.halted = self.dead
         parked, self.parked = self.parked, []
@@ -96,7 +96,8 @@ class Life:
         self._release()
 
     async def runs(self) -> bool:
-        """Wait until it is not paused; whether it lives then. For those who act on its behalf without being part."""
+        """Wait until it is not paused; return True if it is alive then. For code that acts on its behalf without being
+        part of it."""
         while self.paused and not self.dead:
             await asyncio.shield(self._resumed)
         return not self.dead
@@ -107,17 +108,17 @@ class Life:
 
 
 def unasked(task: asyncio.Task[Any]) -> bool:
-    """Whether a task ended with an exception that nobody has seen yet."""
+    """Return True if a task ended with an exception that was never retrieved."""
     return bool(getattr(task, "_log_traceback", False))
 
 
-#: On whose behalf the running code runs; None: the world itself, which is never paused.
+#: The life on whose behalf the running code runs; None: the world itself, which is never paused.
 LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
 
 
 @contextmanager
 def living(life: Life | None) -> Iterator[None]:
-    """What is begun inside belongs to `life`."""
+    """Make everything that is started inside belong to `life`."""
     token = LIFE.set(life)
     try:
         yield
@@ -126,7 +127,7 @@ def living(life: Life | None) -> Iterator[None]:
 
 
 def context_of(life: Life | None) -> Context:
-    """A fresh context for a task or callback of `life`."""
+    """Return a fresh context for a task or callback of `life`."""
     context = copy_context()
     context.run(LIFE.set, life)
     return context
@@ -207,12 +208,12 @@ class SimTimer(asyncio.TimerHandle):
 
 
 class _NotKept(SimHandle):
-    """What stands for a callback that no handle was made for."""
+    """The handle that is returned for a callback that got none."""
 
     __slots__ = ()
 
     def __init__(self) -> None:
-        """It holds nothing."""
+        """Do nothing: it holds no callback."""
 
     def cancel(self) -> None:
         raise RuntimeError("a callback that was given a context cannot be cancelled here")
@@ -221,7 +222,7 @@ class _NotKept(SimHandle):
 _NOT_KEPT: Final = _NotKept()
 #: A callback that cannot be cancelled, with its arguments, context and life.
 _Callback: TypeAlias = tuple[Callable[..., object], tuple[Any, ...], Context, Life | None]
-#: What waits in the loop or is parked.
+#: An entry that waits in the loop or is parked.
 Due: TypeAlias = SimHandle | SimTimer | _Callback
 
 
@@ -234,33 +235,33 @@ class SimLoop(asyncio.BaseEventLoop):
         #: Virtual milliseconds since the start; a timer for millisecond n does not run at n - 1.
         self.now_ms = 0
         self._timers: list[tuple[float, int, SimTimer | _Callback]] = []
-        #: Every life there was, that of the world first: whatever belongs to no process.
+        #: Every life of the run; the first is that of the world, for all that belongs to no process.
         self.lives: list[Life] = []
         self._world = Life(self, "world", 0)
 
     def time(self) -> float:
-        """Virtual seconds since the start."""
+        """Return the virtual seconds since the start."""
         return self._now_s
 
-    # ---- what asyncio calls
+    # ---- methods that asyncio calls
 
-    #: Every task and future asks for it: never, as fast as it can be said.
+    #: Every task and future asks for it: always False, by the fastest call.
     get_debug = staticmethod(bool)
 
     def create_future(self) -> SimFuture:
-        """A future."""
+        """Create a future."""
         return SimFuture(loop=self)
 
     def create_task(self, coro: Any, *, name: Any = None, context: Context | None = None) -> SimTask:
-        """A task that belongs to the life of its context."""
+        """Create a task that belongs to the life of its context."""
         task = SimTask(coro, loop=self, name=name, context=context)
         life = LIFE.get() if context is None else context.get(LIFE)
         (life or self._world).made(task)
         return task
 
     def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> SimHandle:
-        """Run a callback in its turn. With a context it cannot be cancelled: only tasks and futures give one, and they
-        keep no handle, so that none is made; they are most of all callbacks."""
+        """Run a callback in its turn. With a context it cannot be cancelled: only tasks and futures pass one, and they
+        keep no handle, so none is made; these are the majority of callbacks."""
         if context is not None:
             self._ready.append((callback, args, context, context.get(LIFE)))  # type: ignore[attr-defined]
             return _NOT_KEPT
@@ -271,7 +272,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> SimHandle:
-        """As `call_soon`: there is one thread."""
+        """Do the same as `call_soon`: there is one thread."""
         self._check_closed()  # type: ignore[attr-defined]
         return self.call_soon(callback, *args, context=context)
 
@@ -299,7 +300,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return timer
 
     def carry(self, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Context) -> None:
-        """As `call_at`, for what is on its way and cannot be called back: messages, of which there are many."""
+        """Do the same as `call_at`, for messages on their way, which are many and cannot be called back."""
         due = (callback, args, context, context.get(LIFE))
         if when > self._now_s:
             heappush(self._timers, (when, next(_serials), due))
@@ -308,13 +309,13 @@ class SimLoop(asyncio.BaseEventLoop):
             self._ready.append(due)  # type: ignore[attr-defined]
 
     def _process_events(self, event_list: object) -> None:
-        """There are no files."""
+        """Do nothing: there are no files."""
 
     def _write_to_self(self) -> None:
-        """There is nobody to wake."""
+        """Do nothing: there is no other thread to wake this one."""
 
     def _run_once(self) -> None:
-        """Run everything, instant after instant, until somebody calls `stop`."""
+        """Run everything, instant after instant, until `stop` is called."""
         ready = self._ready  # type: ignore[attr-defined]
         take, left = ready.popleft, _INSTANT_MAX
         while True:
@@ -344,7 +345,7 @@ class SimLoop(asyncio.BaseEventLoop):
             left = _INSTANT_MAX
 
     def _jump(self) -> None:
-        """Go on to the next timer."""
+        """Advance to the next timer."""
         timers, ready = self._timers, self._ready  # type: ignore[attr-defined]
         while timers:
             now_s, _, due = heappop(timers)
@@ -361,15 +362,15 @@ class SimLoop(asyncio.BaseEventLoop):
     # ---- for lives
 
     def unpark(self, parked: list[Due]) -> None:
-        """Let parked callbacks run, before anything of theirs that comes later."""
+        """Let parked callbacks run, before any later callback of their life."""
         self._ready.extend(parked)  # type: ignore[attr-defined]
 
     def pending(self) -> list[asyncio.Task[Any]]:
-        """The tasks that have not ended."""
+        """Return the tasks that have not ended."""
         return [task for life in self.lives for task in life.tasks if not task.done()]
 
     def drop_all(self) -> None:
-        """Forget every callback: the run is over."""
+        """Drop every callback: the run is over."""
         self._ready.clear()  # type: ignore[attr-defined]
         self._timers.clear()
 
@@ -384,9 +385,9 @@ class ProcessClock:
         self._boot_ms = boot_ms
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, as this process believes."""
+        """Return milliseconds since 1970 by this process's clock."""
         return WALL_START_MS + self._loop.now_ms + self.wall_offset_ms
 
     def now_ms(self) -> int:
-        """Milliseconds since this process's machine was started."""
+        """Return milliseconds since this process's machine was started."""
         return self._loop.now_ms + self._boot_ms

@@ -1,4 +1,4 @@
-"""Looks at everything that lies in a cluster at rest, and at what is left of it once all processes were killed."""
+"""Collects the state of a cluster at rest, and its state again after all processes were killed and restarted."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ if TYPE_CHECKING:
 
 _POLL_S: Final = 0.05
 _QUIET_S: Final = 20.0
-#: An interrupted change of a group ends by then: its call is forgotten within 60 s (GC-108), and a sweep comes round.
+#: An interrupted change of a group ends by then: its call is forgotten within 60 s (GC-108), and a sweep follows.
 _CHANGED_S: Final = 120.0
 _SWEEP_S: Final = 1.0
-#: Behind a restart: deleted topics are looked through, and what a take-over writes is written.
+#: After a restart: deleted topics are swept, and the writes of take-overs are done.
 _SETTLE_S: Final = 2.0
-#: What a process had sent to the store when it was killed is executed by then.
+#: By then the store has executed what a process had sent when it was killed.
 _ON_ITS_WAY_S: Final = 0.1
 _STATE_LOG: Final = "{sgs:"
 _TOPIC: Final = "{tp:"
 _BATCH: Final = b"B"
-#: Entries of a compacted stream beside the records of live keys: claims, no-ops, a last flush, a slice of copies.
+#: Entries of a compacted stream besides the records of live keys: claims, no-ops, a last flush, a slice of copies.
 _SLACK: Final = 64
 
 
 async def collect_final(world: World) -> End:
-    """Served, then replayed by fresh processes, then read from the store. Ends with a cluster that serves again."""
+    """Collect what is served, read the store once all processes are killed, then collect what fresh processes replay.
+    The cluster serves again at the end."""
     await world.settled()
     await _changed(world)
     await _quiet(world)
@@ -81,7 +82,7 @@ async def collect_final(world: World) -> End:
 
 
 async def _changed(world: World) -> None:
-    """Wait until no group is being changed, within a bound: what still is, a checker finds."""
+    """Wait until no group is being changed, within a bound: a checker reports a change that is still under way then."""
     until_s = world.loop.time() + _CHANGED_S
     while any(group.changing for group in all_groups(world).values()):
         if world.loop.time() > until_s:
@@ -114,7 +115,7 @@ def _rebuilt(data: Data, tails_may_be_lost: bool) -> tuple[dict[Share, StateSeen
 
 
 class _Log:
-    """One log as its entries in the store tell it: which records are to be seen, which are aborted, which are open."""
+    """One log according to its entries in the store: its visible, aborted and open records."""
 
     def __init__(self, stream: Stream) -> None:
         self.seen: dict[int, Record] = {}
@@ -145,7 +146,7 @@ def _logs_of(data: Data) -> dict[tuple[str, int], _Log]:
 
 
 def _letters(world: World, records: dict[tuple[str, int], dict[int, Record]]) -> tuple[Letter, ...]:
-    """Take what lies in dead-letter topics out of `records`; that of the one which exists now."""
+    """Move the records of dead-letter topics out of `records` into letters, using the topic that exists now."""
     topics = {
         event.detail
         for event in world.history.of(Administered)
@@ -166,7 +167,8 @@ def _values(records: Mapping[int, Record]) -> dict[int, bytes]:
 
 
 def _streams(world: World) -> dict[str, tuple[int, int]]:
-    """Lengths and bounds of the logs that are compacted: twice what is compacted at, for some keys are copied late."""
+    """Return lengths and bounds of the compacted logs: twice the size at which compaction starts, since some keys are
+    copied late."""
     flags = world.flags_of(world.shape.processes[0])
     least = int(flags["shard.compaction.entries.min"])
     stored = world.store.master.data.streams
@@ -182,7 +184,7 @@ def _streams(world: World) -> dict[str, tuple[int, int]]:
 
 
 def _leftovers(world: World) -> tuple[str, ...]:
-    """Keys of topics that do not exist, as the newest metadata know them (CM-21)."""
+    """Return the keys of topics that do not exist according to the newest metadata (CM-21)."""
     image = max((process.node.metadata.image for process in running(world)), key=lambda image: image.version)
     existing = set(image.by_id)
     data = world.store.master.data

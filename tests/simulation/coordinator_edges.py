@@ -31,7 +31,7 @@ from tests.simulation.member_edges import tell_decided, watch_clocks
 
 
 class Groups:
-    """Heartbeats."""
+    """Observes heartbeats."""
 
     def __init__(self, edge: Edge, service: Any) -> None:
         self._edge = edge
@@ -41,7 +41,7 @@ class Groups:
         vars(service).update(share_group_heartbeat=self.share_group_heartbeat)
 
     async def share_group_heartbeat(self, request: Any, context: Any) -> Any:
-        """In the place of the handler. One whose caller went away may have been taken all the same."""
+        """Replaces the handler. A heartbeat whose caller is gone may have been applied all the same."""
         asked = (self._edge.now_ms(), len(self._edge.events))
         sent = (request.group_id, request.member_id, request.member_epoch)
         named = request.subscribed_topic_names
@@ -63,15 +63,15 @@ class Groups:
         return response
 
     def _shard(self, make: Callable[[], Any]) -> Any:
-        """In the place of a host's maker of shards: every shard is watched from its making on."""
+        """Replaces a host's factory of shards: every shard is observed from its creation on."""
         shard = make()
         vars(shard).update(decide=partial(self._decided, shard, shard.decide))
         watch_clocks(self._edge, shard)
         return shard
 
     def _decided(self, shard: Any, decide: Callable[..., Any], *asked: Any) -> Any:
-        """In the place of `GroupShard.decide`: a target assignment is told when it is computed, and a group when it
-        comes or goes."""
+        """Replaces `GroupShard.decide`: records a target assignment when it is computed, and a group when it is created
+        or deleted."""
         decision = decide(*asked)
         tell_decided(self._edge, asked[0], decision)
         for effect in decision.effects:
@@ -104,7 +104,7 @@ class Groups:
 
 
 class States:
-    """State RPCs, of other processes and of this one."""
+    """Observes the state RPCs of other processes and of this one."""
 
     def __init__(self, edge: Edge, service: Any) -> None:
         dispatcher = service._dispatcher
@@ -116,14 +116,14 @@ class States:
         vars(dispatcher).update(begin=self.begin, finish=self.finish, run_one=self.run_one)
 
     def begin(self, commands: Sequence[KeyCommand]) -> Begun:
-        """In the place of `Dispatcher.begin`, which serves other processes."""
+        """Replaces `Dispatcher.begin`, which serves other processes."""
         asked = len(self._edge.events)
         begun: Begun = self._begin(commands)
         self._asked[id(begun)] = asked
         return begun
 
     async def finish(self, begun: Begun) -> list[KeyOutcome]:
-        """In the place of `Dispatcher.finish`."""
+        """Replaces `Dispatcher.finish`."""
         asked = self._asked.pop(id(begun))
         outcomes: list[KeyOutcome] = await self._finish(begun)
         for command, outcome in zip(begun.commands, outcomes, strict=True):
@@ -131,7 +131,7 @@ class States:
         return outcomes
 
     async def run_one(self, command: KeyCommand, within_ms: int) -> KeyOutcome:
-        """In the place of `Dispatcher.run_one`, which serves this one."""
+        """Replaces `Dispatcher.run_one`, which serves this process."""
         asked = len(self._edge.events)
         outcome: KeyOutcome = await self._run_one(command, within_ms)
         self._answered(command, outcome, asked)
@@ -156,7 +156,7 @@ _CALLS: Final = {
 
 
 def _shown(command: KeyCommand, outcome: KeyOutcome) -> tuple[int, int, int, Sequence[Any], int, int]:
-    """(leader epoch, state epoch, start offset, batches, generation, delivery-complete count) of one answer."""
+    """Return (leader epoch, state epoch, start offset, batches, generation, delivery-complete count) of one answer."""
     if isinstance(command, WriteState):
         write = command.write
         numbers = (write.leader_epoch, write.state_epoch, write.start_offset)

@@ -1,4 +1,4 @@
-"""What happened inside group coordinators, whether an answer tells of it or not: events of a run's history."""
+"""Events inside group coordinators, including those that no response shows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class TargetComputed(Event):
 
 @dataclass(frozen=True, slots=True)
 class GroupDecided(Event):
-    """A group coordinator decided to make a group that was not there, or to delete one (`made` False); the store may
-    have refused it. `epoch`: the group's, as it is made or kept; `members`: how many it has as it is deleted."""
+    """A group coordinator decided to create a group, or to delete one (`made` False); the store may have refused it.
+    `epoch`: the group's epoch when it is created, or the one that is kept; `members`: how many it has when it is
+    deleted."""
 
     incarnation: int
     group_id: str

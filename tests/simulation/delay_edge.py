@@ -1,4 +1,5 @@
-"""Observers of delays in partition leaders: what is asked, what is read, and under which back-off and clock."""
+"""Observers of delays in partition leaders: the requests, the states that are read, and the back-off and clock in
+force."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Retries:
-    """Back-offs of groups, each told when a decision sees another than the one before."""
+    """Back-offs of groups; records one when a decision sees another value than the decision before."""
 
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
         self._seen: dict[str, tuple[BackoffSeen, int]] = {}
 
     def look(self, group_id: str, settings: GroupSettings) -> None:
-        """A decision looks at a group's settings."""
+        """Note the settings of a group that a decision reads."""
         found = (backoff_of(settings), settings.delay_max_ms)
         if self._seen.get(group_id) != found:
             self._seen[group_id] = found
@@ -32,7 +33,7 @@ class Retries:
 
 
 class Delays:
-    """One share-partition object: releases that it is asked for, and states that it reads."""
+    """Observes one share-partition object: the releases that it receives, and the states that it reads."""
 
     def __init__(self, edge: Edge, share: Share, object_id: int, host: SharePartitionHost) -> None:
         self._edge = edge
@@ -43,7 +44,7 @@ class Delays:
         vars(host).update(_read=self.read)
 
     async def read(self, generation: int) -> Any:
-        """In the place of `SharePartitionHost._read`; told at the very moment at which instants are made delays."""
+        """Replaces `SharePartitionHost._read`; records the event at the very moment at which instants become delays."""
         stored = await self._read(generation)
         host, clock = self._host, self._host._clock
         ahead_ms = clock.wall_ms() - WALL_START_MS - self._edge.now_ms()
@@ -52,7 +53,7 @@ class Delays:
         return stored
 
     def asked(self, request: int, member_id: str, batches: Sequence[AckBatch]) -> None:
-        """Acknowledgements reach it."""
+        """Note acknowledgements that reach it."""
         if back := tuple(_taken_back(batches)):
             self._edge.tell(TakeBackAsked, self._share, member_id, self._object_id, back)
         settings = self._host.group.settings
@@ -73,5 +74,5 @@ def _taken_back(batches: Sequence[AckBatch]) -> Iterator[tuple[int, int]]:
 
 
 def backoff_of(settings: GroupSettings) -> BackoffSeen:
-    """A back-off as histories name it."""
+    """Return a back-off in the form that histories use."""
     return BackoffSeen(*settings.backoff) if settings.backoff.initial_ms else BackoffSeen()

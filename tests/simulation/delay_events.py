@@ -1,4 +1,4 @@
-"""Delays and clocks in the history of a run: what leaders were asked, what they read, and what their clocks said."""
+"""Delays and clocks in the history of a run: what leaders were asked, what they read, and what their clocks showed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from tests.simulation.history import Event, Share
 
 
 class BackoffSeen(NamedTuple):
-    """A group's back-off as a leader has it (PL-936), its greatest delay taken into account; `initial_ms` 0: none."""
+    """A group's back-off as a leader has it (PL-936), with its greatest delay taken into account; `initial_ms` 0:
+    none."""
 
     initial_ms: int = 0
     multiplier: float = 1.0
@@ -17,11 +18,11 @@ class BackoffSeen(NamedTuple):
     jitter: float = 0.0
 
     def most_ms(self, delivery_count: int) -> int:
-        """The longest delay after so many deliveries."""
+        """Return the longest delay after so many deliveries."""
         return round(min(self.initial_ms * self.multiplier ** (delivery_count - 1), self.max_ms))
 
     def least_ms(self, delivery_count: int) -> int:
-        """The shortest that chance may make of it; a fraction of a millisecond is nobody's."""
+        """Return the shortest delay that the jitter allows, rounded down to whole milliseconds."""
         return int(self.most_ms(delivery_count) * (1 - self.jitter))
 
 
@@ -31,14 +32,14 @@ ReleaseSeen = tuple[int, int, tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ClockSet(Event):
-    """From now on the wall clock of this process is ahead of the run's time by so much; below 0: behind it."""
+    """From now on the wall clock of this process is ahead of the run's time by so much; negative when it is behind."""
 
     ahead_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class RetriesSeen(Event):
-    """What a partition leader takes for a group's back-off and greatest delay, whenever that is another."""
+    """A partition leader sees another back-off or greatest delay of a group than before."""
 
     incarnation: int
     group_id: str
@@ -48,7 +49,7 @@ class RetriesSeen(Event):
 
 @dataclass(frozen=True, slots=True)
 class TakeBackAsked(Event):
-    """A share-partition object begins with releases that take their deliveries back (PL-941)."""
+    """A share-partition object begins to process releases that take their deliveries back (PL-941)."""
 
     incarnation: int
     share: Share
@@ -59,7 +60,7 @@ class TakeBackAsked(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseAsked(Event):
-    """A share-partition object begins with acknowledgements some of which may make records wait."""
+    """A share-partition object begins to process acknowledgements some of which may delay records."""
 
     incarnation: int
     request: int
@@ -73,7 +74,7 @@ class ReleaseAsked(Event):
 
 @dataclass(frozen=True, slots=True)
 class StateLoaded(Event):
-    """A share-partition object has read its stored state: it begins with that, or settles a write of unknown outcome.
+    """A share-partition object has read its stored state, to begin with it or to settle a write of unknown outcome.
 
     `ahead_ms`: how far its wall clock is ahead of the run's time. `delay_max_ms`: the group's greatest delay.
     """

@@ -1,7 +1,7 @@
-"""One seeded source of chance and one virtual clock for all code of a run: same seed, same history.
+"""One seeded random source and one virtual clock for all code of a run: the same seed gives the same history.
 
-Inside `run` every way of the standard library to random bits is seeded, every clock tells virtual time, nothing is
-written to logs, and the garbage collector rests, so that no finaliser runs at a moment that depends on memory.
+Inside `run` every source of random bits in the standard library is seeded, every clock shows virtual time, nothing is
+written to logs, and the garbage collector is off, so that no finaliser runs at a moment that depends on memory.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from tests.support.collector import many_objects
 T = TypeVar("T")
 
 _RANDOM_SEED: Final = Random.seed
-#: What a log line of at least this level is about should not be seen, not even under faults.
+#: Log lines of these levels report what should never happen, not even under faults.
 _ERROR_LEVELS: Final = frozenset({"error", "exception", "critical", "fatal"})
-#: Errors all the same that a fail-over brings about: people must hear of them, and nothing is wrong (CM-17, CM-47).
+#: Exceptions to this: errors that a fail-over causes. Operators must be notified of them, yet nothing is wrong (CM-17,
+#: CM-47).
 _FORESEEN: Final = frozenset(
     {
         "the store may have lost this shard's tail",
@@ -41,7 +42,8 @@ _FORESEEN: Final = frozenset(
 
 
 class Scribe:
-    """Hears every log line of a run: those of level error are complaints; the others are kept only for a reader."""
+    """Receives every log line of a run: those of level error are complaints; the others are kept only when a reader
+    wants them."""
 
     def __init__(self, loop: SimLoop, lines: list[str] | None) -> None:
         self.complaints: list[str] = []
@@ -49,7 +51,7 @@ class Scribe:
         self._lines = lines
 
     def process(self, _logger: object, method: str, event: Any) -> Any:
-        """A structlog processor that lets nothing through."""
+        """Process a structlog event: note it and drop it."""
         wrong = method in _ERROR_LEVELS and event.get("event") not in _FORESEEN
         if self._lines is not None or wrong:
             said = " ".join(f"{name}={_shown(name, value)}" for name, value in event.items() if name != "event")
@@ -61,13 +63,13 @@ class Scribe:
         raise structlog.DropEvent
 
     def client(self, record: LogRecord) -> None:
-        """What the client library logs, for a reader."""
+        """Note a log record of the client library, when a reader wants it."""
         if self._lines is not None:
             said = f"{record.levelname.lower()}: {record.getMessage()}"
             self._lines.append(f"{self._loop.now_ms:>8} {LIFE.get()} {said}")
 
     def exception(self, _loop: object, context: dict[str, Any]) -> None:
-        """The loop's exception handler."""
+        """Handle an exception that reached the loop."""
         error = context.get("exception")
         where = _innermost(error) if isinstance(error, BaseException) else ""
         self.complaints.append(f"{self._loop.now_ms:>8} {context.get('message')}: {error!r}{where}")
@@ -85,21 +87,22 @@ def _innermost(error: BaseException) -> str:
     return "" if trace is None else f" at {trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
 
 
-#: The scribe of the run that goes on now.
+#: The scribe of the current run.
 _scribe: Scribe | None = None
 
 
 def scribe() -> Scribe:
-    """The scribe of the run that goes on now."""
+    """Return the scribe of the current run."""
     assert _scribe is not None, "only inside determinism.run"
     return _scribe
 
 
 def run(seed: int, main: Callable[[], Coroutine[Any, Any, T]], log_lines: list[str] | None = None) -> T:
-    """Run a coroutine under virtual time and seeded chance; what it leaves pending is forgotten, not cleaned up.
+    """Run a coroutine under virtual time and seeded chance; tasks that it leaves pending are dropped, not cleaned up.
 
-    `log_lines`: receives everything that was logged. Not reentrant. Sets of strings and bytes are walked by the
-    interpreter's hash seed: histories of two processes are the same only under the same PYTHONHASHSEED (`pool.py`).
+    `log_lines`: receives everything that was logged. Not reentrant. Sets of strings and bytes are iterated in an order
+    that depends on the interpreter's hash seed: two processes have the same histories only under the same
+    PYTHONHASHSEED (`pool.py`).
     """
     global _scribe  # noqa: PLW0603 - one run at a time, and logging has no other way to find it
     begin_serials()
@@ -117,9 +120,10 @@ def run(seed: int, main: Callable[[], Coroutine[Any, Any, T]], log_lines: list[s
 
 
 def _forget(loop: SimLoop) -> None:
-    """Let the rest of a run go: tasks that never end are no fault here, and their clean-up must do nothing.
+    """Drop the rest of a run: tasks that never end are no fault here, and their clean-up must do nothing.
 
-    It is made to happen here, where nobody hears it, and not whenever the last reference goes.
+    The clean-up is made to happen here, where its messages are silenced, and not whenever the last reference is
+    dropped.
     """
     loop.drop_all()
     loop.close()
@@ -132,7 +136,7 @@ def _forget(loop: SimLoop) -> None:
 
 @contextmanager
 def seeded(seed: int, loop: SimLoop) -> Iterator[None]:
-    """Every source of random bits draws from `seed`, every clock tells the loop's time."""
+    """Seed every source of random bits with `seed`, and make every clock show the loop's time."""
     bits = Random(f"bits {seed}")
 
     def seed_of(self: Random, a: Any = None, version: int = 2) -> None:
@@ -191,22 +195,23 @@ def _logging(loop_scribe: Scribe, keep: bool) -> Iterator[None]:
 
 @contextmanager
 def _unlisted_tasks() -> Iterator[None]:
-    """asyncio keeps a list of all tasks, weakly and dearly, for debuggers. Here every life knows its own."""
-    everyone = getattr(asyncio.tasks, "_all_tasks", None)  # elsewhere in later versions, and cheaper
+    """Keep asyncio from listing all tasks in a weak set, which is slow and only debuggers need. Here every life knows
+    its own tasks."""
+    everyone = getattr(asyncio.tasks, "_all_tasks", None)  # later versions keep the list elsewhere, and cheaper
     if everyone is None:
         yield
         return
-    with mock.patch.object(everyone, "add", hash):  # a task is numbered when it is first hashed: when it is made
+    with mock.patch.object(everyone, "add", hash):  # a task gets its number when it is first hashed: at creation
         yield
 
 
 @contextmanager
 def _resting_collector() -> Iterator[None]:
-    """No collection but the one at the end, and what is older than the run is not looked at then.
+    """Collect garbage only at the end of the run, and then skip objects that are older than the run.
 
-    What the run before was still holding at its own end goes first: once frozen, nobody would look at it again. Where
-    the collector rests anyway, in a worker that has frozen what it began with, the one at this run's end takes both.
-    In a process of pytest most is frozen before the run, and stays so; a look at the rest is quick.
+    Objects that the previous run still held at its end are collected first: once frozen, they would never be collected.
+    Where the collector is off anyway, in a worker that has frozen its initial objects, the collection at this run's end
+    covers both. In a pytest process most objects are frozen before the run and stay so; collecting the rest is quick.
     """
     if not gc.isenabled():
         yield
@@ -227,7 +232,7 @@ def _resting_collector() -> Iterator[None]:
 
 @contextmanager
 def _quiet_end() -> Iterator[None]:
-    """What a forgotten coroutine says when it is thrown away concerns nobody."""
+    """Silence the messages of dropped coroutines when they are collected."""
     try:
         yield
     finally:

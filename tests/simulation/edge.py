@@ -1,4 +1,4 @@
-"""One process in one of its lives, as the events of observers name it."""
+"""Identifies one process in one of its lives, for the events of its observers."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class Edge:
         self.events.append(kind(self.now_ms(), self._process, self.incarnation, *details))
 
     def changes(self, *, deletion: bool) -> None:
-        """A group coordinator of this process begins to change a group."""
+        """Note that a group coordinator of this process begins to change a group."""
         self._world.changes(self._process, deletion=deletion)
 
     def next_object(self) -> int:
-        """A number that no object of the run has."""
+        """Return a number that no other object of the run has."""
         return next(self._objects)
 
     def topic(self, topic_id: bytes) -> str:
-        """A topic id in hexadecimal digits."""
+        """Return a topic id in hexadecimal digits."""
         found = self._topics.get(topic_id)
         if found is None:
             found = self._topics[topic_id] = topic_id.hex()
         return found
 
     def share(self, key: SharePartitionKey) -> Share:
-        """A share-partition."""
+        """Return a share-partition as events name it."""
         return Share(key.group_id, self.topic(key.topic_id), key.partition)

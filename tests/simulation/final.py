@@ -1,4 +1,4 @@
-"""What lay in the cluster when a run was over and everything at rest; checkers compare it with the history."""
+"""The state of the cluster when a run was over and everything at rest; checkers compare it with the history."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GroupEnd:
     """A group as its coordinator holds it: the lists of its STATE record, and the change under way, "" for none.
 
     `initializing` has (topic id, partition, start offset, state epoch) of each entry; `dropping`: its topics are being
-    deleted because it is.
+    deleted because the group is.
     """
 
     epoch: int
@@ -48,7 +48,7 @@ class GroupEnd:
 
     @property
     def changing(self) -> bool:
-        """Whether a change is under way, or was interrupted and waits for its resume."""
+        """Return True if a change is under way, or was interrupted and waits to be resumed."""
         return bool(self.deleting or self.dropping or self.under_way)
 
 
@@ -58,9 +58,9 @@ class Final:
 
     `served` is what the coordinators held when all was drained; `replayed` is the same after every process was killed
     and started again; `rebuilt` is what a reader of the store's streams alone, without the services, makes of snapshots
-    and updates. `values` holds each log as it lies in the store, by (topic id, partition) and offset, `labels` the keys
-    and headers beside them. `leftovers` are keys in the store that nothing owns any more. `fatal` holds what processes
-    said when they gave up.
+    and updates. `values` holds each log as stored, by (topic id, partition) and offset, `labels` the keys and headers
+    of its records. `leftovers` are keys in the store that nothing owns any more. `fatal` holds the reasons of processes
+    that gave up.
     """
 
     served: dict[Share, StateSeen] = field(default_factory=dict)
@@ -70,18 +70,18 @@ class Final:
     values: dict[tuple[str, int], dict[int, bytes]] = field(default_factory=dict)
     labels: dict[tuple[str, int], dict[int, Labels]] = field(default_factory=dict)
     leftovers: tuple[str, ...] = ()
-    #: What lies in the dead-letter topic; `values` and `labels` are without it.
+    #: The records of the dead-letter topic; `values` and `labels` are without them.
     letters: tuple[Letter, ...] = ()
     fatal: tuple[str, ...] = ()
-    #: What the run had beside the usual (`shape.PRESSURES`).
+    #: The special conditions of the run (`shape.PRESSURES`).
     pressures: tuple[str, ...] = ()
     #: Records of aborted transactions, which no group that reads committed records is to see, and those of transactions
-    #: that nobody has ended; `values` has neither.
+    #: that were never ended; `values` has neither.
     hidden: dict[tuple[str, int], dict[int, bytes]] = field(default_factory=dict)
     open: dict[tuple[str, int], dict[int, bytes]] = field(default_factory=dict)
-    #: Streams of the persisted state and their lengths, with the bound that compaction promises.
+    #: Streams of the persisted state and their lengths, with the bound that compaction guarantees.
     streams: dict[str, tuple[int, int]] = field(default_factory=dict)
-    #: What stands in the streams of the persisted state though no coordinator writes it (SC-54, SC-70), in words.
+    #: Entries in the streams of the persisted state that no coordinator writes (SC-54, SC-70), in words.
     torn: tuple[str, ...] = ()
     #: The logs as they ended once every process had been killed and started again.
     logs_replayed: dict[tuple[str, int], LogEnd] = field(default_factory=dict)
@@ -91,6 +91,6 @@ class Final:
 
 
 def labels(record: Record) -> Labels:
-    """A stored record's key and headers, null and empty told apart."""
+    """Return a stored record's key and headers, with null and empty distinguished."""
     headers = tuple((each.key, each.value if each.HasField("value") else None) for each in record.headers)
     return record.key if record.HasField("key") else None, headers

@@ -1,9 +1,10 @@
-"""What happened in one simulated run: frozen events in the order in which they happened, nothing else.
+"""The history of one simulated run: frozen events in the order in which they happened, nothing else.
 
-Three kinds of witness write here: clients (what an application saw), observers at the edge of every service (what a
-process was asked, and what left it as an answer), and the world (processes, faults, samples of served state). Checkers
-read it, the story prints it, and the same seed gives the same text byte for byte. Times are virtual milliseconds since
-the start of the run. A topic is named by its id in hexadecimal digits, because names come back.
+Three kinds of witness write here: clients (what an application saw), observers at the edge of every service (the
+requests that reached a process, and the responses that left it), and the world (processes, faults, samples of served
+state). Checkers read it, the story prints it, and the same seed gives the same text byte for byte. Times are virtual
+milliseconds since the start of the run. A topic is identified by its id in hexadecimal digits, because names are
+reused.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, overload
 
 
 class Place(NamedTuple):
-    """Where a record lies."""
+    """The position of a record."""
 
     topic_id: str
     partition: int
@@ -29,11 +30,12 @@ class Share(NamedTuple):
     partition: int
 
 
-#: (first offset, last offset, state, delivery count), as persisted; then the instant before which it waits (PL-934).
+#: (first offset, last offset, state, delivery count), as persisted; then the instant until which the record waits
+#: (PL-934).
 StateBatchSeen = tuple[int, ...]
-#: (first offset, last offset, acknowledge types: one for all, or one per offset), as asked.
+#: (first offset, last offset, acknowledge types: one for all, or one per offset), as requested.
 AckBatchSeen = tuple[int, int, tuple[int, ...]]
-#: The dead-letter topic of every run: its records are letters, and nobody's that was produced.
+#: The dead-letter topic of every run: its records are letters, and none was sent by a producer of the run.
 LETTER_TOPIC = "dlq.letters"
 #: A record's headers in their order.
 HeadersSeen = tuple[tuple[str, bytes | None], ...]
@@ -41,13 +43,13 @@ HeadersSeen = tuple[tuple[str, bytes | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened at `at_ms` in the process `process` (a node's name, or a client's)."""
+    """An event at `at_ms` in the process `process` (a node's name, or a client's)."""
 
     at_ms: int
     process: str
 
 
-# ---- what clients saw
+# ---- seen by clients
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class ProduceSent(Event):
 
 @dataclass(frozen=True, slots=True)
 class Produced(Event):
-    """A producer was told NONE: the record lies at `place`."""
+    """A producer received NONE: the record is at `place`."""
 
     value: bytes
     place: Place
@@ -70,7 +72,7 @@ class Produced(Event):
 
 @dataclass(frozen=True, slots=True)
 class ProduceFailed(Event):
-    """A producer gave up; the record may lie in the log or not."""
+    """A producer gave up; the record may be in the log or not."""
 
     value: bytes
     error: str
@@ -91,7 +93,8 @@ class Delivered(Event):
 
 @dataclass(frozen=True, slots=True)
 class Settled(Event):
-    """An application was told the outcome of its acknowledgement; `error` is "" for NONE, UNKNOWN when not answered."""
+    """An application received the outcome of its acknowledgement; `error` is "" for NONE, UNKNOWN when there was no
+    answer."""
 
     member_id: str
     group_id: str
@@ -110,7 +113,7 @@ class ClientFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class LagSeen(Event):
-    """DescribeShareGroupOffsets answered this for a share-partition. -1: not known."""
+    """The answer of DescribeShareGroupOffsets for a share-partition. -1: not known."""
 
     share: Share
     start_offset: int
@@ -119,12 +122,13 @@ class LagSeen(Event):
 
 @dataclass(frozen=True, slots=True)
 class Administered(Event):
-    """An admin call ended: `call` is its RPC name, `target` a topic name or group, `detail` what was asked.
+    """An admin call ended: `call` is its RPC name, `target` a topic name or group, `detail` the request.
 
     Details: CreateTopics, DeleteTopics `<topic id>`; CreatePartitions `<topic id> <count>`; IncrementalAlterConfigs
     `<config>=<value>`; DeleteRecords `<topic id>/<partition> <first offset that stays>`; DeleteGroups nothing;
     DeleteShareGroupOffsets `<topic name>`; AlterShareGroupOffsets `<topic name>/<partition> <start offset>`. With
-    REQUEST_TIMED_OUT or NETWORK_EXCEPTION it may have been done. It was done at some time since `asked_ms`, if it was.
+    REQUEST_TIMED_OUT or NETWORK_EXCEPTION it may have been done. If it was done, that was at some time since
+    `asked_ms`.
     """
 
     call: str
@@ -136,16 +140,16 @@ class Administered(Event):
 
 @dataclass(frozen=True, slots=True)
 class GroupLooked(Event):
-    """ListGroups or ShareGroupDescribe (`call`) told a client whether a group exists."""
+    """A client learned from ListGroups or ShareGroupDescribe (`call`) whether a group exists."""
 
     call: str
     group_id: str
     there: bool
-    #: How many events the history had when it was asked.
+    #: The number of events in the history when it was asked.
     asked: int = 0
 
 
-# ---- what left the services
+# ---- answers and events of the services
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,7 @@ class SessionAsked(Event):
     connection: str
     session_epoch: int
     acks: tuple[tuple[str, int, AckBatchSeen], ...]
-    #: The session that the request names (0: none), and the one that it was accepted into (0: refused, with `code`).
+    #: The session that the request names (0: none), and the one that accepted it (0: refused, with `code`).
     session_id: int = 0
     accepted: int = 0
     code: int = 0
@@ -170,7 +174,7 @@ class SessionAsked(Event):
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded(Event):
-    """A share session is over on this leader, whatever the reason: closed, replaced, silent or its connection lost."""
+    """A share session ended on this leader, for whatever reason: closed, replaced, silent or its connection lost."""
 
     incarnation: int
     group_id: str
@@ -193,7 +197,7 @@ class SessionAnswered(Event):
 
 @dataclass(frozen=True, slots=True)
 class AckAnswered(Event):
-    """One partition's acknowledgements of a request, and the code that they were answered with."""
+    """One partition's acknowledgements of a request, and the code with which they were answered."""
 
     incarnation: int
     request: int
@@ -201,7 +205,7 @@ class AckAnswered(Event):
     share: Share
     member_id: str
     leader_epoch: int
-    #: Names the share-partition object that answered; a process makes a new one whenever it drops one. 0: unknown.
+    #: Identifies the share-partition object that answered; a process makes a new one after it drops one. 0: unknown.
     object_id: int
     batches: tuple[AckBatchSeen, ...]
     code: int
@@ -210,7 +214,7 @@ class AckAnswered(Event):
 
 @dataclass(frozen=True, slots=True)
 class Acquired(Event):
-    """A range that a ShareFetch answered as acquired."""
+    """A range that the response to a ShareFetch gave as acquired."""
 
     incarnation: int
     request: int
@@ -222,10 +226,10 @@ class Acquired(Event):
     last_offset: int
     delivery_count: int
     lock_ms: int
-    #: The offsets that the record data beside it covers: first and last of each batch.
+    #: The offsets that the accompanying record data covers: first and last of each batch.
     data: tuple[tuple[int, int], ...]
-    #: What the leader had at `locked_ms`, when it gave the range out: the partition's start offset of the group, its
-    #: log's start offset and high watermark.
+    #: The leader's offsets at `locked_ms`, when it locked the range: the group's start offset of the partition, the
+    #: log's start offset and its high watermark.
     start_offset: int
     log_start_offset: int
     high_watermark: int
@@ -235,7 +239,7 @@ class Acquired(Event):
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswered(Event):
-    """A ShareGroupHeartbeat was answered. `assignment` is None where the answer leaves it unchanged."""
+    """A ShareGroupHeartbeat was answered. `assignment` is None where the response leaves it unchanged."""
 
     incarnation: int
     group_id: str
@@ -245,7 +249,7 @@ class HeartbeatAnswered(Event):
     assignment: tuple[tuple[str, int], ...] | None
     code: int
     asked_ms: int = 0
-    #: How many events the history had when it was asked.
+    #: The number of events in the history when it was asked.
     asked: int = 0
     #: The topic names that it sent; None where it sent none, which leaves its subscription as it was.
     subscribed: tuple[str, ...] | None = None
@@ -255,8 +259,8 @@ class HeartbeatAnswered(Event):
 class StateAnswered(Event):
     """A state RPC of the share coordinator was answered for one share-partition.
 
-    `call` is Initialize, Read, Write, Delete or Summary. What was asked stands here; of a Read or Summary that was
-    answered NONE what it found: state epoch, start offset, batches, and a Summary's leader epoch.
+    `call` is Initialize, Read, Write, Delete or Summary. The fields are those of the request, or of a Read or Summary
+    that was answered NONE the state that it found: state epoch, start offset, batches, and a Summary's leader epoch.
     """
 
     incarnation: int
@@ -269,16 +273,16 @@ class StateAnswered(Event):
     code: int
     generation: int = 0
     delivery_complete_count: int = -1
-    #: How many events the history had when it was asked.
+    #: The number of events in the history when it was asked.
     asked: int = 0
 
 
-# ---- what the world did and saw
+# ---- actions and samples of the world
 
 
 @dataclass(frozen=True, slots=True)
 class Configured(Event):
-    """The cluster begins with these settings beside the defaults."""
+    """The cluster begins with these settings on top of the defaults."""
 
     flags: tuple[tuple[str, str], ...]
 
@@ -293,7 +297,7 @@ class ProcessChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class FaultStruck(Event):
-    """A fault began (or, with `ended`, was over); `fault` says it in words."""
+    """A fault began (or, with `ended`, was over); `fault` describes it in words."""
 
     fault: str
     ended: bool = False
@@ -301,7 +305,7 @@ class FaultStruck(Event):
 
 @dataclass(frozen=True, slots=True)
 class StateSeen(Event):
-    """A share-partition's state as a coordinator that may answer holds it, with nothing unconfirmed."""
+    """A share-partition's state with nothing unconfirmed in it, as held by a coordinator that may answer."""
 
     share: Share
     state_epoch: int
@@ -329,7 +333,7 @@ class GroupSeen(Event):
 
 @dataclass(frozen=True, slots=True)
 class LimitsSeen(Event):
-    """What a partition leader takes for the settings of a group, from its first look at them on."""
+    """The settings of a group that a partition leader uses, recorded at its first read and at each change."""
 
     incarnation: int
     group_id: str
@@ -340,14 +344,14 @@ class LimitsSeen(Event):
 
 @dataclass(frozen=True, slots=True)
 class SizesSeen(Event):
-    """How long queues, caches and windows of a process are: (name, length, bound)."""
+    """The sizes of a process's queues, caches and windows: (name, length, bound)."""
 
     sizes: tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseBegan(Event):
-    """The run goes on to "work", "calm" (no fault any more), "drain" or "rest"."""
+    """The run enters the phase "work", "calm" (no more faults), "drain" or "rest"."""
 
     phase: str
 
@@ -357,8 +361,8 @@ E = TypeVar("E", bound=Event)
 
 @dataclass
 class History:
-    """The events of one run. `operations` counts what clients asked: records produced, fetches, acknowledgements, admin
-    calls; heartbeats and retries below a client do not count."""
+    """The events of one run. `operations` counts what clients requested: records produced, fetches, acknowledgements,
+    admin calls; heartbeats and a client's internal retries do not count."""
 
     OPERATIONS: ClassVar = (ProduceSent, SessionAnswered, Administered)
 
@@ -377,21 +381,21 @@ class History:
     def of(self, *kinds: type[Event]) -> Iterator[Any]: ...
 
     def of(self, *kinds: type[Event]) -> Iterator[Any]:
-        """The events of some kinds, in order."""
+        """Return the events of some kinds, in order."""
         return iter([event for event in self.events if type(event) in kinds])
 
     @property
     def operations(self) -> int:
-        """How many operations of clients the run had."""
+        """Return how many operations of clients the run had."""
         return sum(type(event) in self.OPERATIONS for event in self.events)
 
     def text(self) -> str:
-        """One line per event: what two runs of one seed are compared by."""
+        """Return one line per event, by which two runs of one seed are compared."""
         return "\n".join(map(line, self.events))
 
 
 def line(event: Event) -> str:
-    """An event as one line."""
+    """Return an event as one line."""
     names = [each.name for each in fields(event)][2:]
     said = " ".join(f"{name}={getattr(event, name)!r}" for name in names)
     return f"{event.at_ms:>8} {event.process:<10} {type(event).__name__} {said}"

@@ -1,4 +1,4 @@
-"""What lies inside the processes of a world, as those hold it that may answer now: states, groups, logs."""
+"""Reads states, groups and logs inside the processes of a world, from those processes that may answer now."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _SETTLED = _LEAVING | {_DELAYED}
 
 
 def running(world: World) -> Iterator[Process]:
-    """Processes that live and do not stand still, once they have begun."""
+    """Yield the started processes that are alive and not paused."""
     for process in list(world.processes.values()):
         if process.parts is not None and not process.life.halted and not process.ended:
             yield process
 
 
 def confirmed(host: Any) -> Any:
-    """The shard of a host that may answer, with nothing in it that the store has not confirmed; else None."""
+    """Return the shard of a host that may answer, if the store has confirmed everything in it; else None."""
     tenure = host._tenure
     if host.shard is None or tenure is None or host.waiting or not tenure.lease.valid():
         return None
@@ -45,7 +45,7 @@ def confirmed(host: Any) -> Any:
 
 
 def states(process: Process) -> Iterator[tuple[SharePartitionKey, Any]]:
-    """Share-partition states that a process may answer with."""
+    """Yield the share-partition states with which a process may answer."""
     for host in process.state.hosts if process.state is not None else ():
         shard = confirmed(host)
         if shard is not None:
@@ -53,8 +53,8 @@ def states(process: Process) -> Iterator[tuple[SharePartitionKey, Any]]:
 
 
 def topic_starts(world: World, topic_id: bytes, *, settled: bool) -> Starts:
-    """The groups that have state for a topic. `settled`: only from shards in which nothing is unconfirmed; else start
-    offsets may be further than what is confirmed."""
+    """Return the groups that have state for a topic. `settled`: only from shards in which nothing is unconfirmed;
+    otherwise start offsets may be ahead of the confirmed ones."""
     found: Starts = {}
     for process in running(world):
         for host in process.state.hosts if process.state is not None else ():
@@ -68,7 +68,8 @@ def topic_starts(world: World, topic_id: bytes, *, settled: bool) -> Starts:
 
 
 def settled_now(world: World) -> Settled:
-    """Whether a share-partition's shard is served at this moment, with nothing unconfirmed in it."""
+    """Return a function that is True for a share-partition whose shard is served at this moment, with nothing
+    unconfirmed in it."""
     settled: set[int] = set()
     shards = 1
     for process in running(world):
@@ -81,10 +82,11 @@ def settled_now(world: World) -> Settled:
 def asked_epochs(
     partition: TopicIdPartition, asked: Starts, now: Starts, settled: Settled
 ) -> tuple[tuple[str, int], ...]:
-    """By group that was known for a topic, the state epoch of one of its partitions; −1 without state for it.
+    """Return, for each group known for a topic, the state epoch of one of its partitions; −1 without state for it.
 
-    A group is without state only if nothing was unconfirmed in the shard of the partition, and if what it was known by
-    is there `now`: else the leader may have been told otherwise, or nothing of the group any more.
+    A group counts as without state only if nothing was unconfirmed in the shard of the partition, and if the state by
+    which it was known is still there `now`: otherwise the leader may have received another answer, or the group may be
+    gone.
     """
     found = []
     for group_id, starts in asked.items():
@@ -98,19 +100,19 @@ def asked_epochs(
 
 
 def share_of(key: SharePartitionKey) -> Share:
-    """A share-partition as histories name it."""
+    """Return a share-partition as histories name it."""
     return Share(key.group_id, key.topic_id.hex(), key.partition)
 
 
 def seen(at_ms: int, process: str, share: Share, state: Any) -> StateSeen:
-    """A state as histories show it."""
+    """Return a state as histories show it."""
     batches = tuple(tuple(batch) for batch in state.batches)
     epochs = (state.state_epoch, state.leader_epoch)
     return StateSeen(at_ms, process, share, *epochs, state.start_offset, state.delivery_complete_count, batches)
 
 
 def all_states(world: World) -> dict[Share, StateSeen]:
-    """Every share-partition state of the cluster."""
+    """Return every share-partition state of the cluster."""
     found = {}
     for process in running(world):
         for key, state in states(process):
@@ -120,7 +122,7 @@ def all_states(world: World) -> dict[Share, StateSeen]:
 
 
 def all_groups(world: World) -> dict[str, GroupEnd]:
-    """Every group of the cluster."""
+    """Return every group of the cluster."""
     found = {}
     for process in running(world):
         for host in process.groups.hosts if process.groups is not None else ():
@@ -149,7 +151,7 @@ def _group_end(group: Any, under_way: str) -> GroupEnd:
 
 
 def logs(world: World) -> dict[tuple[str, int], LogEnd]:
-    """Where every log that is led begins and ends."""
+    """Return the start and end of every log that has a leader."""
     found = {}
     for process in running(world):
         for partition, led in process.led.items():
@@ -160,7 +162,7 @@ def logs(world: World) -> dict[tuple[str, int], LogEnd]:
 
 
 def quiet(world: World) -> bool:
-    """Whether no coordinator waits for the store."""
+    """Return True if no coordinator waits for the store."""
     return not any(
         host.waiting
         for process in running(world)
@@ -171,8 +173,9 @@ def quiet(world: World) -> bool:
 
 
 def locks_used(core: Any) -> int:
-    """The offsets in flight that count against the record locks, counted anew: without dead letters, and without what
-    is finished in front of the first record that is neither (PL-915); while records wait, as records (PL-935)."""
+    """Count, independently of the product, the offsets in flight that use up record locks: without dead letters, and
+    without those finished before the first record that is neither (PL-915); while records wait, counted as records
+    (PL-935)."""
     window = core._state.window
     if window.counts_records:
         return sum(

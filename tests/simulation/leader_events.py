@@ -1,4 +1,4 @@
-"""What happened inside partition leaders, whether an answer tells of it or not: events of a run's history."""
+"""Events inside partition leaders, including those that no response shows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Locked(Event):
     lock_ms: int
     #: The group's delivery limit at this moment.
     limit: int
-    #: The window: how long it was before and is now, its bound, and the longest batch that was read from the log.
+    #: The window: its length before and now, its bound, and the longest batch that was read from the log.
     in_flight_before: int
     in_flight: int
     max_locks: int
@@ -34,7 +34,7 @@ class Locked(Event):
 
 @dataclass(frozen=True, slots=True)
 class AckDone(Event):
-    """A share-partition object is done with one request's acknowledgements, whether the answer leaves or not."""
+    """A share-partition object has finished one request's acknowledgements, whether the response leaves or not."""
 
     incarnation: int
     request: int
@@ -45,7 +45,7 @@ class AckDone(Event):
     object_id: int
     batches: tuple[AckBatchSeen, ...]
     code: int
-    #: Whether a state write backs it.
+    #: True if a state write backs it.
     persisted: bool
     #: When it was asked, how many events the history had then, and the object's start offset at that moment.
     begun_ms: int
@@ -58,7 +58,7 @@ class AckDone(Event):
 @dataclass(frozen=True, slots=True)
 class GivenBack(Event):
     """A share-partition object begins to take back what a member holds: its session ended (`ranges` None), or ranges
-    that could not be delivered to it."""
+    could not be delivered to it."""
 
     incarnation: int
     share: Share
@@ -70,7 +70,7 @@ class GivenBack(Event):
 @dataclass(frozen=True, slots=True)
 class MemoryWrong(Event):
     """A share-partition object contradicts itself after an event (`Window.check`), or gave itself up because a record
-    was in a state that its trigger has no row for (PL-102)."""
+    was in a state for which its trigger has no row (PL-102)."""
 
     incarnation: int
     share: Share
@@ -81,7 +81,7 @@ class MemoryWrong(Event):
 
 @dataclass(frozen=True, slots=True)
 class ObjectMade(Event):
-    """A leader made a share-partition object; `object_id` names it in all that it does."""
+    """A leader made a share-partition object; `object_id` identifies it in all its events."""
 
     incarnation: int
     share: Share
@@ -92,7 +92,7 @@ class ObjectMade(Event):
 
 @dataclass(frozen=True, slots=True)
 class ObjectDropped(Event):
-    """A share-partition object is let go, for a `DropReason`; what it had only given out is forgotten."""
+    """A share-partition object is dropped, for a `DropReason`; deliveries that were not persisted are forgotten."""
 
     incarnation: int
     share: Share
@@ -103,11 +103,11 @@ class ObjectDropped(Event):
 
 @dataclass(frozen=True, slots=True)
 class Consumed(Event):
-    """A leader begins to move a log start because every group has finished what lies before it (CM-160).
+    """A leader begins to move a log start because every group has finished the records before it (CM-160).
 
-    `asked`: the groups that had state for the topic when the leader asked how far they are, nothing of it unconfirmed,
-    with the state epoch of this partition, −1 if there was certainly none. `now`: the groups that have some at
-    this moment, with state epoch and start offset of this partition. A shard that nobody serves is in neither.
+    `asked`: the groups that had state for the topic when the leader asked for their progress, with nothing unconfirmed,
+    and the state epoch of this partition, −1 if there was certainly none. `now`: the groups that have state at this
+    moment, with state epoch and start offset of this partition. Shards that no process serves are in neither.
     """
 
     incarnation: int

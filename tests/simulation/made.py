@@ -1,4 +1,4 @@
-"""Histories made by hand, for tests of checkers: every step of a record's life in one word."""
+"""Histories written by hand, for tests of checkers: each step of a record's life is one method."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOCK_MS = 1_000
 
 
 class Made:
-    """A history in the making. Time stands until `at`; words that need a process speak of "a" in its first life."""
+    """A history under construction. Time moves only by `at`; methods that need a process use "a" in its first life."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -52,18 +52,18 @@ class Made:
         self.requests = 0
 
     def at(self, ms: int) -> Made:
-        """Go on to a time."""
+        """Move on to a time."""
         self.now_ms = ms
         return self
 
     def add(self, kind: type[Event], *details: Any, **more: Any) -> Any:
-        """Any event of the present process."""
+        """Add any event of the present process."""
         event = kind(self.now_ms, self.process, *details, **more)
         self.history.add(event)
         return event
 
     def successor(self, process: str = "b", leader_epoch: int = 8, generation: int = 1) -> Made:
-        """Another share-partition object leads from now on; it has not read yet."""
+        """Let another share-partition object lead from now on; it has not read yet."""
         self.process, self.leader_epoch, self.generation = process, leader_epoch, generation
         self.object_id += 1
         return self
@@ -71,7 +71,7 @@ class Made:
     # ---- producers and applications
 
     def produced(self, *numbers: int, sent: bool = True) -> Made:
-        """Records with these offsets are confirmed to their producer."""
+        """Confirm records with these offsets to their producer."""
         for offset in numbers:
             if sent:
                 self.add(ProduceSent, "t", value(offset))
@@ -79,19 +79,19 @@ class Made:
         return self
 
     def delivered(self, member: str, offset: int, count: int = 1, **more: Any) -> Made:
-        """An application is given a record."""
+        """Give an application a record."""
         details = {"value": value(offset), **more}
         self.add(Delivered, member, self.share.group_id, self.place(offset), count, **details)
         return self
 
     def place(self, offset: int) -> Place:
-        """Where an offset of the present share-partition lies."""
+        """Return the place of an offset of the present share-partition."""
         return Place(self.share.topic_id, self.share.partition, offset)
 
     # ---- leaders
 
     def locks(self, member: str, first: int, last: int | None = None, count: int = 1, **more: Any) -> Made:
-        """A range is given out; no answer tells of it yet."""
+        """Give out a range; no response shows it yet."""
         details: dict[str, Any] = {
             "lock_ms": LOCK_MS,
             "limit": self.limit,
@@ -120,7 +120,7 @@ class Made:
         return self
 
     def acquires(self, member: str, first: int, last: int | None = None, count: int = 1, **more: Any) -> Made:
-        """A range is given out and answered at once."""
+        """Give out a range and answer it at once."""
         last = first if last is None else last
         self.locks(member, first, last, count)
         details: dict[str, Any] = {
@@ -149,7 +149,7 @@ class Made:
         return self
 
     def asks(self, member: str, *batches: AckBatchSeen, **more: Any) -> int:
-        """Acknowledgements arrive; the number of their request."""
+        """Let acknowledgements arrive; return the number of their request."""
         self.requests += 1
         acks = tuple((self.share.topic_id, self.share.partition, batch) for batch in batches)
         details: dict[str, Any] = {"session_id": 1, "accepted": 1, **more}
@@ -169,7 +169,7 @@ class Made:
         return self.requests
 
     def does(self, request: int, code: int = 0, **more: Any) -> Made:
-        """The share-partition object is done with a request's acknowledgements."""
+        """Let the share-partition object finish a request's acknowledgements."""
         asked = self._asked(request)
         details: dict[str, Any] = {
             "persisted": True,
@@ -196,7 +196,7 @@ class Made:
         return self
 
     def answers(self, request: int, code: int = 0) -> Made:
-        """The answer to a request's acknowledgements leaves."""
+        """Answer a request's acknowledgements."""
         asked = self._asked(request)
         self.add(
             AckAnswered,
@@ -216,17 +216,17 @@ class Made:
     def settles(
         self, member: str, first: int, last: int | None = None, kind: int = ACK_ACCEPT, code: int = 0, **more: Any
     ) -> Made:
-        """An acknowledgement arrives, is done and answered at once, without a write."""
+        """Let an acknowledgement arrive, and finish and answer it at once, without a write."""
         request = self.asks(member, (first, first if last is None else last, (kind,)))
         return self.does(request, code, **more).answers(request, code)
 
     def gives_back(self, member: str, *ranges: tuple[int, int]) -> Made:
-        """What a member holds is taken back."""
+        """Take back what a member holds."""
         self.add(GivenBack, 1, self.share, self.object_id, member, ranges or None)
         return self
 
     def limits(self, limit: int) -> Made:
-        """The group's delivery limit is another one from now on."""
+        """Change the group's delivery limit from now on."""
         self.limit = limit
         self.add(LimitsSeen, 1, self.share.group_id, limit, LOCK_MS, 100)
         return self
@@ -237,7 +237,7 @@ class Made:
     # ---- share coordinators
 
     def answered(self, call: str, start_offset: int = -1, *batches: StateBatchSeen, code: int = 0, **more: Any) -> Made:
-        """The share coordinator answers a state RPC."""
+        """Let the share coordinator answer a state RPC."""
         details: dict[str, Any] = {"generation": self.generation, "asked": len(self.history.events), **more}
         epoch = details.pop("leader_epoch", self.leader_epoch)
         state_epoch = details.pop("state_epoch", self.state_epoch)
@@ -245,22 +245,23 @@ class Made:
         return self
 
     def writes(self, start_offset: int, *batches: StateBatchSeen, **more: Any) -> Made:
-        """A state write is confirmed."""
+        """Confirm a state write."""
         return self.answered("Write", start_offset, *batches, **more)
 
     def reads(self, start_offset: int, *batches: StateBatchSeen, **more: Any) -> Made:
-        """A state read is answered."""
+        """Answer a state read."""
         return self.answered("Read", start_offset, *batches, **more)
 
     def state(self, start_offset: int, *batches: StateBatchSeen, finished: int = 0, **more: Any) -> StateSeen:
-        """A state as a coordinator holds it; not in the history."""
+        """Return a state as a coordinator holds it; it is not added to the history."""
         epoch = more.pop("leader_epoch", self.leader_epoch)
         return StateSeen(
             self.now_ms, self.process, self.share, self.state_epoch, epoch, start_offset, finished, batches
         )
 
     def rests(self, start_offset: int, *batches: StateBatchSeen, end: int | None = None, finished: int = 0) -> Made:
-        """The end: this state, served, replayed and rebuilt, and a log up to `end` with a value at each offset."""
+        """Set the final state: this state, served, replayed and rebuilt, and a log up to `end` with a value at each
+        offset."""
         state = self.state(start_offset, *batches, finished=finished)
         end = start_offset if end is None else end
         partition = self.share[1:]
@@ -276,18 +277,18 @@ class Made:
     # ---- groups and the world
 
     def begins(self, phase: str) -> Made:
-        """A phase of the run begins."""
+        """Begin a phase of the run."""
         self.add(PhaseBegan, phase)
         return self
 
     def beats(self, member: str, sent: int, told: int, code: int = 0, **more: Any) -> Made:
-        """A heartbeat is answered."""
+        """Answer a heartbeat."""
         details: dict[str, Any] = {"asked_ms": self.now_ms, "asked": len(self.history.events), **more}
         self.add(HeartbeatAnswered, 1, self.share.group_id, member, sent, told, None, code, **details)
         return self
 
     def group(self, epoch: int, members: dict[str, int], owned: Iterable[int] = (0,), **more: Any) -> Made:
-        """A group is seen; its first member owns the partitions `owned` of a topic with one partition."""
+        """Let a group be seen; its first member owns the partitions `owned` of a topic with one partition."""
         parts = ((TOPIC, 0),)
         target = tuple((TOPIC, number) for number in owned)
         details: dict[str, Any] = {
@@ -312,17 +313,17 @@ class Made:
 
 
 def value(offset: int) -> bytes:
-    """What lies at an offset."""
+    """Return the value of the record at an offset."""
     return f"v{offset}".encode()
 
 
 def found(checker: Checker, made: Made) -> list[str]:
-    """The rules that a checker finds broken."""
+    """Return the rules that a checker finds broken."""
     return [violation.rule for violation in violations(checker, made)]
 
 
 def violations(checker: Checker, made: Made) -> list[Violation]:
-    """What a checker finds; it may name only rules that it says it checks."""
+    """Return a checker's violations; it may name only rules that it declares."""
     all_of_them = list(checker.check(made.history, made.final))
     assert {violation.rule for violation in all_of_them} <= set(checker.rules)
     return all_of_them

@@ -1,4 +1,4 @@
-"""Observers of what coordinators and leaders tell each other about members."""
+"""Observers of what coordinators and leaders report to each other about members."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.simulation.member_events import (
 
 
 def watch_clocks(edge: Edge, shard: Any) -> None:
-    """Tell when a shard of a group coordinator starts all session clocks anew."""
+    """Record when a shard of a group coordinator restarts all session clocks."""
     restart = shard._restart_sessions
 
     def restarted(now_ms: int) -> None:
@@ -29,7 +29,7 @@ def watch_clocks(edge: Edge, shard: Any) -> None:
 
 
 def tell_decided(edge: Edge, command: object, decision: Any) -> None:
-    """Tell what a shard of a group coordinator decided about a member."""
+    """Record what a shard of a group coordinator decided about a member."""
     for effect in decision.effects:
         if isinstance(effect, MemberExpired):
             edge.tell(MemberRemoved, effect.group_id, effect.member.member_id, effect.group_epoch)
@@ -40,7 +40,7 @@ def tell_decided(edge: Edge, command: object, decision: Any) -> None:
 
 
 class Removals:
-    """Share sessions of one leader: opened, and ended because their members were removed."""
+    """Observes the share sessions of one leader: opened, and ended because their members were removed."""
 
     def __init__(self, edge: Edge, service: Any) -> None:
         self._edge = edge
@@ -52,13 +52,13 @@ class Removals:
         vars(sessions).update(fetch=self.fetch)
 
     def removed(self, key: SessionKey, group_epoch: int) -> Removed:
-        """In the place of `MemberRemovals.removed`."""
+        """Replaces `MemberRemovals.removed`."""
         outcome: Removed = self._removed(key, group_epoch)
         self._edge.tell(RemovalHeard, *key, group_epoch, outcome is Removed.ENDED)
         return outcome
 
     def fetch(self, request: SessionRequest, new_session_id: int, now_ms: int) -> SessionStep:
-        """In the place of `SessionCache.fetch`."""
+        """Replaces `SessionCache.fetch`."""
         step: SessionStep = self._fetch(request, new_session_id, now_ms)
         if request.epoch == OPENING_EPOCH:
             self._edge.tell(SessionOpened, *request.key, request.member_epoch or 0, step.closed is not None)

@@ -1,4 +1,4 @@
-"""What coordinators and leaders tell each other about members, as events of a run's history."""
+"""What coordinators and leaders report to each other about members, as events of a run's history."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.simulation.history import Event
 
 @dataclass(frozen=True, slots=True)
 class LossTaken(Event):
-    """A coordinator took a leader's report that it had lost a member, `ago_ms` before: it expects a heartbeat."""
+    """A coordinator accepted a leader's report that it had lost a member `ago_ms` earlier: it expects a heartbeat."""
 
     incarnation: int
     group_id: str
@@ -19,7 +19,7 @@ class LossTaken(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReturnTaken(Event):
-    """A coordinator took a leader's report that a member has a session again."""
+    """A coordinator accepted a leader's report that a member has a session again."""
 
     incarnation: int
     group_id: str
@@ -28,7 +28,7 @@ class ReturnTaken(Event):
 
 @dataclass(frozen=True, slots=True)
 class ClocksRestarted(Event):
-    """All members of a shard begin a session anew: it was loaded, or could not work for a while (GC-32a)."""
+    """All members of a shard begin a new session: the shard was loaded, or could not work for a while (GC-32a)."""
 
     incarnation: int
 
@@ -36,7 +36,7 @@ class ClocksRestarted(Event):
 @dataclass(frozen=True, slots=True)
 class MemberRemoved(Event):
     """A coordinator decided to remove a member that was silent; the store may have refused it. `group_epoch`: the one
-    that the removal makes."""
+    that the removal creates."""
 
     incarnation: int
     group_id: str
@@ -46,7 +46,8 @@ class MemberRemoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class SessionOpened(Event):
-    """A leader opened a share session; `member_epoch` 0: its client named none. `replaced`: the member's last one."""
+    """A leader opened a share session; `member_epoch` 0: its client sent none. `replaced`: it replaces the member's
+    previous one."""
 
     incarnation: int
     group_id: str
@@ -57,7 +58,7 @@ class SessionOpened(Event):
 
 @dataclass(frozen=True, slots=True)
 class RemovalHeard(Event):
-    """A leader was told that a member was removed; `ended`: it ended a session for that."""
+    """A leader was notified that a member was removed; `ended`: it ended a session for that."""
 
     incarnation: int
     group_id: str

@@ -1,7 +1,7 @@
-"""The network of a simulated cluster: connections between processes by name, and everything that goes wrong on them.
+"""The network of a simulated cluster: connections between processes by name, and the faults that strike them.
 
-It keeps gRPC's contract: bytes are copied, a handler is cancelled when its caller goes, statuses are gRPC's, a stream's
-messages arrive in order, and a connection that breaks takes all its calls and streams with it; the next call makes a
+It keeps gRPC's contract: bytes are copied, a handler is cancelled when its caller is gone, statuses are gRPC's, a
+stream's messages arrive in order, and a connection that breaks ends all its calls and streams; the next call makes a
 new one, with a new id (PL-524). A handler runs in a task of the process that serves it.
 """
 
@@ -21,14 +21,14 @@ from tests.simulation.calls import Call, Running, Stream
 from tests.simulation.clock import Life, SimLoop, context_of
 from tests.simulation.points import CrashPoints
 
-#: When a peer that does not answer counts as gone: gRPC's keepalive, ping interval and timeout.
+#: How long a peer may be silent before its connections break: gRPC's keepalive, ping interval and timeout.
 KEEPALIVE_S: Final = 30.0
-#: How long a message travels while nothing is wrong.
+#: How long a message travels while no fault is active.
 DELAY_MS: Final = (0.1, 2.0)
 
 
 class Served:
-    """What one life of a process serves at its address."""
+    """The services of one life of a process at its address."""
 
     def __init__(self, life: Life, address: str) -> None:
         self.life = life
@@ -38,7 +38,7 @@ class Served:
 
 
 class Connection:
-    """One connection of one transport to one served address. Ends once, and what runs on it ends with it."""
+    """One connection of one transport to one served address. Ends once, and with it the calls and streams on it."""
 
     def __init__(self, network: SimNetwork, number: int, client: Life, served: Served) -> None:
         self.id = f"sim:{number}"
@@ -47,44 +47,44 @@ class Connection:
         self.served = served
         self.open = True
         self._up_s = self._down_s = 0.0
-        #: What runs on it, in the order in which it began.
+        #: The calls and streams that run on it, in the order in which they began.
         self.running: dict[Running, None] = {}
 
     def ends(self) -> tuple[str, str]:
-        """The names of both ends."""
+        """Return the names of both ends."""
         return self.client.name, self.served.life.name
 
     def up(self, deliver: Callable[[], None], after_s: float = 0.0) -> float:
-        """Send towards the server; when it arrives."""
+        """Send towards the server; return when it arrives."""
         due_s = self.network.send(self.client.name, self.served.life.name, deliver, after_s)
         self._up_s = max(self._up_s, due_s)
         return due_s
 
     def down(self, deliver: Callable[[], None], after_s: float = 0.0) -> float:
-        """Send towards the client; when it arrives."""
+        """Send towards the client; return when it arrives."""
         due_s = self.network.send(self.served.life.name, self.client.name, deliver, after_s)
         self._down_s = max(self._down_s, due_s)
         return due_s
 
     def close(self) -> None:
-        """The client closes it: handlers are cancelled when the server learns of it."""
+        """Close it from the client: handlers are cancelled when the server learns of it."""
         running = self._end()
         for each in running:
             each.fail(TransportStatus.CANCELLED, "the transport is closed")
         self._tell_server(running)
 
     def broken(self, why: str) -> None:
-        """Both ends see it break."""
+        """Break it; both ends see that."""
         for each in self._end():
             each.fail(TransportStatus.UNAVAILABLE, why)
             each.abandoned()
 
     def lost_client(self) -> None:
-        """The client's process is gone, and its machine says so."""
+        """End it because the client's process is gone; its machine notifies the server."""
         self._tell_server(self._end())
 
     def lost_server(self, why: str) -> None:
-        """The server's process is gone, and its machine says so."""
+        """End it because the server's process is gone; its machine notifies the client."""
         running = self._end()
 
         def arrived() -> None:
@@ -92,10 +92,10 @@ class Connection:
                 each.fail(TransportStatus.UNAVAILABLE, why)
 
         if running:
-            self.down(arrived, self._down_s)  # behind the answers that are on their way
+            self.down(arrived, self._down_s)  # after the responses that are on their way
 
     def _end(self) -> list[Running]:
-        """Be over; what ran on it until now."""
+        """Mark it as ended; return what ran on it until now."""
         self.open = False
         self.network.forget(self)
         running, self.running = list(self.running), {}
@@ -114,7 +114,7 @@ class SimNetwork:
     """All addresses of one world, the messages on their way, and the faults that strike them.
 
     `lose` is the probability that a call's request or reply is lost, or that a message breaks its connection;
-    `duplicate` that a unary request arrives twice.
+    `duplicate` the probability that a unary request arrives twice.
     """
 
     def __init__(self, loop: SimLoop, points: CrashPoints, rng: Random) -> None:
@@ -135,7 +135,7 @@ class SimNetwork:
     # ---- addresses
 
     def serve(self, life: Life, address: str, descriptor: ServiceDescriptor, service: object) -> None:
-        """Serve the RPCs that `service` has methods for, beside what this life serves there already."""
+        """Serve the RPCs that `service` has methods for, in addition to what this life already serves there."""
         served = self._served.get(address)
         if served is None or served.life is not life:
             served = self._served[address] = Served(life, address)
@@ -143,18 +143,19 @@ class SimNetwork:
             served.methods[bound.method.path] = bound
 
     def refuse(self, life: Life) -> None:
-        """Take no calls at this life's address any more; what is open goes on."""
+        """Accept no more calls at this life's address; open ones go on."""
         for served in list(self._served.values()):
             if served.life is life:
                 served.accepting = False
                 del self._served[served.address]
 
     def busy(self, life: Life) -> bool:
-        """Whether calls or streams are open at this life."""
+        """Return True if calls or streams are open at this life."""
         return any(each.running for each in self._connections if each.served.life is life)
 
     def gone(self, life: Life, why: str) -> None:
-        """A process ended, or its machine closed its sockets: peers learn of it as fast as a message travels."""
+        """Note that a process ended, or its machine closed its sockets: peers learn of it as fast as a message
+        travels."""
         self.refuse(life)
         for connection in list(self._connections):
             if connection.served.life is life:
@@ -163,14 +164,14 @@ class SimNetwork:
                 connection.lost_client()
 
     def transport(self, life: Life) -> SimTransport:
-        """A transport of a process; its connections are its own."""
+        """Return a transport of a process; its connections are its own."""
         return SimTransport(self, life)
 
     # ---- faults
 
     def cut(self, a: str, b: str, *, refused: bool = False) -> None:
-        """Let nothing pass from `a` to `b`. Silent: messages wait for `heal`, and connections die when nobody has
-        answered for as long as keepalive waits. Refused: connections between the two break, and none is made."""
+        """Let nothing pass from `a` to `b`. Silent: messages wait for `heal`, and connections break once the cut has
+        lasted as long as keepalive waits. Refused: connections between the two break, and no new one can be made."""
         self._cuts[(a, b)] = refused
         if refused:
             self._break_between(a, b, "connection refused")
@@ -178,7 +179,7 @@ class SimNetwork:
             self._watch((a, b))
 
     def heal(self, a: str | None = None, b: str | None = None) -> None:
-        """End the cut from `a` to `b`, or every cut. What was held arrives now, in its order."""
+        """End the cut from `a` to `b`, or every cut. Held messages arrive now, in their order."""
         for pair in [pair for pair in self._cuts if a is None or pair == (a, b)]:
             del self._cuts[pair]
             due_s = 0.0
@@ -186,7 +187,7 @@ class SimNetwork:
                 due_s = self.send(*pair, deliver, due_s)
 
     def unheard(self, life: Life) -> None:
-        """A process stopped answering: if it still does not when keepalive is over, its connections break."""
+        """Note that a process stopped answering: if it still does not when keepalive is over, its connections break."""
 
         pauses = life.pauses
 
@@ -205,7 +206,7 @@ class SimNetwork:
                 connection.broken("connection reset by peer")
 
     def calm(self) -> None:
-        """No fault any more."""
+        """End all faults."""
         self.lose = self.duplicate = 0.0
         self.delay_ms = DELAY_MS
         self.heal()
@@ -227,7 +228,8 @@ class SimNetwork:
     # ---- messages
 
     def send(self, source: str, target: str, deliver: Callable[[], None], after_s: float = 0.0) -> float:
-        """Carry a message; `deliver` is called when it arrives, not before the time `after_s`. The time it is due."""
+        """Carry a message; `deliver` is called when it arrives, not before the time `after_s`. Return the time it is
+        due."""
         low, high = self.delay_ms
         due_s = max(self.loop.time() + (low + self.rng.random() * (high - low)) / 1000, after_s)
 
@@ -241,17 +243,17 @@ class SimNetwork:
         return due_s
 
     def loses(self) -> bool:
-        """Whether this message is lost."""
+        """Decide by chance if this message is lost."""
         return self.lose > 0 and self.rng.random() < self.lose
 
     def refused(self, a: str, b: str) -> bool:
-        """Whether no connection can be made between the two."""
+        """Return True if no connection can be made between the two."""
         return bool(self._cuts) and (self._cuts.get((a, b), False) or self._cuts.get((b, a), False))
 
     # ---- connections
 
     def connect(self, client: Life, address: str) -> Connection | None:
-        """A new connection; None when nobody listens there or the way is refused."""
+        """Return a new connection; None when the address is not served or the connection is refused."""
         served = self._served.get(address)
         if served is None or client.severed or self.refused(client.name, served.life.name):
             return None
@@ -260,7 +262,7 @@ class SimNetwork:
         return connection
 
     def forget(self, connection: Connection) -> None:
-        """A connection ended."""
+        """Drop a connection that ended."""
         self._connections.pop(connection, None)
 
 
@@ -276,13 +278,13 @@ class SimTransport:
     async def call(
         self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
     ) -> ResponseT:
-        """One unary call."""
+        """Make one unary call."""
         connection = await self._connected(address)
         data = await Call(connection, method, request.SerializeToString(), timeout_s).answer()
         return method.response_type.FromString(data)
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
-        """Open a duplex stream; its handler begins when the news of it arrives."""
+        """Open a duplex stream; its handler begins when the opening message arrives."""
         stream = Stream(await self._connected(address), method)
         stream.begin()
         return stream

@@ -1,8 +1,8 @@
-"""Witnesses inside the services of every process: what they are asked, what leaves them, and when locks begin and end.
+"""Observers inside the services of every process: the requests they receive, the responses that leave them, and locks.
 
-An observer puts its own functions in the place of a few methods of the very objects that serve, as plain values go in
-and out: nothing is parsed twice, unary calls, streams and the short cut within one process are all seen, and each thing
-is recorded at the moment it happens and not when a stream has room for it. It changes nothing of what it sees.
+An observer puts its own functions in the place of a few methods of the serving objects, where plain values go in and
+out: nothing is parsed twice; unary calls, streams and the short cut within one process are all observed; and each event
+is recorded when it happens, not when a stream has room for it. It changes nothing of what it observes.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ _NO_OBJECT: Final = (0, 0, 0)
 
 
 class Observer:
-    """Watches every service of a world."""
+    """Observes every service of a world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._objects = itertools.count(1)
 
     def watch(self, service_name: str, service: object, process: str, incarnation: int) -> object:
-        """The service itself, which tells the history from now on."""
+        """Return the service itself, whose events are recorded in the history from now on."""
         watcher = _WATCHERS.get(service_name)
         if watcher is not None:
             edge = Edge(self._world, self._objects, process, incarnation)
@@ -77,7 +77,7 @@ class Observer:
 
 
 class _Leader:
-    """Requests of share sessions, from their arrival to their answers."""
+    """Observes requests of share sessions, from their arrival to their responses."""
 
     def __init__(self, edge: Edge, service: Any) -> None:
         requests = service._requests
@@ -102,7 +102,7 @@ class _Leader:
         vars(partitions).update(obtain=self.obtain)
 
     def handle(self, request: ShareRequest, on_answer: Callable[[ShareAnswer], None]) -> object:
-        """In the place of `ShareRequests.handle`."""
+        """Replaces `ShareRequests.handle`."""
         before, self.request = self.request, next(self._numbers)
         number, asked_ms = self.request, self.edge.now_ms()
 
@@ -120,14 +120,15 @@ class _Leader:
         return run
 
     def session_step(self, request: ShareRequest) -> SessionStep:
-        """In the place of `ShareRequests._session_step`: its outcome is that of the request's session epoch."""
+        """Replaces `ShareRequests._session_step`: its outcome shows whether the request's session epoch was
+        accepted."""
         try:
             step: SessionStep = self._session_step(request)
         except KafkaError as error:
             self._asked(request, 0, error.code)
             raise
         if step.closed is not None and not step.is_final:
-            self._ended(step.closed)  # replaced by the one that this request opens
+            self._ended(step.closed)  # replaced by the session that this request opens
         self._asked(request, step.session_id, 0)
         if step.closed is not None and step.is_final:
             self._ended(step.closed)
@@ -135,22 +136,23 @@ class _Leader:
         return step
 
     def release(self, closed: ClosedSession) -> None:
-        """In the place of `ShareRequests._release`, through which every session ends."""
+        """Replaces `ShareRequests._release`, through which every session ends."""
         if closed is not self._closed:
             self._ended(closed)
         self._closed = None
         self._release(closed)
 
     def obtain(self, key: SharePartitionKey) -> SharePartitionHost | None:
-        """In the place of `SharePartitions.obtain`: every share-partition is watched from its making on."""
+        """Replaces `SharePartitions.obtain`: every share-partition is observed from its creation on."""
         host: SharePartitionHost | None = self._obtain(key)
         if host is not None and "observed" not in vars(host):
             vars(host).update(observed=_Object(self, host))
         return host
 
     def settings(self, group_id: str) -> tuple[GroupSettings, str, bool]:
-        """In the place of `GroupViews.current`, where every decision gets its limits: told when they are others than
-        at the last look, so that none is missed that held for a moment only (a release and an expiry tell no limit)."""
+        """Replaces `GroupViews.current`, where every decision gets its limits. Records them when they differ from the
+        previous read, so that even limits in force for a moment are recorded (a release and an expiry do not show
+        theirs)."""
         found: tuple[GroupSettings, str, bool] = self._settings(group_id)
         limits = (found[0].delivery_count_limit, found[0].lock_ms, found[0].max_record_locks)
         if self._limits.get(group_id) != limits:
@@ -228,7 +230,7 @@ class _Leader:
 
 
 class _Consumption:
-    """Rounds of consumed retention: what a leader deletes, and how far the groups were then."""
+    """Observes rounds of consumed retention: what a leader deletes, and how far the groups were then."""
 
     def __init__(self, edge: Edge, world: World, retention: Any) -> None:
         self._edge = edge
@@ -240,13 +242,13 @@ class _Consumption:
         vars(retention).update(_retain=self.retain, _move=self.move)
 
     async def retain(self, topic_ids: list[bytes]) -> None:
-        """In the place of `ConsumedRetention._retain`, one at a time; the leader asks first of all."""
+        """Replaces `ConsumedRetention._retain`, one at a time, which first asks for the groups' progress."""
         self._asked = {topic_id: topic_starts(self._world, topic_id, settled=True) for topic_id in topic_ids}
         self._settled = settled_now(self._world)
         await self._retain(topic_ids)
 
     async def move(self, partition: TopicIdPartition, topic_log: Any, start: int, groups: int) -> None:
-        """In the place of `ConsumedRetention._move`."""
+        """Replaces `ConsumedRetention._move`."""
         topic_id, number = partition
         asked, now = self._asked[topic_id], topic_starts(self._world, topic_id, settled=False)
         self._edge.tell(
@@ -261,7 +263,7 @@ class _Consumption:
 
 
 class _LockedThen:
-    """What a leader had when it gave ranges out; their answer may leave later."""
+    """The leader's values when it locked ranges; their response may leave later."""
 
     __slots__ = ("at_ms", "leader_epoch", "lock_ms", "object_id", "offsets", "state_epoch")
 
@@ -275,7 +277,7 @@ class _LockedThen:
 
 
 class _Object:
-    """One share-partition object: what it gives out and takes back."""
+    """Observes one share-partition object: what it gives out and takes back."""
 
     def __init__(self, leader: _Leader, host: SharePartitionHost) -> None:
         self._leader = leader
@@ -295,7 +297,7 @@ class _Object:
         self._edge.tell(ObjectMade, self._share, self._id, host.log.epoch, host.core.generation)
 
     def handle(self, event: ev.Event, now_ms: int) -> list[Effect]:
-        """In the place of `SharePartition.handle`: what always holds is looked at after every event."""
+        """Replaces `SharePartition.handle`: the invariants are checked after every event."""
         effects = self._handle(event, now_ms)
         if type(event) is Initialized and event.resolved:
             log = self._host.log
@@ -309,7 +311,7 @@ class _Object:
         return effects
 
     def give_up(self, error: IllegalTransitionError) -> list[Effect]:
-        """In the place of `SharePartition.give_up`."""
+        """Replaces `SharePartition.give_up`."""
         self._edge.tell(MemoryWrong, self._share, self._id, error.offset, str(error))
         effects = self._give_up(error)
         self._tell_drop(effects)
@@ -321,7 +323,7 @@ class _Object:
                 self._edge.tell(ObjectDropped, self._share, self._id, self._host.log.epoch, effect.reason.value)
 
     def acquire(self, event: ev.Acquire) -> Any:
-        """In the place of `SharePartitionHost.acquire`: locks begin here, whatever becomes of the answer."""
+        """Replaces `SharePartitionHost.acquire`: locks begin here, whatever becomes of the response."""
         core = self._host.core
         before = locks_used(core)
         ranges = self._acquire(event)
@@ -342,7 +344,7 @@ class _Object:
     def acknowledge(
         self, member_id: str, batches: tuple[AckBatch, ...], on_result: Callable[[OperationResult], None]
     ) -> None:
-        """In the place of `SharePartitionHost.acknowledge`."""
+        """Replaces `SharePartitionHost.acknowledge`."""
         host, edge, number = self._host, self._edge, self._leader.request
         epochs = (host.log.epoch, host.core._state.state_epoch)
         begun = (edge.now_ms(), len(edge.events), host.core.start_offset)
@@ -365,7 +367,7 @@ class _Object:
         ranges: Sequence[AcquiredRange] | None = None,
         on_result: Callable[[OperationResult], None] | None = None,
     ) -> None:
-        """In the place of `SharePartitionHost.release`."""
+        """Replaces `SharePartitionHost.release`."""
         given = None if ranges is None else tuple((first, last) for first, last, _ in ranges)
         self._edge.tell(GivenBack, self._share, self._id, member_id, given)
         self._release(member_id, ranges, on_result)

@@ -1,4 +1,4 @@
-"""What came of one simulated run."""
+"""The outcome of one simulated run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.simulation.plan import Plan
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run that is over: what was planned, what happened, and what of it must not be.
+    """A finished run: its plan, its history, and its violations.
 
-    `crew` names the workloads that took part, `topics` gives every topic id that ever existed its name.
+    `crew` names the workloads that took part, `topics` maps every topic id that ever existed to its name.
     """
 
     seed: int
@@ -28,10 +28,10 @@ class Outcome:
 
     @property
     def operations(self) -> int:
-        """How many operations of clients the run had."""
+        """Return how many operations of clients the run had."""
         return self.history.operations
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The rules that it broke, each once."""
+        """Return the rules that it broke, each once."""
         return tuple(dict.fromkeys(violation.rule for violation in self.violations))

@@ -1,6 +1,7 @@
-"""What is done to one run: the cluster's shape, how long clients work, and which faults strike when. Plain JSON inside.
+"""The circumstances of one run: the cluster's shape, how long clients work, and which faults strike when. Plain JSON
+inside.
 
-A plan is drawn from a seed, every part of it from a random source of its own, so that taking one part away leaves the
+A plan is drawn from a seed, every part of it from a random source of its own, so that removing one part leaves the
 others as they were. It does not say what clients do: that is drawn from the seed while they work.
 """
 
@@ -18,16 +19,16 @@ from tests.simulation.faults.clients import frozen
 from tests.simulation.shape import CHANGES, FROZEN
 from tests.simulation.world import ProcessShape, Shape
 
-#: How many faults strike, and how often it is so many.
+#: Number of faults in a run, with the weight of that number.
 _COUNTS: Final = {0: 2, 1: 4, 2: 5, 3: 4, 4: 3, 6: 2, 9: 1}
 _WORK_MS: Final = (6_500, 11_000)
 #: Clients have begun by then.
 _FIRST_MS: Final = 500
 #: How often all faults of a run strike close together.
 _CLOSE: Final = 0.3
-#: How often other faults strike where clients stand still: what is to happen soon is judged where none does.
+#: How often other faults strike in runs with paused clients: removals in time are judged only where none does.
 _BESIDE_OTHERS: Final = 0.3
-#: What a history holds at least.
+#: The least number of operations in a history.
 OPERATIONS_MIN: Final = 200
 
 
@@ -42,7 +43,7 @@ class Step:
 @dataclass(frozen=True)
 class Plan:
     """One run's circumstances. The work goes on until there were `operations_min`, within a bound. `without` names
-    workloads that do no work, and only drain; `drawn`: it is just what the seed gives."""
+    workloads that do no work, and only drain; `drawn`: it is exactly what the seed gives."""
 
     shape: Shape
     work_ms: int
@@ -53,7 +54,7 @@ class Plan:
 
     @classmethod
     def draw(cls, seed: int) -> Plan:
-        """The plan of a seed."""
+        """Draw the plan of a seed."""
         rng = Random(f"{seed}/plan")
         shape = Shape.draw(Random(f"{seed}/shape"))
         work_ms = rng.randrange(*_WORK_MS, 100)
@@ -74,16 +75,16 @@ class Plan:
         return cls(shape, work_ms, ordered, operations_min=OPERATIONS_MIN, drawn=True)
 
     def cut(self, work_ms: int) -> Plan:
-        """The same with just so much time: what would strike later does not."""
+        """Return the same plan with less time: faults that would strike later are dropped."""
         steps = tuple(step for step in self.steps if step.at_ms < work_ms)
         return replace(self, work_ms=work_ms, steps=steps, operations_min=0)
 
     def text(self) -> str:
-        """As one line of JSON."""
+        """Return it as one line of JSON."""
         return json.dumps(self.as_json(), separators=(",", ":"))
 
     def as_json(self) -> dict[str, Any]:
-        """As values that JSON knows."""
+        """Return it as values that JSON knows."""
         shape = self.shape
         return {
             "shape": {
@@ -101,7 +102,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Plan:
-        """Read what `as_json` gave. Raises KeyError, TypeError or ValueError for anything else."""
+        """Read a value returned by `as_json`. Raises KeyError, TypeError or ValueError for anything else."""
         shape = said["shape"]
         processes = tuple(ProcessShape(name, frozenset(roles)) for name, roles in shape["processes"].items())
         return cls(
@@ -110,7 +111,7 @@ class Plan:
                 int(shape["replicas"]),
                 dict(shape["flags"]),
                 int(shape["keepalive_ms"]),
-                tuple(shape.get("pressures", ())),  # scenarios that were kept before have none
+                tuple(shape.get("pressures", ())),  # scenarios that were kept before this field have none
             ),
             int(said["work_ms"]),
             tuple(Step(int(at_ms), _fault(word, parameters)) for at_ms, word, parameters in said["steps"]),
@@ -119,7 +120,7 @@ class Plan:
         )
 
     def told(self) -> list[str]:
-        """In words, a line each."""
+        """Describe it in words, one line for each part."""
         shape = self.shape
         processes = "; ".join(f"{each.name}: {', '.join(sorted(each.roles))}" for each in shape.processes)
         flags = " ".join(f"{name}={value}" for name, value in shape.flags.items())
@@ -132,7 +133,7 @@ class Plan:
 
 
 def _window(rng: Random, work_ms: int) -> tuple[int, int]:
-    """When faults strike: at any time of the work, or all within a short while."""
+    """Draw when faults strike: at any time of the work, or all within a short while."""
     if rng.random() < _CLOSE:
         first_ms = rng.randrange(_FIRST_MS, work_ms - 4_000)
         return first_ms, first_ms + 1_500

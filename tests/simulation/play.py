@@ -1,4 +1,4 @@
-"""One seed in a worker of the pool."""
+"""Plays one seed in a worker of the pool."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.simulation.story import story
 
 
 def play(seed: int) -> Played:
-    """Simulate a seed; its story is told when something is broken."""
+    """Simulate a seed; the result includes its story if a rule was broken."""
     began = time.perf_counter()
     outcome = simulate(seed)
     return Played(

@@ -36,24 +36,25 @@ class CrashPoints:
         self._armed: dict[tuple[str, Point], _Armed] = {}
 
     def arm(self, name: str, point: Point, nth: int, action: Action) -> None:
-        """At the `nth` such moment of the process from now on, do `action` first, outside of that process.
+        """Run `action` before the `nth` such moment of the process from now on, outside of that process.
 
-        What was about to happen happens behind it, if the process still lives and runs then: an action that kills it
-        is done instead. One action per process and kind of moment.
+        The process then continues with its next step, if it is still alive and running: an action that kills it
+        prevents that step. One action per process and kind of moment.
         """
         self._armed[(name, point)] = _Armed(nth, action)
 
     def disarm(self, name: str | None = None) -> None:
-        """Forget the actions that wait for a process, or all."""
+        """Drop the actions that wait for a process, or all."""
         for key in [key for key in self._armed if name is None or key[0] == name]:
             del self._armed[key]
 
     def armed(self, name: str, point: Point) -> bool:
-        """Whether anything waits for such a moment."""
+        """Return True if an action waits for such a moment."""
         return (name, point) in self._armed
 
     async def reached(self, name: str, point: Point) -> bool:
-        """A moment has come; returns when what follows may happen, and whether the process still lives to do it."""
+        """Run the action that waits for this moment, then wait until the process may go on; return True if it is still
+        alive."""
         armed, life = self._armed.get((name, point)), self._life_of(name)
         if armed is None or life is None:
             return True

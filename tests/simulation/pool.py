@@ -1,7 +1,7 @@
-"""Plays many seeds in worker processes: fresh interpreters with a fixed hash seed, fed with a few seeds at a time.
+"""Plays many seeds in worker processes: fresh interpreters with a fixed hash seed, given a few seeds at a time.
 
-A worker that dies or stays silent is a violation of the seed that it was playing; the others of its seeds are played by
-its successor. Parent and worker speak JSON, a line each way.
+A worker that dies or stays silent is a violation of the seed that it was playing; its successor plays the rest of its
+seeds. Parent and worker exchange JSON, one line each way.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
-#: What sets iterate by; the same everywhere, or a seed would not give the same history.
+#: The hash seed, which decides the iteration order of sets; the same everywhere, or a seed would not give the same
+#: history.
 HASH_SEED: Final = "0"
-#: What plays one seed, as `module:function`: int -> Played.
+#: The function that plays one seed, as `module:function`: int -> Played.
 PLAY: Final = "tests.simulation.play:play"
 CHUNK: Final = 8
-#: A worker silent for longer is killed; a history takes a fraction of a second and ends itself long before this.
+#: A worker that is silent for longer is killed; a history takes a fraction of a second and ends itself long before
+#: this.
 SILENT_S: Final = 120.0
 PROGRESS_S: Final = 10.0
 _LINE_BYTES: Final = 2**22
@@ -35,7 +37,7 @@ _LINE_BYTES: Final = 2**22
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a worker says of one seed: `violations` in words, `rules` broken, and the story if there are any."""
+    """A worker's result for one seed: `violations` in words, `rules` broken, and the story if there are any."""
 
     seed: int
     operations: int = 0
@@ -47,7 +49,7 @@ class Played:
 
 @dataclass
 class Summary:
-    """All seeds of one call of `run`."""
+    """The totals over all seeds of one call of `run`."""
 
     histories: int = 0
     operations: int = 0
@@ -64,7 +66,7 @@ class Summary:
             self.failed.append(played)
 
     def line(self) -> str:
-        """The closing line."""
+        """Return the closing line."""
         seconds = time.monotonic() - self.began
         return (
             f"histories={self.histories} operations={self.operations} violations={self.violations} "
@@ -82,8 +84,8 @@ def run(
     silent_s: float = SILENT_S,
     seconds: float = math.inf,
 ) -> Summary:
-    """Play the seeds; `say` hears of each as it ends, in no order; `progress` gets a line every ten seconds. Behind
-    `seconds`, or Ctrl-C, no more seeds are begun: the summary is of those that were played."""
+    """Play the seeds. `say` is called with each as it ends, in no order; `progress` gets a line every ten seconds.
+    After `seconds`, or Ctrl-C, no more seeds are started: the summary is of those that were played."""
     pool = _Pool(deque(seeds), play, say, progress=progress, silent_s=silent_s, seconds=seconds)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(pool.run(workers or os.cpu_count() or 1))
@@ -130,7 +132,7 @@ class _Pool:
             self._say(played)
 
     async def _employ(self) -> None:
-        """One worker after the other, as long as there are seeds."""
+        """Run one worker after the other, as long as there are seeds."""
         while self._more():
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -155,7 +157,7 @@ class _Pool:
         return bool(self._seeds) and time.monotonic() < self._until
 
     async def _feed(self, process: asyncio.subprocess.Process) -> bool:
-        """Have some seeds played. False when the worker is gone."""
+        """Have some seeds played. Returns False when the worker is gone."""
         assert process.stdin is not None
         assert process.stdout is not None
         chunk = deque(self._seeds.popleft() for _ in range(min(CHUNK, len(self._seeds))))
@@ -185,15 +187,15 @@ def _played(said: dict[str, Any]) -> Played:
 
 
 def rest_collector() -> None:
-    """For a process that plays seed after seed and then ends: garbage is collected at the end of each run only, and
-    what was imported, which never is garbage, is not looked at again then: that would take a tenth of the time."""
+    """Prepare a process that plays seed after seed and then ends: collect garbage only at the end of each run, and skip
+    imported objects, which are never garbage and would take a tenth of the time."""
     gc.collect()
     gc.freeze()
     gc.disable()
 
 
 def work(play: str, asked: TextIO, answers: TextIO) -> None:
-    """A worker: plays the seeds of each line that it is asked, in order, until there are no more lines."""
+    """Act as a worker: play the seeds of each line that it is asked, in order, until there are no more lines."""
     module, _, name = play.partition(":")
     function = getattr(import_module(module), name)
     for text in asked:
@@ -202,7 +204,7 @@ def work(play: str, asked: TextIO, answers: TextIO) -> None:
 
 
 def main() -> None:
-    """Work with standard output for answers alone: whatever else prints, prints to standard error."""
+    """Work with standard output reserved for answers: all other output goes to standard error."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)
         import_module(sys.argv[1].partition(":")[0])

@@ -1,7 +1,7 @@
 """One life of a process of the cluster: the real NodeProcess on the simulated network and store.
 
-What a composition root takes from the machine, an RPC server and an outgoing transport, is handed out here to the
-process that asks. It never judges.
+The RPC server and the outgoing transport, which a composition root gets from the machine, are supplied here to the
+process that asks. It makes no judgements.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 CLUSTER_ID: Final = "simulated"
 PORT: Final = 9_000
 _DRAIN_POLL_S: Final = 0.05
-#: Retention comes round within a run.
+#: Makes retention run several times within a run.
 _RETENTION: Final = ("log.retention.check.interval.ms", "1500")
 
 
 @lru_cache(maxsize=256)
 def settings_of(flags: tuple[tuple[str, str], ...]) -> Settings:
-    """Settings by flags; frozen, so processes may share them."""
+    """Return settings by flags; they are frozen, so processes may share them."""
     return load_settings(dict(flags))
 
 
 class Process:
-    """One life of a process. `ended` says why it gave up, "" while it has not; `ready`: it has started, and nobody has
-    asked it to stop."""
+    """One life of a process. `ended` is the reason why it gave up, "" while it has not; `ready`: it has started, and
+    has not been asked to stop."""
 
     def __init__(self, world: World, shape: ProcessShape, incarnation: int, dead: frozenset[int]) -> None:
         self.world = world
@@ -56,7 +56,7 @@ class Process:
         self.ended = ""
         self.ready = False
         self.life = Life(world.loop, shape.name, incarnation)
-        #: Whether it ended in good order; then what it left undone is its own fault.
+        #: True if it ended in good order; then work that it left undone is its own fault.
         self.left = False
         self.clock = world.clock_of(shape.name)
         self.settings = settings_of(tuple(sorted((_RETENTION, *world.flags_of(shape).items()))))
@@ -64,7 +64,7 @@ class Process:
         self._made: NodeProcess | None = None
 
     async def start(self) -> None:
-        """As `python -m <role>` does. Raises what keeps a process from starting."""
+        """Start it as `python -m <role>` does. Raises whatever keeps a process from starting."""
         world, settings = self.world, self.settings
         replicas = world.shape.replicas
         store = StoreSettings(
@@ -79,7 +79,7 @@ class Process:
         await made.start()
 
     async def stop(self) -> None:
-        """As SIGTERM does (CM-4)."""
+        """Stop it as SIGTERM does (CM-4)."""
         if self._made is not None:
             await self._made.stop()
 
@@ -88,47 +88,47 @@ class Process:
             self.ended = reason.result()
             self.world.gave_up(self)
 
-    # ---- what lies inside
+    # ---- inspection
 
     @property
     def node(self) -> ClusterNode:
-        """This process in the cluster; once it has started."""
+        """Return this process's cluster node; available once it has started."""
         assert self._made is not None, "start first"
         return self._made.node
 
     @property
     def paused(self) -> bool:
-        """Whether it stands still."""
+        """Return True if it is paused."""
         return self.life.paused
 
     @property
     def parts(self) -> Any:
-        """Its `Roles`, None before they are made."""
+        """Return its `Roles`; None before they are made."""
         return self._made._roles if self._made is not None else None
 
     @property
     def state(self) -> Any:
-        """Its share coordinator, None without one."""
+        """Return its share coordinator; None without one."""
         return self.parts._state if self.parts is not None else None
 
     @property
     def groups(self) -> Any:
-        """Its group coordinator, None without one."""
+        """Return its group coordinator; None without one."""
         return self.parts._groups if self.parts is not None else None
 
     @property
     def leader(self) -> Any:
-        """Its partition leader, None without one."""
+        """Return its partition leader; None without one."""
         return self.parts._leader if self.parts is not None else None
 
     @property
     def led(self) -> dict[TopicIdPartition, Any]:
-        """The partitions it leads."""
+        """Return the partitions it leads."""
         return dict(self.leader.led.led()) if self.leader is not None else {}
 
     @property
     def settled(self) -> bool:
-        """Whether it serves every shard that targets it, as far as it knows."""
+        """Return True if it serves every shard that is assigned to it, as far as it knows."""
         ownership = self._made._node.ownership if self._made is not None and self._made._node is not None else None
         return ownership is not None and ownership.settled()
 
@@ -148,9 +148,9 @@ class _Server:
         self, descriptor: ServiceDescriptor, service: object, *, only_while: Callable[[], bool] | None = None
     ) -> None:
         if only_while is not None:
-            return  # what is served while older builds are about: here all are of today
+            return  # services for older builds: here every process is of today's build
         process = self._process
-        if not isinstance(service, LeaderForNodes):  # part of the leader's own service, which is watched
+        if not isinstance(service, LeaderForNodes):  # part of the leader's own service, which is observed
             service = self._world.observer.watch(descriptor.name, service, process.name, process.incarnation)
         self._services.append((descriptor, service))
 
@@ -164,10 +164,10 @@ class _Server:
         return self.port
 
     async def ready(self, serving: bool) -> None:
-        """Nobody asks."""
+        """Do nothing: readiness is never queried here."""
 
     async def drain(self, grace_s: float, streams_s: float | None = None) -> None:
-        """Accept no more calls, wait for open ones: all are taken for streams, which may hold it up for less."""
+        """Accept no more calls and wait for open ones: all count as streams, which may delay it for a shorter time."""
         grace_s = grace_s if streams_s is None else min(grace_s, streams_s)
         network, life = self._world.network, self._process.life
         network.refuse(life)
@@ -177,7 +177,7 @@ class _Server:
         network.gone(life, "the server is shutting down")
 
 
-#: The process whose parts are being made.
+#: The processes by their life, for the parts that ask for a server or a transport.
 _processes: dict[Life, Process] = {}
 
 
@@ -189,7 +189,7 @@ def _current() -> Process:
 
 @contextmanager
 def wired() -> Iterator[None]:
-    """Inside, a process that asks for an RPC server or a transport is given a simulated one."""
+    """Inside, give a process that asks for an RPC server or a transport a simulated one."""
 
     def server(*_: object, **__: object) -> _Server:
         return _Server(_current())
@@ -210,7 +210,7 @@ def wired() -> Iterator[None]:
 
 @contextmanager
 def alive(process: Process) -> Iterator[None]:
-    """What is begun inside belongs to this life of a process."""
+    """Make everything that is started inside belong to this life of a process."""
     _processes[process.life] = process
     with living(process.life):
         yield

@@ -1,4 +1,4 @@
-"""Looks at processes from time to time: states, groups and sizes, as those hold them that may answer."""
+"""Samples processes from time to time: states, groups and sizes, from those that may answer."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
     from tests.simulation.world import World
 
-#: A group that does not change is told of again after this time, for what must not stay as it is.
+#: An unchanged group is recorded again after this time, for checkers of groups that must not stay as they are.
 _AGAIN_MS: Final = 1_000
 _SIZES_MS: Final = 1_000
-#: How long a lock, or the write of a start offset, may be overdue on a process that runs.
+#: How long a lock, or the write of a start offset, may be overdue on a running process.
 _OVERDUE_MS: Final = 500
 _CLOCKS_LEFT: Final = 20
 
 
 class Sampler:
-    """Writes what has changed since the last look."""
+    """Records what has changed since the last sample."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -36,7 +36,7 @@ class Sampler:
         self._ran: set[tuple[str, int]] = set()
 
     def sample(self) -> None:
-        """Look once."""
+        """Take one sample."""
         now_ms = self._world.now_ms()
         sizes = now_ms - self._sizes_ms >= _SIZES_MS
         if sizes:
@@ -114,7 +114,7 @@ def _group_seen(now_ms: int, process: Process, group: Any, shard: Any, view: Any
 
 
 def _sizes(process: Process, resting: bool) -> Iterator[tuple[str, int, int]]:
-    """(name, length, bound) of what may grow. At rest nobody waits for anything."""
+    """Yield (name, length, bound) of everything that may grow. At rest nothing waits."""
     for role, hosts in (("state", process.state), ("groups", process.groups)):
         for index, host in enumerate(hosts.hosts if hosts is not None else ()):
             if host.waiting:
@@ -130,7 +130,7 @@ def _group_sizes(process: Process) -> Iterator[tuple[str, int, int]]:
     for _, shard in process.groups.shards.serving():
         members = [len(group.members) for group in shard.groups.values()]
         yield "members of a group", max(members, default=0), most
-        # A join that the store refused leaves its clock behind until that runs out (GC-33).
+        # A join that the store refused leaves its clock in place until that runs out (GC-33).
         yield "session clocks", len(shard._sessions), sum(members) + _CLOCKS_LEFT
 
 
@@ -157,20 +157,21 @@ def _leader_sizes(process: Process, resting: bool) -> Iterator[tuple[str, int, i
 
 
 def _overdue_ms(host: Any, now_ms: int) -> int:
-    """By how much the lock of an acquired record has run out: no such record is without a timer (INV-19)."""
+    """Return for how long the lock of an acquired record has been over: each such record must have a timer (INV-19)."""
     runs = (run for batch in host.core._state.window.walk() for run in batch.lock_runs(batch.first, batch.last))
     return max((now_ms - deadline for *_, code, _, _, deadline in runs if code == STATE_ACQUIRED), default=0)
 
 
 def _delay_ends(host: Any) -> list[int]:
-    """When the delays of its delayed records end (PL-932): no such record is without a timer, or waits too long."""
+    """Return when the delays of its delayed records end (PL-932): each must have a timer, and none may wait too
+    long."""
     runs = (run for batch in host.core._state.window.walk() for run in batch.lock_runs(batch.first, batch.last))
     return [deadline for *_, code, _, _, deadline in runs if code == DELAYED]
 
 
 def _held_up(host: Any) -> bool:
-    """Whether no new record is acquired though locks are free, counted anew without the dead letters (PL-915), and
-    records that wait hold up nothing (PL-935)."""
+    """Return True if no new record is acquired though locks are free, counted independently and without the dead
+    letters (PL-915), and waiting records hold up nothing (PL-935)."""
     core, window, settings = host.core, host.core._state.window, host.group.settings
     full = core.dead_letters_full(settings) or core.delayed_full(settings)
     if not core.dead_letters_waiting or core.can_acquire(settings) or full:
@@ -179,7 +180,8 @@ def _held_up(host: Any) -> bool:
 
 
 def _forgotten(host: Any) -> int:
-    """Records whose acknowledgement or release is pending, though nothing is queued, written or read back for it."""
+    """Count records whose acknowledgement or release is pending, though nothing is queued, written or read back for
+    it."""
     state = host.core._state
     write_back = state.write_back
     if write_back.queued or write_back.outstanding is not None or write_back.unresolved:

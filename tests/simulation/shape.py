@@ -1,4 +1,4 @@
-"""What a simulated cluster consists of: its processes, the store's replicas, and its settings."""
+"""The shape of a simulated cluster: its processes, the store's replicas, and its settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shard_runtime.ownership.placement import (
     ROLES,
 )
 
-#: Small limits, so that locks, leases, snapshots and compaction all come round within seconds.
+#: Small limits, so that locks, leases, snapshots and compaction all expire or run within seconds.
 FLAGS: Final = MappingProxyType(
     {
         "offsets.topic.num.partitions": "2",
@@ -38,27 +38,27 @@ FLAGS: Final = MappingProxyType(
 )
 
 
-#: What a history may have beside the usual: parts of the workload that look for their word here, and how often.
+#: Special conditions of a run, with their probabilities; parts of the workload check for their own word here.
 PRESSURES: Final = MappingProxyType(
     {
         "retention": 0.15,  # topics keep records for a short time, or few bytes of them
-        "by_duration": 0.15,  # groups begin at what is young enough
+        "by_duration": 0.15,  # groups begin at records that are young enough
         "no renewals": 0.1,  # groups do not allow RENEW
         "max poll": 0.15,  # members that take too long between polls leave
         "intervals": 0.2,  # session time-outs and heartbeat intervals change
         "assignment": 0.15,  # assignments are computed at an interval
-        "bytes": 0.15,  # fetches want few bytes
+        "bytes": 0.15,  # fetches ask for few bytes
         "bulk": 0.02,  # windows of more than a thousand records
-        "changes": 0.3,  # groups are deleted, made again, and their offsets altered and deleted
-        "letters": 0.3,  # groups have a dead-letter queue, and its topic is in trouble
-        "consumed": 0.2,  # topics keep only what some group still needs
-        "delays": 0.3,  # releases with delays, and back-offs that come, change and go
-        "transactions": 0.25,  # beside others transactional producers, and an operator perhaps; groups read committed
-        "frozen": 0.15,  # clients stand still for longer than their session, which is short
+        "changes": 0.3,  # groups are deleted and created again, and their offsets altered and deleted
+        "letters": 0.3,  # groups have a dead-letter queue, and its topic fails at times
+        "consumed": 0.2,  # topics keep only records that some group still needs
+        "delays": 0.3,  # releases with delays, and back-offs that are set, changed and removed
+        "transactions": 0.25,  # also transactional producers, and perhaps an operator; groups read committed
+        "frozen": 0.15,  # clients are paused for longer than their session, which is short
         "small limits": 0.25,  # leaders sweep their memory, and read logs in pages, at two to five
     }
 )
-#: How far the wall clock of a process is from that of clients, at most, before any fault.
+#: How far the wall clock of a process differs from that of clients, at most, before any fault.
 SKEW_MS: Final = 50
 SIZE_FLAG: Final = "group.share.max.size"
 CHANGES: Final = "changes"
@@ -66,13 +66,13 @@ LETTERS: Final = "letters"
 TRANSACTIONS: Final = "transactions"
 CONSUMED: Final = "consumed"
 DELAYS: Final = "delays"
-#: The greatest delays that groups allow: whatever a clock says, a record waits no longer.
+#: The greatest delays that groups allow: whatever a clock shows, a record waits no longer.
 DELAYS_MAX_MS: Final = ("1500", "4000", "8000")
 FROZEN: Final = "frozen"
 SMALL_LIMITS: Final = "small limits"
-#: The session time-out of groups in such a run, ms: shorter than it takes to miss a client that stands still.
+#: The session time-out of groups in such a run, ms: shorter than the time after which a paused client is missed.
 FROZEN_SESSION_MS: Final = 2_500
-#: Drawn behind all others, in this order: they came later, and what was drawn before is drawn as before.
+#: Drawn after all others, in this order: they were added later, and earlier draws must stay as they were.
 _LATER: Final = (CHANGES, LETTERS, TRANSACTIONS, CONSUMED, DELAYS, FROZEN, SMALL_LIMITS)
 
 
@@ -86,24 +86,24 @@ class ProcessShape:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a cluster consists of, and its settings beside the usual ones."""
+    """The parts of a cluster, and the settings that differ from the usual ones."""
 
     processes: tuple[ProcessShape, ...]
     replicas: int = 0
     flags: Mapping[str, str] = field(default_factory=dict)
-    #: When a peer that does not answer counts as gone.
+    #: How long a peer may be silent before its connections break.
     keepalive_ms: int = 30_000
     #: Words of `PRESSURES`.
     pressures: tuple[str, ...] = ()
 
     @classmethod
     def two(cls, replicas: int = 0, **flags: str) -> Self:
-        """Two processes with all roles."""
+        """Return a shape with two processes that have all roles."""
         return cls((ProcessShape("a", ROLES), ProcessShape("b", ROLES)), replicas, flags)
 
     @classmethod
     def draw(cls, rng: Random) -> Self:
-        """A shape by chance: all roles twice, or each role apart once or twice; a store alone or with two replicas."""
+        """Draw a shape: all roles twice, or each role apart once or twice; a store alone or with two replicas."""
         if rng.random() < 0.7:
             processes: tuple[ProcessShape, ...] = (ProcessShape("a", ROLES), ProcessShape("b", ROLES))
         else:
@@ -135,7 +135,7 @@ def _drawn_flags(rng: Random) -> Iterator[tuple[str, str]]:
         ("group.share.max.share.sessions", ("200", "200", "2000")),
         ("share.coordinator.snapshot.update.records.per.snapshot", ("0", "2", "7", "50")),
         ("shard.compaction.entries.min", ("10", "30", "1000")),
-        # Short, so that state writes fail and are read back within a fault, and not only at the end of a run.
+        # Short, so that state writes fail and are read back during a fault, and not only at the end of a run.
         ("persister.operation.timeout.ms", ("500", "1500", "4000")),
     ):
         if rng.random() < 0.5:

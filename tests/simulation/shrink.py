@@ -1,4 +1,4 @@
-"""Makes a failing plan as short as it goes: fewer faults, then fewer workloads, then less time. Knows plans only."""
+"""Shrinks a failing plan as far as possible: fewer faults, then fewer workloads, then less time. Knows plans only."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import replace
 
 from tests.simulation.plan import Plan
 
-#: Shorter than this a run shows nothing.
+#: A shorter run shows nothing.
 WORK_MS_MIN = 500
 
 
 class Shrinker:
-    """Tries shorter plans while `broken` says that they still break what the first one broke; at most `tries_max` runs.
+    """Tries shorter plans and keeps those that `broken` accepts, which still break what the first one broke; at most
+    `tries_max` runs.
 
-    Removing something keeps everything else as it was, for every part draws from a random source of its own.
+    Removing a part leaves all others as they were, since every part draws from a random source of its own.
     """
 
     def __init__(self, broken: Callable[[Plan], bool], tries_max: int = 150) -> None:
@@ -23,7 +24,7 @@ class Shrinker:
         self.tries = 0
 
     def shrink(self, plan: Plan, crew: Sequence[str] = ()) -> Plan:
-        """The shortest plan found; `plan` itself, when nothing of it can go."""
+        """Return the shortest plan found; `plan` itself when nothing can be removed."""
         before = None
         while plan != before and not self._tired():
             before = plan

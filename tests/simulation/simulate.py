@@ -1,6 +1,6 @@
 """Plays one seed from beginning to end: a cluster, clients, faults; then calm, drain and rest; then the checkers judge.
 
-A run that does not end, spins or raises is a violation itself, with everything seen until then as its history.
+A run that does not end, spins or raises is a violation itself, with everything recorded until then as its history.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from tests.support.small_limits import PAGES, WIDTHS, set_small, small
 
 T = TypeVar("T")
 
-#: Bounds of a run's parts in virtual seconds: behind them something hangs.
+#: Bounds of a run's parts in virtual seconds: a part that takes longer hangs.
 _BEGIN_S: Final = 120.0
 _CALM_S: Final = 180.0
 _DRAIN_S: Final = 240.0
 _END_S: Final = 360.0
-#: Where a run has few operations, its clients work on for so many samples at most.
+#: If a run has few operations, its clients go on working for at most this many samples.
 _LONGER_MAX: Final = 60
-#: Locks run out, unconfirmed tails are confirmed, start offsets are written (PL-621), before anything is compared.
+#: Before anything is compared, locks expire, unconfirmed tails are confirmed and start offsets are written (PL-621).
 REST_S: Final = 8.0
 SAMPLE_S: Final = 0.25
-#: The bound of a run in seconds of this machine; a run takes a fraction of a second.
+#: The bound of a run in real seconds; a run takes a fraction of a second.
 REAL_S: Final = 60.0
 #: The rule that a run breaks when it does not end.
 LIVENESS: Final = "INV-19"
-#: What is broken when a process logs an error or gives up, whatever the faults.
+#: The rule that is broken when a process logs an error or gives up, whatever the faults.
 COMPLAINT: Final = "complaint"
-#: Errors that tell of a lost tail (CM-19, CM-20, CM-47).
+#: Errors that correctly report a lost tail (CM-19, CM-20, CM-47).
 _TRUE_WORDS: Final = (
     "the store may have lost this shard's tail",
     "log end jumped: a tail of this log may have been lost with the store",
@@ -58,23 +58,24 @@ _TRUE_WORDS: Final = (
 
 
 class RanTooLongError(KeyboardInterrupt):
-    """A run still computes after a minute. A KeyboardInterrupt, for nothing else passes through an event loop."""
+    """A run still computes after a minute. A KeyboardInterrupt, since no other exception passes through an event
+    loop."""
 
 
 def simulate(seed: int, plan: Plan | None = None, log_lines: list[str] | None = None) -> Outcome:
-    """Play a seed under its own plan, or another. `log_lines` receives what the services logged."""
+    """Play a seed under its own plan, or under `plan`. `log_lines` receives what the services logged."""
     run = Run(seed, plan if plan is not None else Plan.draw(seed))
     try:
         with _bounded(), _limits(run):
             determinism.run(seed, run.main, log_lines)
-    except (Exception, RanTooLongError) as error:  # the loop itself: it spins, or would wait for ever
+    except (Exception, RanTooLongError) as error:  # of the loop itself: it spins, or would wait for ever
         run.failed(error)
     return run.outcome()
 
 
 @contextmanager
 def _limits(run: Run) -> Iterator[None]:
-    """Small limits of the leaders in a run that has them."""
+    """Apply small limits to the leaders of a run that has that pressure."""
     if SMALL_LIMITS not in run.plan.shape.pressures:
         yield
         return
@@ -98,12 +99,12 @@ class Run:
         self.crew: tuple[str, ...] = ()
 
     def failed(self, error: BaseException) -> None:
-        """The run itself broke: nothing that a checker could judge."""
+        """Record that the run itself broke, which no checker can judge."""
         self.final = None
         self.broken.append(Violation(LIVENESS, f"the run did not end: {_innermost(error)}"))
 
     def outcome(self, checkers: Sequence[Checker] = ALL) -> Outcome:
-        """What came of it, judged."""
+        """Return the outcome of the run, judged."""
         history = self.history
         found = [] if self.final is None else judged(history, self.final, checkers)
         topics = {each.detail: each.target for each in history.of(Administered) if each.call == "CreateTopics"}
@@ -111,7 +112,7 @@ class Run:
         return Outcome(self.seed, self.plan, history, self.final or End(), violations, self.crew, topics)
 
     async def main(self) -> None:
-        """All of it, on the virtual loop."""
+        """Play the whole run on the virtual loop."""
         world = World(self.seed, self.plan.shape)
         self.history = world.history
         try:
@@ -122,7 +123,7 @@ class Run:
         self.history.now_ms = int
 
     def _is_true(self, complaint: str) -> bool:
-        """Whether an error that was logged says just what a fault did: only a fail-over loses a tail."""
+        """Return True if a logged error correctly reports a fault: only a fail-over loses a tail."""
         return self.plan.shape.replicas > 0 and any(words in complaint for words in _TRUE_WORDS)
 
     async def _play(self, world: World) -> End:
@@ -139,7 +140,8 @@ class Run:
         await _all(works, _CALM_S, "clients did not come to an end after the faults")
         await world.settled()
         world.begin("drain")
-        # Also those that did not work: of a group that others began something is left else.
+        # Workloads that did not work drain too: others may have used their groups, and records of those groups would
+        # remain.
         drains = [asyncio.create_task(each.drain(), name=each.name) for each in drawn]
         await _all(drains, _DRAIN_S, "clients did not drain what was left")
         world.begin("rest")
@@ -155,7 +157,7 @@ class Run:
         await world.settled()
 
     async def _trouble(self, world: World) -> None:
-        """Let faults strike until the work is over; those that still last then are mended."""
+        """Let faults strike until the work is over; those that still last then are repaired."""
         strikes = [asyncio.create_task(_strike(world, step)) for step in self.plan.steps]
         await asyncio.sleep(self.plan.work_ms / 1000)
         for _ in range(_LONGER_MAX):
@@ -170,7 +172,7 @@ class Run:
                 raise end
 
     async def _calm(self, world: World) -> None:
-        """No fault any more, and every process lives."""
+        """End all faults and bring every process back."""
         world.calm()
         names = [each.name for each in self.plan.shape.processes]
         async with asyncio.TaskGroup() as group:
@@ -181,7 +183,7 @@ class Run:
 
 
 def judged(history: History, final: End, checkers: Sequence[Checker]) -> Iterator[Violation]:
-    """What the checkers find; one that fails is reported in its rules' name."""
+    """Yield the violations that the checkers find; a checker that fails is reported under its rules."""
     for checker in checkers:
         try:
             yield from checker.check(history, final)
@@ -209,7 +211,7 @@ async def _sample(sampler: Sampler) -> None:
 
 
 async def _all(tasks: list[asyncio.Task[None]], seconds: float, otherwise: str) -> None:
-    """Wait for tasks; the first error among them, or AssertionError with those that are still at it behind a bound."""
+    """Wait for tasks. Raises their first error, or AssertionError naming those that still run after `seconds`."""
     if tasks:
         await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
     for task in tasks:
@@ -221,7 +223,7 @@ async def _all(tasks: list[asyncio.Task[None]], seconds: float, otherwise: str) 
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, T], otherwise: str) -> T:
-    """Wait for something; AssertionError when it takes longer than that many virtual seconds."""
+    """Wait for something. Raises AssertionError when it takes longer than that many virtual seconds."""
     try:
         async with asyncio.timeout(seconds):
             return await work
@@ -231,7 +233,7 @@ async def _within(seconds: float, work: Coroutine[Any, Any, T], otherwise: str) 
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """Inside, a run that computes for longer than `REAL_S` is ended. Only a main thread can be watched so."""
+    """Inside, end a run that computes for longer than `REAL_S`. Only a main thread can be interrupted this way."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -249,7 +251,7 @@ def _bounded() -> Iterator[None]:
 
 
 def _innermost(error: BaseException) -> str:
-    """An error, and the line of code that raised it."""
+    """Return an error, and the line of code that raised it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     frames = traceback.extract_tb(error.__traceback__)

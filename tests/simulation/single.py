@@ -1,4 +1,5 @@
-"""One seed, told in full: under its own plan or a given one, and under the shortest that still breaks the same rule."""
+"""Plays one seed and prints its full story: under its own plan or a given one, and under the shortest that breaks the
+same rule."""
 
 from __future__ import annotations
 
@@ -21,25 +22,25 @@ KEPT: Final = Path(__file__).parent / "kept"
 
 @dataclass(frozen=True)
 class Kept:
-    """A scenario that once broke something: why it is kept, its seed, and the shortest plan that showed it."""
+    """A scenario that once broke a rule: why it is kept, its seed, and the shortest plan that showed it."""
 
     why: str
     seed: int
     plan: Plan
 
     def text(self) -> str:
-        """As it lies in `kept/`."""
+        """Return its text, as stored in `kept/`."""
         return json.dumps({"why": self.why, "seed": self.seed, "plan": self.plan.as_json()}, indent=1) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> Kept:
-        """A file of `kept/`. Raises ValueError or KeyError when it is none."""
+        """Read a file of `kept/`. Raises ValueError or KeyError when it is not one."""
         said = json.loads(path.read_text(encoding="utf-8"))
         return cls(said["why"], said["seed"], Plan.from_json(said["plan"]))
 
 
 def kept_paths() -> list[Path]:
-    """All kept scenarios, by name."""
+    """Return the paths of all kept scenarios, by name."""
     return sorted(KEPT.glob("*.json"))
 
 
@@ -52,7 +53,7 @@ def play_kept(number: int) -> Played:
 
 
 def plan_of(text: str) -> Plan | None:
-    """The plan in a JSON text, in a file of such a text, or in a file of `kept/`; None for ""."""
+    """Return the plan in a JSON text, in a file of such a text, or in a file of `kept/`; None for ""."""
     if not text:
         return None
     said: Any = json.loads(text if text.startswith("{") else Path(text).read_text(encoding="utf-8"))
@@ -60,7 +61,7 @@ def plan_of(text: str) -> Plan | None:
 
 
 def play_one(seed: int, plan: str = "", out: str = "", events: int = 40, shrink: bool = False) -> int:
-    """Play, tell, and shrink if asked; the exit code."""
+    """Play a seed, print its story, and shrink its plan if asked; return the exit code."""
     summary = Summary()
     log_lines: list[str] | None = [] if out else None
     outcome = simulate(seed, plan_of(plan), log_lines)
@@ -76,7 +77,7 @@ def play_one(seed: int, plan: str = "", out: str = "", events: int = 40, shrink:
 
 
 def write(path: Path, outcome: Outcome, log_lines: list[str]) -> None:
-    """The whole run: its story, every event, and what the services logged."""
+    """Write the whole run to a file: its story, every event, and what the services logged."""
     parts = [story(outcome), "-- every event", outcome.history.text(), "-- every log line", *log_lines]
     path.write_text("\n".join(parts) + "\n", encoding="utf-8")
 
@@ -98,5 +99,5 @@ def _shrink(outcome: Outcome, summary: Summary, events: int) -> None:
 
 
 def breaks(seed: int, rule: str) -> Callable[[Plan], bool]:
-    """Whether a plan breaks the rule."""
+    """Return a function that checks if a plan breaks the rule."""
     return lambda plan: rule in simulate(seed, plan).rules

@@ -1,7 +1,8 @@
-"""The store of a simulated cluster: the in-memory twin behind delays, with its faults and the crash points at it.
+"""The store of a simulated cluster: the in-memory twin with delays, its faults and its crash points.
 
-A pipeline that has left a process executes whatever becomes of that process; its reply waits while the process is
-paused. Faults are by the name of the process that they strike; nothing happens by chance but what a rate asks for.
+A pipeline that has left a process is executed whatever becomes of that process; its reply waits while the process is
+paused. Faults are set by the name of the process that they strike; apart from the rates that faults set, nothing fails
+by chance.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 
 _WRITES: Final = frozenset({"XADD", "XTRIM", "HSET", "HDEL", "SET", "DEL", "INCR"})
 Event = Callable[[], None]
-#: How far the two parts of a pipeline are apart at most.
+#: How far apart the two parts of a pipeline arrive, at most.
 PART_MS: Final = 5.0
 
 
 def writes(commands: Sequence[Command]) -> bool:
-    """Whether a pipeline carries a write."""
+    """Return True if a pipeline carries a write."""
     return any(
         command[0] in _WRITES or (command[0] == "EVALSHA" and command[1] not in READ_ONLY) for command in commands
     )
@@ -64,8 +65,8 @@ class SimStorage:
     # ---- the network
 
     def sent(self, client: str, commands: Sequence[Command], on: Arrived, lost: Event) -> None:
-        """A pipeline on its way to the store; a process that is killed meanwhile has sent it. Some arrive in two parts,
-        between which others may write and the store may fail over."""
+        """Carry a pipeline to the store, even if its process is killed meanwhile. Some arrive in two parts; between
+        them others may write and the store may fail over."""
 
         def whole() -> None:
             if self._rng.random() < self.in_parts and len(commands) > 1:
@@ -84,7 +85,7 @@ class SimStorage:
         self._travel(client, Stage.SEND, arrived)
 
     def answered(self, client: str, commands: Sequence[Command], on: Event, lost: Event) -> None:
-        """Its replies on their way back."""
+        """Carry its replies back."""
         leave = partial(self._unless_lost, client, partial(self._travel, client, Stage.REPLY, on), lost)
         if self._points.armed(client, Point.AFTER_WRITE) and writes(commands):
             self._at_point(client, Point.AFTER_WRITE, leave, lost)
@@ -107,7 +108,8 @@ class SimStorage:
             on()
 
     def _at_point(self, client: str, point: Point, on: Event, lost: Event) -> None:
-        """Go on when the point lets it; a process that was killed there has not come to what follows."""
+        """Go on when the action at the point is done; if the process was killed there, its pipeline or reply is
+        lost."""
 
         async def reached() -> None:
             if await self._points.reached(client, point):
@@ -118,66 +120,67 @@ class SimStorage:
         self._loop.create_task(reached(), context=context_of(None))
 
     def _carry(self, arrive: Callable[[], None]) -> None:
-        """What the store sends by itself, to replicas and subscribers."""
+        """Carry what the store sends by itself, to replicas and subscribers."""
         low, high = self.delay_ms
         delay_s = (low + self._rng.random() * (high - low)) / 1000
         self._loop.carry(self._loop.time() + delay_s, arrive, (), self._nowhere)
 
-    # ---- faults of one process's way to the store
+    # ---- faults of one process's connections to the store
 
     def cut_off(self, name: str) -> None:
-        """A process loses its connections and gets no new ones. What it has sent is executed."""
+        """Cut a process off: it loses its connections and gets no new ones. What it has sent is executed."""
         self.store.cut_off(name)
 
     def mend(self, name: str) -> None:
-        """A process reaches the store again, in time and without loss."""
+        """Let a process reach the store again, in time and without loss."""
         self.store.mend(name)
         self._lossy.pop(name, None)
         self._holds.pop(name, None)
 
     def lose_replies(self, name: str, rate: float) -> None:
-        """A share of a process's pipelines, or of their replies, is lost with its connection. 0: none any more."""
+        """Lose a share of a process's pipelines, or of their replies, with its connection. 0 ends this."""
         self._lossy[name] = rate
 
     def hold(self, name: str, stage: Stage, rate: float, up_to_ms: float) -> None:
-        """A share of a process's pipelines is held for up to so long, on their way to the store or back."""
+        """Hold a share of a process's pipelines for up to so long, on their way to the store or back."""
         self._holds[name] = Hold(stage, rate, up_to_ms)
 
     # ---- faults of the store
 
     def vanish(self) -> None:
-        """Nobody reaches the store until `appear`."""
+        """Make the store unreachable for all until `appear`."""
         self.store.reachable = False
         self.store.cut_all()
 
     def appear(self) -> None:
-        """The store can be reached again."""
+        """Make the store reachable again."""
         self.store.reachable = True
 
     def refuse(self, code: str | None) -> None:
-        """Answer every write with an error code (OOM, NOREPLICAS, MISCONF, READONLY); None: no more."""
-        if code == "READONLY":  # what a node answers that was demoted and does not know its new master's data yet
+        """Answer every write with an error code (OOM, NOREPLICAS, MISCONF, READONLY); None ends this."""
+        if code == "READONLY":  # the answer of a node that was demoted and does not have its new master's data yet
             self.store.master.role = "slave"
         else:
             self.store.master.role = "master"
             self.store.master.refuse = code
 
     def restart(self, lose_unsynced: bool = False) -> None:
-        """Restart the store: a new history, no connections; perhaps without what no disk has."""
+        """Restart the store: a new history, no connections; with `lose_unsynced`, without what no disk has."""
         self.store.restart(lose_unsynced)
 
     def lag(self, replica: int) -> Follower:
-        """A replica stops applying what it is sent; `fail_over` to it loses that tail."""
+        """Make a replica stop applying what it is sent; `fail_over` to it loses that tail."""
         follower = self.store.master.followers[replica]
         follower.paused = True
         return follower
 
     def catch_up(self) -> None:
-        """Every replica applies all it was sent."""
+        """Let every replica apply all it was sent."""
         self.store.master.release_replicas()
 
     def fail_over(self, *, keep_connections: bool = False) -> None:
-        """Promote the replica that is furthest ahead, as a sentinel would: what no replica has applied is lost."""
+        """Promote the replica that is furthest ahead, as a sentinel would: entries that no replica has applied are
+        lost."""
         self.store.fail_over(self._best(), keep_connections)
 
     def split(self, *names: str) -> None:
@@ -193,7 +196,7 @@ class SimStorage:
         self.store.heal()
 
     def calm(self) -> None:
-        """No fault any more."""
+        """End all faults."""
         self._lossy.clear()
         self._holds.clear()
         self.refuse(None)

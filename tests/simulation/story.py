@@ -1,7 +1,7 @@
-"""Tells a run to a reader: its seed and plan, what it broke, and the events around that which matter.
+"""Describes a run for a reader: its seed and plan, the broken rules, and the relevant events around them.
 
-An event matters when it touches a record, share-partition, group or value that a violation names, and when it says what
-the world did: faults, processes, phases. The whole history goes to a file (`--out`).
+An event is relevant when it touches a record, share-partition, group or value that a violation names, or when it is an
+event of the world: faults, processes, phases. The whole history goes to a file (`--out`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tests.simulation.checkers.causes import CHANGES
 from tests.simulation.outcome import Outcome
 from tests.simulation.words import Words
 
-#: How much is told of one violation: events that matter before it ended, and behind that.
+#: How many relevant events are printed for one violation, before its last event and (`BEHIND`) after it.
 BEFORE: Final = 40
 BEHIND: Final = 5
-#: Violations that are told with their events; of others the sentence.
+#: Violations that are printed with their events; of the others only the sentence.
 TOLD_MAX: Final = 3
 SENTENCES_MAX: Final = 15
 
@@ -30,7 +30,7 @@ Span = tuple[str, int, int, int]
 
 
 def story(outcome: Outcome, before: int = BEFORE) -> str:
-    """The run in words; ends with the command that plays it again."""
+    """Return the run in words; it ends with the command that plays it again."""
     words = Words(outcome.topics)
     parts = [_head(outcome), "\n".join(_sentences(outcome.violations))]
     parts += [account(outcome.history.events, each, words, before) for each in outcome.violations[:TOLD_MAX]]
@@ -41,7 +41,7 @@ def story(outcome: Outcome, before: int = BEFORE) -> str:
 
 
 def command(outcome: Outcome) -> str:
-    """What plays this run again."""
+    """Return the command that plays this run again."""
     if outcome.plan.drawn:
         return f"make sim SEED={outcome.seed}"
     return f"make sim SEED={outcome.seed} PLAN='{outcome.plan.text()}'"
@@ -71,7 +71,7 @@ def _last(events: Sequence[h.Event], count: int) -> Sequence[h.Event]:
 
 
 def account(events: Sequence[h.Event], violation: Violation, words: Words, before: int) -> str:
-    """A violation and the events that matter to it, a line each; those that it names are marked."""
+    """Return a violation and the relevant events, a line each; those that it names are marked."""
     focus = Focus.of(violation)
     shown = [at for at, event in enumerate(events) if focus.matters(event)]
     named = {id(event) for event in violation.events}
@@ -87,7 +87,7 @@ def account(events: Sequence[h.Event], violation: Violation, words: Words, befor
 
 @dataclass
 class Focus:
-    """What a violation is about."""
+    """The subject of a violation."""
 
     spans: set[Span] = field(default_factory=set)
     shares: set[h.Share] = field(default_factory=set)
@@ -98,7 +98,7 @@ class Focus:
 
     @classmethod
     def of(cls, violation: Violation) -> Focus:
-        """Records are what a violation is about, if its events name any; else share-partitions, else groups."""
+        """Return the subject of a violation: records, if its events name any; else share-partitions, else groups."""
         focus = cls(named={id(event) for event in violation.events}, kinds={type(event) for event in violation.events})
         for event in violation.events:
             focus.values.update(_values(event))
@@ -108,7 +108,7 @@ class Focus:
         return focus
 
     def matters(self, event: h.Event) -> bool:
-        """Whether the event is told."""
+        """Return True if the event is relevant."""
         if id(event) in self.named or isinstance(event, _WORLD):
             return True
         if self._changes(event):
@@ -122,7 +122,7 @@ class Focus:
         return type(event) in self.kinds and not self.groups.isdisjoint(_groups(event))
 
     def _changes(self, event: h.Event) -> bool:
-        """Whether it changes a group that the violation names."""
+        """Return True if it changes a group that the violation names."""
         if isinstance(event, h.Administered):
             return event.call in CHANGES and event.target in self.groups
         return isinstance(event, coordinator_events.GroupDecided) and event.group_id in self.groups
@@ -137,7 +137,7 @@ class Focus:
 
 
 def _common(found: Iterable[Span]) -> set[Span]:
-    """What spans of one partition have in common, if anything; else all of them."""
+    """Return the intersection of the spans of each partition, if there is one; else all of them."""
     by_partition: dict[tuple[str, int], list[Span]] = {}
     for span in found:
         by_partition.setdefault(span[:2], []).append(span)
@@ -153,7 +153,7 @@ def _meet(one: Span, other: Span) -> bool:
 
 
 def spans(event: h.Event) -> Iterator[Span]:
-    """The records that an event touches, as (topic id, partition, first offset, last offset)."""
+    """Yield the records that an event touches, as (topic id, partition, first offset, last offset)."""
     match event:
         case h.Produced() | h.Delivered() | h.Settled():
             place = event.place

@@ -1,4 +1,5 @@
-"""Checkers of values, sessions, membership, answers and sizes; and that every rule has a checker that says so."""
+"""Checkers of values, sessions, membership, answers and sizes; and a test that every rule has a checker that declares
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkers that ask for a cause: what changes without one in the history is found, and what has one passes."""
+"""Checkers that ask for a cause: a change without a cause in the history is found, and a change with one passes."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ FAIL_OVER = "fail-over of the store, 1 replicas 300 ms behind"
 
 
 def asked(made: Made, call: str, target: str, detail: str, asked_ms: int = 0) -> Made:
-    """An admin call ends without an error."""
+    """Add an admin call that ended without an error."""
     made.add(Administered, call, target, detail, "", asked_ms)
     return made
 
 
 def struck(made: Made, fault: str = "SIGKILL of b") -> Made:
-    """A fault begins, and is over at once."""
+    """Add a fault that begins and is over at once."""
     made.add(FaultStruck, fault)
     made.add(FaultStruck, fault, True)
     return made
@@ -105,14 +105,14 @@ class TestStateEpochs:
 
 
 def made_object(made: Made, **more: Any) -> Made:
-    """A leader makes the present object."""
+    """Let a leader make the present object."""
     details = {"incarnation": 1, "share": SHARE, "object_id": made.object_id, "leader_epoch": made.leader_epoch, **more}
     made.add(ObjectMade, **details, generation=made.generation)
     return made
 
 
 def dropped(made: Made, reason: str) -> Made:
-    """It is let go."""
+    """Drop the present object."""
     made.add(ObjectDropped, 1, SHARE, made.object_id, made.leader_epoch, reason)
     return made
 
@@ -194,14 +194,14 @@ class TestObjects:
 
 
 def reset(policy: str | None = None) -> Made:
-    """A cluster whose groups begin at earliest; the group may have a policy of its own."""
+    """Return a cluster whose groups begin at earliest; the group may have a policy of its own."""
     made = Made()
     made.add(Configured, (("group.share.auto.offset.reset", "earliest" if policy is None else policy),))
     return made
 
 
 def begins(made: Made, start: int, log_start: int = 0, end: int = 100) -> Made:
-    """An object is made and finds its start offset."""
+    """Make an object and resolve its start offset."""
     made_object(made)
     made.add(StartResolved, 1, SHARE, made.object_id, made.state_epoch, start, log_start, end)
     return made
@@ -313,13 +313,13 @@ def test_a_deleted_topic_that_kept_its_records_is_judged_by_them() -> None:
 
 
 def computed(made: Made, epoch: int, *parts: int, member: str = "A") -> Made:
-    """The group's target."""
+    """Compute the group's target."""
     made.add(TargetComputed, 1, "g", epoch, ((member, tuple((TOPIC, part) for part in parts)),))
     return made
 
 
 def told(made: Made, epoch: int, *parts: int, subscribed: tuple[str, ...] | None = None, **more: Any) -> Made:
-    """A member is given an assignment."""
+    """Answer a member with an assignment."""
     parts_told = tuple((TOPIC, part) for part in parts)
     details: dict[str, Any] = {"sent_epoch": 1, "asked": len(made.history.events), **more}
     made.add(
@@ -338,7 +338,7 @@ def told(made: Made, epoch: int, *parts: int, subscribed: tuple[str, ...] | None
 
 class TestHeartbeatTargets:
     def ready(self) -> Made:
-        """Topic "t", partition 0 initialised for the group."""
+        """Initialise topic "t", partition 0 for the group."""
         return asked(Made(), "CreateTopics", "t", TOPIC).answered("Initialize")
 
     @pytest.mark.rule("INV-16")

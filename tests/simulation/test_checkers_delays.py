@@ -1,4 +1,5 @@
-"""The checker of delays finds what comes early, is stored wrongly or waits for no reason; it excuses clocks alone."""
+"""The checker of delays finds early deliveries, wrongly stored delays and waits without a reason; it excuses only
+clocks."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def backs_off(made: Made, backoff: BackoffSeen) -> Made:
 
 
 def asks(made: Made, delay_ms: int, first: int = 0, last: int = 0, backoff: BackoffSeen | None = None) -> int:
-    """A asks for a release with a delay."""
+    """Let A ask for a release with a delay."""
     request = made.asks("A", (first, last, (ACK_RELEASE,)))
     batch = (first, last, (ACK_RELEASE,), (delay_ms,))
     ids = (made.share, made.state_epoch, "A", made.object_id)
@@ -30,7 +31,7 @@ def asks(made: Made, delay_ms: int, first: int = 0, last: int = 0, backoff: Back
 
 
 def released(delay_ms: int = 500, *, code: int = 0, ahead_ms: int = 0, backoff: BackoffSeen | None = None) -> Made:
-    """A held 0-3 since 0 and has released 0 with a delay at 100, written at 150; the clock is ahead by so much."""
+    """Let A hold 0-3 since 0, and release 0 with a delay at 100, written at 150; the clock is `ahead_ms` ahead."""
     made = Made()
     made.add(ClockSet, ahead_ms)
     if backoff is not None:
@@ -41,7 +42,7 @@ def released(delay_ms: int = 500, *, code: int = 0, ahead_ms: int = 0, backoff: 
 
 
 def loads(made: Made, instant_ms: int, *, ahead_ms: int = 0, delay_max_ms: int = 8_000, count: int = 1) -> Made:
-    """b leads from now on, its clock ahead by so much, and reads of offset 0 that it waits until an instant."""
+    """Let b lead from now on, with its clock ahead, and read that offset 0 waits until an instant."""
     made.successor().add(ClockSet, ahead_ms)
     made.reads(0, (0, 0, STATE_AVAILABLE, count, WALL_START_MS + instant_ms))
     ids = (made.share, made.object_id, made.leader_epoch, made.generation)

@@ -1,4 +1,4 @@
-"""Checkers of what is left at the end, and of what was told about it: bad histories are found, good ones pass."""
+"""Checkers of the records left at the end, and of the reported lag: bad histories are found, good ones pass."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ class TestDrained:
     def test_a_start_offset_may_rest_below_the_start_of_the_log(
         self, batches: Sequence[StateBatchSeen], log_start: int, rules: list[str]
     ) -> None:
-        """Of INV-9 its last sentence; of INV-1 that a record is missed from the log's start on: no recorded reason."""
+        """Covers the last sentence of INV-9, and INV-1 from the log's start on: missing records need a recorded
+        reason."""
         made = self.drained().rests(1, *batches, end=3)
         made.final = replace(made.final, logs={SHARE[1:]: LogEnd(log_start, 3)})
         assert found(Drained(), made) == rules

@@ -1,4 +1,4 @@
-"""The checkers of dead letters: each finds what it is for, and nothing in a history that is well."""
+"""The checkers of dead letters: each finds its violations, and reports nothing in a correct history."""
 
 from __future__ import annotations
 

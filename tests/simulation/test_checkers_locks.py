@@ -1,4 +1,4 @@
-"""Checkers of locks, counts and windows: each finds a bad history, and lets its nearest good neighbours pass."""
+"""Checkers of locks, counts and windows: each finds a bad history, and lets the most similar good ones pass."""
 
 from __future__ import annotations
 

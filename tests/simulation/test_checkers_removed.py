@@ -1,4 +1,4 @@
-"""Checkers of members that are lost or removed: what they complain of, and what is no fault."""
+"""Checkers of members that are lost or removed: what they report, and what they accept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ G = "g"
 
 
 def lost(at_ms: int = 1_000, ago_ms: int = 0) -> Made:
-    """A leader has lost member A; B goes on."""
+    """Lose member A at a leader; B goes on."""
     made = Made().at(at_ms)
     made.add(LossTaken, 1, G, "A", ago_ms)
     return made
@@ -79,7 +79,7 @@ def test_a_refused_heartbeat_saves_nobody_nor_one_elsewhere_nor_a_client_that_st
 
 
 def removed(member_epoch: int = 2) -> Made:
-    """Member A has a session at a leader, and is removed."""
+    """Give member A a session at a leader, and remove A."""
     made = Made().at(1_000)
     made.add(SessionOpened, 1, G, "A", member_epoch)
     made.at(5_000).add(MemberRemoved, 1, G, "A", 3)

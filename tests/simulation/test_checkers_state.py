@@ -1,4 +1,4 @@
-"""Checkers of what is stored and what becomes of records: bad histories are found, their nearest neighbours pass."""
+"""Checkers of stored state and the fate of records: bad histories are found, and the most similar good ones pass."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FENCED = 74
 
 
 def accepted(member: str = "A", offset: int = 0) -> Made:
-    """A record that was read from a state, given out and accepted; nothing is written yet."""
+    """Return a record that was read from a state, delivered and accepted; nothing is written yet."""
     return Made().produced(offset).reads(0).at(10).acquires(member, offset).at(20).settles(member, offset)
 
 

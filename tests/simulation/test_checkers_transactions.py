@@ -1,4 +1,4 @@
-"""The checker of transactions finds what it is for, and nothing in a history that is as it should be."""
+"""The checker of transactions finds its violations, and reports nothing in a correct history."""
 
 from __future__ import annotations
 

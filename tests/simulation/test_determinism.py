@@ -1,4 +1,4 @@
-"""The same seed gives the same history byte for byte: in one process, in another one, whatever ran before."""
+"""The same seed gives the same history byte for byte: in one process or in another, and whatever ran before."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_nothing_of_a_paused_life_runs_and_all_of_it_later_in_its_order() -> Non
         assert loop.time() == 9
         return said
 
-    # A task that slept goes on one step after its timer.
+    # A task that slept continues one step after its timer.
     assert determinism.run(1, main) == ["after 1 s", "after 2 s", "task", "after 7 s", "task"]
 
 
@@ -208,9 +208,9 @@ def test_errors_in_logs_and_callbacks_are_complaints_and_lesser_lines_are_not() 
     assert [line.split(maxsplit=2)[2] for line in lines] == ["warning: a warning ", "error: broken shard='x'"]
 
 
-# ---- what would break it
+# ---- code that would break it
 
-#: Where code of a run stands; the rest of `share_node` starts and ends real processes.
+#: Packages whose code runs in the simulator; the rest of `share_node` starts and ends real processes.
 PACKAGES = (
     "protos/kip932",
     "client/sharegroups/aio",
@@ -221,13 +221,13 @@ PACKAGES = (
     "services/group_coordinator",
 )
 FILES = ("services/share_node/roles.py", "services/share_node/process.py", "services/share_node/views.py")
-#: Imported by name they would escape the seeding, which replaces them in their modules.
+#: Names imported from these modules would escape the seeding, which replaces them in their modules.
 SOURCES = {"time", "uuid", "os", "secrets", "random", "datetime"}
-#: A class whose seeding is replaced, and names that draw and tell nothing.
+#: A class whose seeding is replaced, and names that neither draw random bits nor show the time.
 HARMLESS = {"Random", "path", "PathLike", "environ"}
-#: They leave the loop, and its time, behind.
+#: Calls that leave the loop and its time.
 ESCAPES = {"to_thread", "run_in_executor", "Thread", "ThreadPoolExecutor"}
-#: What no run of the simulator reaches, and why.
+#: Calls that no run of the simulator reaches, and why.
 BEYOND = {
     "services/shard_runtime/rpc/binding.py:run_in_executor": "gRPC's requests of many fields; a run has no gRPC",
     "services/shard_runtime/metrics/loop_time.py:time.pthread_getcpuclockid": "the thread's own time, read for metrics",
@@ -237,14 +237,14 @@ BEYOND = {
     "services/partition_leader/dead_letters/source_codec.py:run_in_executor": "source batches too large for one step",
     "services/partition_leader/topic_log/reader.py:run_in_executor": "look-ups by time in batches that are large",
 }
-#: `id` where it only tells objects apart, and nothing is ordered by it: file and line's text.
+#: Uses of `id` that only distinguish objects, and order nothing: file and line's text.
 IDS = {"services/shard_runtime/record_log/redis/writer.py": "id(held): held"}
 
-#: A counter, an empty container or a source of chance in a module.
+#: A counter, an empty container or a random source in a module.
 KEPT = re.compile(r"= (itertools\.)?(count\(|(dict|list|set|deque|defaultdict)\(|Random\(|\{\}$|\[\]$)")
 #: Empty for ever; `core` shares them where there is nothing.
 EMPTY = {"services/partition_leader/share/core/batch.py"}
-#: What a real process keeps of its own, and no run sets.
+#: State that a real process keeps, and no run sets.
 OWN = {"protos/kip932/rpc/grpc_transport.py": "which process opened a channel first; a run opens none"}
 
 
@@ -257,7 +257,7 @@ def sources() -> Iterator[tuple[str, ast.AST, str]]:
 
 
 def escaping(node: ast.AST) -> str:
-    """What in this node would escape the simulator, "" if nothing does."""
+    """Return what in this node would escape the simulator, "" if nothing does."""
     if isinstance(node, ast.ImportFrom) and node.module in SOURCES:
         return ", ".join(sorted({alias.name for alias in node.names} - HARMLESS))
     if isinstance(node, ast.Import) and any(alias.name == "datetime" for alias in node.names):
@@ -269,7 +269,7 @@ def escaping(node: ast.AST) -> str:
     return ""
 
 
-#: What `determinism.seeded` replaces in `time`, and constants.
+#: The clocks that `determinism.seeded` replaces in `time`, and constants.
 KNOWN_CLOCKS = {
     "time",
     "time_ns",

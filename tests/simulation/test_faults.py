@@ -1,4 +1,4 @@
-"""Faults: each strikes a living cluster, and nothing of it is left when it is over, or when it is cancelled."""
+"""Faults: each strikes a living cluster, and nothing of it remains when it is over, or when it is cancelled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DRAWN = [(kind, number) for kind in sorted(KINDS) for number in range(3)]
 
 
 def play(act: Callable[[World], Awaitable[None]]) -> World:
-    """A settled cluster, then `act`."""
+    """Run `act` in a settled cluster; return the world."""
 
     async def main() -> World:
         world = World(5, SHAPE)
@@ -44,7 +44,7 @@ def drawn(kind: str, number: int) -> Fault:
 
 
 async def mended(world: World) -> None:
-    """Nothing is broken any more, and everybody lives."""
+    """Check that nothing is broken any more, and that every process is alive."""
     network, storage = world.network, world.storage
     assert not network._cuts
     assert (network.lose, network.duplicate, network.delay_ms[1]) == (0.0, 0.0, 2.0)
@@ -84,7 +84,7 @@ def test_a_fault_that_is_cancelled_is_mended_at_once(kind: str, number: int) -> 
 
 
 def lives(world: World) -> list[tuple[str, str]]:
-    """What happened to processes, in order."""
+    """Return what happened to processes, in order."""
     return [(event.process, event.what) for event in world.history.of(ProcessChanged)][2:]
 
 

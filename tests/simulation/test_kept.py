@@ -1,4 +1,4 @@
-"""Scenarios that once broke something: none of them may break anything again."""
+"""Scenarios that once broke a rule: none of them may break any rule again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make sim`: what it plays, and how it closes."""
+"""`make sim`: which seeds it plays, and how it closes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The witnesses of a simulated run: what observers, sampler and the look at the end tell of a small cluster."""
+"""The witnesses of a simulated run: the records of observers, sampler and final collection for a small cluster."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ HEADERS = (("h", b""), ("h", None))
 
 
 async def _run(world: World) -> Final:
-    """Twelve records: a member accepts some and dies; a session by hand takes the rest and breaks every rule."""
+    """Produce twelve records: a member accepts some and dies; a session by hand takes the rest and breaks every
+    rule."""
     world.observer = Observer(world)
     await world.open()
     for each in world.shape.processes:
@@ -107,7 +108,7 @@ async def _sample(sampler: Sampler) -> None:
     ],
 )
 def seen(request: pytest.FixtureRequest) -> tuple[History, Final]:
-    """The history of the run, and its end; with state calls within a process, and between processes."""
+    """Return the history of the run, and its end; with state calls within a process, and between processes."""
 
     async def main() -> tuple[History, Final]:
         world = World(5, request.param)
@@ -215,8 +216,8 @@ def test_nothing_in_it_breaks_a_rule(seen: tuple[History, Final]) -> None:
 @pytest.mark.rule("PL-104", "PL-1003")
 @pytest.mark.parametrize("expires", [False, True], ids=["the session ends", "the lock runs out"])
 def test_a_limit_that_held_only_when_a_record_came_back_is_seen(expires: bool) -> None:
-    """Under a raised limit the record becomes Available; lowered again, the limit still allows that one delivery, and
-    nothing was given out or acknowledged in between."""
+    """Under a raised limit the record becomes Available; after the limit is lowered again, it still allows that one
+    delivery, and no record was delivered or acknowledged in between."""
 
     async def main() -> tuple[History, list[str]]:
         world = World(5, Shape((ProcessShape("a", ROLES),)))
@@ -231,7 +232,7 @@ def test_a_limit_that_held_only_when_a_record_came_back_is_seen(expires: bool) -
 
 
 async def _raised_for_a_moment(world: World, expires: bool) -> None:
-    """One record, given out twice under the limit 2, and once more for having come back under 10."""
+    """Deliver one record twice under the limit 2, and once more because it came back under 10."""
     world.observer = Observer(world)
     await world.open()
     await world.start("a")

@@ -1,4 +1,4 @@
-"""The pool: every seed is played once, and a worker that dies takes nothing with it but its seed."""
+"""The pool: every seed is played once, and a worker that dies loses only its own seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader makes of the share-state streams: the rules of replay, and what no coordinator writes."""
+"""How a reader rebuilds the share-state streams: the rules of replay, and entries that no coordinator writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What CI plays: the same seeds every time, and some that nobody has played yet. A failure names the seed."""
+"""The seeds that CI plays: the same ones every time, and some that were never played before. A failure names the
+seed."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ FIXED = range(1, 101)
 #: Fresh seeds are played for so many seconds.
 FRESH_S = 20.0
 FRESH_MAX = 1_000
-#: Not the seeds of `make sim`.
+#: Above the default seeds of `make sim`.
 FRESH_FROM = 2_000_000
 
 
 def told(failed: Sequence[Played]) -> str:
-    """What broke, seed by seed; the first one's story."""
+    """Return what broke, seed by seed, with the first one's story."""
     lines = [f"seed {each.seed}: {'; '.join(each.violations)}\n  make sim SEED={each.seed}" for each in failed]
     return "\n".join([*lines, "", failed[0].story])
 

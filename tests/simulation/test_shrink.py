@@ -1,4 +1,4 @@
-"""The shrinker: what is left is what it takes, whatever it takes."""
+"""The shrinker: it keeps exactly the parts that the failure needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run: it ends in the way it should, and whatever ends it otherwise is a violation with a name."""
+"""One run ends as it should, and every other end is a violation with a name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KILL = Step(400, Kill("a", 100, True))
 
 @dataclass
 class Odd:
-    """A workload that ends in a way of its own."""
+    """A workload that ends in an unusual way."""
 
     world: World
     name: str

@@ -1,4 +1,4 @@
-"""The way to the simulated store: its delays and faults, and the crash points at writes."""
+"""The connection to the simulated store: its delays and faults, and the crash points at writes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def replicated(test: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[
 
 
 async def connect(world: World, name: str = "c") -> StoreConnection:
-    """A connection of the client process `name`."""
+    """Return a connection of the client process `name`."""
     world.transport(name)
     return await world.store.client(name).connect("")
 

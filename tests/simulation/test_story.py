@@ -1,4 +1,4 @@
-"""The story of a run: what it names, and that it leaves the rest out."""
+"""The story of a run: what it names, and that it omits the rest."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ HERE, THERE = Place("aa", 0, 1), Place("aa", 0, 2)
 
 @cache
 def played() -> tuple[Outcome, ...]:
-    """Some seeds, their faults left out."""
+    """Play some seeds without their faults."""
     return tuple(simulate(seed, replace(Plan.draw(seed), steps=())) for seed in SEEDS)
 
 
@@ -54,7 +54,7 @@ def test_every_record_is_another_one_and_nearly_all_are_stored() -> None:
 def test_members_accept_release_reject_and_renew_and_are_told_so() -> None:
     told = Counter((event.type, event.error) for event in events(h.Settled))
     assert all(told[kind, ""] > 10 for kind in (ACK_ACCEPT, ACK_RELEASE, ACK_REJECT, ACK_RENEW))
-    assert told[ACK_ACCEPT, "INVALID_RECORD_STATE"] > 10  # too late, or somebody else's
+    assert told[ACK_ACCEPT, "INVALID_RECORD_STATE"] > 10  # too late, or another member's
     assert told[ACK_ACCEPT, UNKNOWN] > 10  # killed, or without a callback
 
 
@@ -65,8 +65,8 @@ def test_records_come_again_and_poison_ends_at_the_delivery_limit() -> None:
 
 
 def given_up(outcome: Outcome) -> int:
-    """Records that were released and never came again, though the group was emptied: the limit has archived them.
-    Only of the topic that nobody deletes, and where no records were deleted."""
+    """Count records that were released and never came again, though the group was drained: the limit has archived them.
+    Only those of the topic that is never deleted, where no records were deleted."""
     done = list(outcome.history.of(h.Administered))
     first = next(event.detail for event in done if event.call == "CreateTopics" and event.error == "")
     last: dict[tuple[str, Place], h.Event] = {}
@@ -82,7 +82,7 @@ def test_members_come_and_go_and_some_are_killed() -> None:
     assert any(name.startswith("g") for name in killed)
     members = Counter((number, event.group_id) for number, outcome in enumerate(played())
                       for event in outcome.history.of(h.HeartbeatAnswered) if event.sent_epoch == 0)  # fmt: skip
-    assert sum(members.values()) > 4 * len(members)  # groups begin with two or three; the rest came later, or again
+    assert sum(members.values()) > 4 * len(members)  # groups begin with two or three; others joined later or rejoined
 
 
 def test_rogues_do_what_they_should_not_and_get_the_errors_that_are_due() -> None:

@@ -1,4 +1,4 @@
-"""Processes of a simulated cluster live and die as real ones do, and what is wrong in them is heard."""
+"""Processes of a simulated cluster live and die as real ones do, and their errors are reported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def simulated(test: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[]
 
 
 async def started(world: World) -> None:
-    """Every process runs and serves its shards."""
+    """Start every process, and wait until it serves its shards."""
     async with asyncio.TaskGroup() as group:
         for each in world.shape.processes:
             group.create_task(world.start(each.name))
@@ -44,7 +44,7 @@ def changes(world: World) -> list[str]:
 
 
 def streams(world: World) -> int:
-    """How many entries lie in the store."""
+    """Return how many entries are in the store."""
     return sum(stream.added for stream in world.store.master.data.streams.values())
 
 

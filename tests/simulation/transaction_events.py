@@ -1,4 +1,4 @@
-"""What applications were told of their transactions, and what an operator aborted: events of a run's history."""
+"""The outcomes of transactions that applications received, and an operator's aborts: events of a run's history."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tests.simulation.history import Event
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnded(Event):
-    """A transaction of the transactional id `name` is over for its application, which gave it these records. `outcome`:
-    "committed", "aborted", or UNKNOWN when it was never told."""
+    """A transaction of the transactional id `name` is over for its application, which sent these records in it.
+    `outcome`: "committed", "aborted", or UNKNOWN when the application never learned it."""
 
     name: str
     values: tuple[bytes, ...]
@@ -19,6 +19,6 @@ class TransactionEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class TransactionAborted(Event):
-    """An operator aborted what was open under the transactional id `name`."""
+    """An operator aborted the open transaction of the transactional id `name`."""
 
     name: str

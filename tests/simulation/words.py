@@ -1,4 +1,4 @@
-"""Events in words: one line each, as the story of a run tells them."""
+"""Events in words: one line each, as the story of a run prints them."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ _SHOWN_MAX: Final = 6
 
 @dataclass(frozen=True)
 class Words:
-    """Says events with topics by name where `topics` (name by id in hexadecimal) knows it, else by six digits."""
+    """Formats events, with topics by name where `topics` (name by id in hexadecimal) has it, else by six digits."""
 
     topics: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, event: h.Event) -> str:
-        """The event in one line, its time in seconds first."""
+        """Return the event in one line, its time in seconds first."""
         said = _SAYINGS.get(type(event))
         words = said(self, event) if said is not None else f"{type(event).__name__} {h.line(event)}"
         return f"{event.at_ms / 1000:9.3f}  {event.process:<12}  {words}"
 
     def place(self, place: h.Place) -> str:
-        """`jobs/0@17`."""
+        """Return a place as `jobs/0@17`."""
         return f"{self.partition(place.topic_id, place.partition)}@{place.offset}"
 
     def share(self, share: h.Share) -> str:
-        """`g:jobs/0`."""
+        """Return a share-partition as `g:jobs/0`."""
         return f"{share.group_id}:{self.partition(share.topic_id, share.partition)}"
 
     def partition(self, topic_id: str, partition: int) -> str:
-        """`jobs/0`."""
+        """Return a partition as `jobs/0`."""
         return f"{self.topics.get(topic_id, topic_id[:6])}/{partition}"
 
     def assignment(self, partitions: Iterable[tuple[str, int]]) -> str:
-        """Assigned partitions, side by side."""
+        """Return assigned partitions, side by side."""
         return ", ".join(self.partition(*each) for each in partitions) or "nothing"
 
 

@@ -1,7 +1,7 @@
 """A whole cluster in one virtual event loop: real processes and clients on the in-memory store and network.
 
-It starts, stops, kills and pauses processes and holds the doors to every fault; nothing here judges, and nothing
-happens by chance but what the seed says. Runs only inside `determinism.run`.
+It starts, stops, kills and pauses processes and gives access to every fault; it does not judge, and all chance comes
+from the seed. Runs only inside `determinism.run`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Watcher(Protocol):
     """Sees what enters and leaves a service."""
 
     def watch(self, service_name: str, service: object, process: str, incarnation: int) -> object:
-        """The service, or something in its place that records what passes."""
+        """Return the service, or something in its place that records what passes."""
         ...
 
 
@@ -81,7 +81,8 @@ class World:
         self._dead: dict[str, list[int]] = {}
         self._starting: set[str] = set()
         self._clients: dict[str, Life] = {}
-        #: Lives that are over. They are kept, else their tasks would be cleaned up in the midst of the run.
+        #: Lives that are over. They are kept because their tasks would otherwise be cleaned up in the middle of the
+        #: run.
         self._buried: list[Process] = []
         self._leaving: list[asyncio.Task[None]] = []
         self._changes: list[tuple[bool, asyncio.Future[str]]] = []
@@ -90,27 +91,27 @@ class World:
     # ---- time and chance
 
     def now_ms(self) -> int:
-        """Virtual milliseconds since the start."""
+        """Return the virtual milliseconds since the start."""
         return self.loop.now_ms
 
     def random(self, purpose: str) -> Random:
-        """A source of chance of its own for one purpose: what others draw does not change it."""
+        """Return a random source of its own for one purpose: what others draw does not change it."""
         return Random(f"{self.seed} {purpose}")
 
     def begin(self, phase: str) -> None:
-        """The run goes on to "work", "calm", "drain" or "rest"."""
+        """Enter the phase "work", "calm", "drain" or "rest"."""
         self.phase = phase
         self.history.add(PhaseBegan(self.now_ms(), "world", phase))
 
     async def change_begun(self, *, deletion: bool) -> str:
-        """Wait until a coordinator begins to change a group as somebody asked; the name of its process. `deletion`:
-        until it begins to delete one, or its offsets."""
+        """Wait until a coordinator begins a requested change of a group; return the name of its process. `deletion`:
+        wait until it begins to delete a group, or its offsets."""
         begun: asyncio.Future[str] = self.loop.create_future()
         self._changes.append((deletion, begun))
         return await begun
 
     def changes(self, name: str, *, deletion: bool) -> None:
-        """A coordinator in this process decides the first write of a change of a group."""
+        """Note that a coordinator in this process decides the first write of a change of a group."""
         meant = [begun for narrow, begun in self._changes if deletion or not narrow]
         self._changes = [each for each in self._changes if each[1] not in meant]
         for begun in meant:
@@ -118,7 +119,7 @@ class World:
                 begun.set_result(name)
 
     def clock_of(self, name: str) -> ProcessClock:
-        """The clock of a process's machine: no two machines were started at the same moment."""
+        """Return the clock of a process's machine: no two machines were started at the same moment."""
         clock = self._clocks.get(name)
         if clock is None:
             rng = self.random(f"clock {name}")
@@ -129,7 +130,7 @@ class World:
         return clock
 
     def jump(self, name: str, ms: int) -> None:
-        """The wall clock of a process's machine jumps."""
+        """Let the wall clock of a process's machine jump."""
         clock = self.clock_of(name)
         clock.wall_offset_ms += ms
         self.history.add(ClockSet(self.now_ms(), name, clock.wall_offset_ms))
@@ -138,11 +139,11 @@ class World:
 
     @property
     def min_insync_replicas(self) -> int:
-        """Copies that a write needs, the master's included."""
+        """Return the number of copies that a write needs, including the master's."""
         return int(self.flags_of(self.shape.processes[0])["min.insync.replicas"])
 
     def flags_of(self, shape: ProcessShape) -> dict[str, str]:
-        """The settings of a process, as its command line would give them."""
+        """Return the settings of a process, as its command line would give them."""
         replicas = self.shape.replicas
         return {
             **FLAGS,
@@ -158,21 +159,21 @@ class World:
         }
 
     def bootstrap(self) -> str:
-        """What a client needs to find the cluster."""
+        """Return the addresses that a client needs to find the cluster."""
         return ",".join(f"{each.name}:{PORT}" for each in self.shape.processes)
 
     # ---- processes
 
     async def open(self) -> None:
-        """Make the store's cluster. Processes are started by `start`."""
+        """Create the store's cluster. Processes are started by `start`."""
         first = memory_cluster_store(self.store, "world", StoreSettings())
         await first.init_cluster(CLUSTER_ID)
         await first.close()
 
     async def start(self, name: str, *, knows_dead: bool = True, roles: frozenset[str] | None = None) -> Process:
-        """Start a process, again and again until it has joined the cluster. `knows_dead`: it has the list of its own
-        former incarnations, as with a data directory; `roles`: for one that is not of the shape. Raises AssertionError
-        when it never joins, KilledError when it is killed before it has."""
+        """Start a process, repeatedly until it has joined the cluster. `knows_dead`: it has the list of its own former
+        incarnations, as with a data directory; `roles`: for a process that is not in the shape. Raises AssertionError
+        when it never joins, KilledError when it is killed first."""
         if roles is not None:
             self._shapes[name] = ProcessShape(name, roles)
         assert not self.present(name), f"{name} runs already"
@@ -207,7 +208,7 @@ class World:
             await asyncio.sleep(_RETRY_S)
 
     def present(self, name: str) -> bool:
-        """Whether a process lives, or somebody is about to start it."""
+        """Return True if a process is alive or about to be started."""
         return name in self.processes or name in self._starting
 
     async def stop(self, name: str) -> None:
@@ -227,7 +228,7 @@ class World:
         self._changed(process, "killed")
 
     def pause(self, name: str) -> None:
-        """Let a process stand still, as SIGSTOP does; time goes on for all others."""
+        """Pause a process, as SIGSTOP does; time goes on for all others."""
         life = self._life(name)
         if not life.halted:
             life.pause()
@@ -250,7 +251,8 @@ class World:
             self.resume(name)
 
     async def settled(self) -> None:
-        """Wait until every living process serves what targets it. Raises AssertionError with those that do not."""
+        """Wait until every living process serves the shards that are assigned to it. Raises AssertionError with those
+        that do not."""
         until_s = self.loop.time() + _SETTLE_S
         while waiting := [name for name, process in self.processes.items() if not process.settled]:
             if self.loop.time() > until_s:
@@ -258,14 +260,15 @@ class World:
             await asyncio.sleep(_SETTLE_POLL_S)
 
     async def close(self) -> None:
-        """End every fault, then every process in good order."""
+        """End every fault, then stop every process in good order."""
         self.calm()
         for name in list(self.processes):
             await self.stop(name)
         await self.store.close()
 
     def gave_up(self, process: Process) -> None:
-        """A process cannot go on, and ends by itself as `serve` does. It is a complaint: no fault may cause it."""
+        """Note that a process cannot go on, and ends by itself as `serve` does. It is a complaint: no fault may cause
+        it."""
         self.complaints_of_processes.append(f"{self.now_ms():>8} {process.life} gave up: {process.ended}")
         if self.processes.get(process.name) is process and process.ready:
             self._leaving.append(self.loop.create_task(self._leave(process.name), context=context_of(None)))
@@ -282,7 +285,7 @@ class World:
         return self.processes[name].life if name in self.processes else self._clients[name]
 
     async def _in(self, process: Process, work: Coroutine[Any, Any, T]) -> T:
-        """Run something as the process; raises KilledError when the process dies under it."""
+        """Run something as the process; raises KilledError when the process dies meanwhile."""
         with alive(process):
             task = self.loop.create_task(work)
         await asyncio.wait((task, process.life.died), return_when=asyncio.FIRST_COMPLETED)
@@ -292,7 +295,7 @@ class World:
         return result
 
     def _end(self, process: Process, why: str) -> None:
-        """Nothing of this life runs any more."""
+        """Stop everything of this life."""
         process.life.die()
         self.points.disarm(process.name)
         self.network.gone(process.life, why)
@@ -310,12 +313,12 @@ class World:
     # ---- clients
 
     def transport(self, client_name: str) -> SimTransport:
-        """A transport of a client process."""
+        """Return a transport of a client process."""
         return self.network.transport(self._client(client_name))
 
     @contextmanager
     def client(self, name: str) -> Iterator[None]:
-        """What is begun inside belongs to the client process `name`."""
+        """Make everything that is started inside belong to the client process `name`."""
         with living(self._client(name)):
             yield
 
@@ -339,7 +342,7 @@ class World:
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """The names of the client processes that live."""
+        """Return the names of the living client processes."""
         return tuple(self._clients)
 
     def _client(self, name: str) -> Life:
@@ -353,10 +356,11 @@ class World:
 
     @property
     def complaints(self) -> list[str]:
-        """What should not be seen whatever the faults: log lines of level error, exceptions that nobody took."""
+        """Return what must not occur whatever the faults: log lines of level error, exceptions that were never
+        retrieved."""
         lives = [each.life for each in (*self.processes.values(), *self._buried) if each.left or not each.life.dead]
         silent = [
-            f"{life}: {task.get_name()} ended with {task._exception!r}"  # asking for it would mark it as seen
+            f"{life}: {task.get_name()} ended with {task._exception!r}"  # retrieving it would mark it as seen
             for life in (*lives, *self._clients.values())
             for task in life.tasks
             if task.done() and unasked(task)

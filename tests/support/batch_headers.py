@@ -1,4 +1,4 @@
-"""The headers of batches of a log, as a share-partition's core reads them, without payloads."""
+"""Headers of a log's batches, as a share-partition's core reads them, without payloads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Header(NamedTuple):
-    """A `BatchHeader` by hand: plain records of nobody's transaction, unless said otherwise."""
+    """A `BatchHeader` made by hand: by default plain records outside any transaction."""
 
     base_offset: int
     last_offset: int

@@ -1,4 +1,4 @@
-"""Claims made by hand, for tests of what follows one."""
+"""Claims made by hand, for tests of what happens after one."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from shard_runtime.record_log.protocol import (
     ShardId,
 )
 
-#: Far longer than any test: a lease that ends when the test says so.
+#: Far longer than any test: the lease ends only when the test ends it.
 LEASE_MS: Final = 1_000_000_000
 _TRIES_MAX: Final = 5
 _nonces = count(1)
 
 
 async def claim(log: RecordLog, shard: ShardId, number: int = 1, **changes: Any) -> Claimed:
-    """Own a shard as process `number`, whoever had it before: former owners count as dead, and the wait is over.
+    """Own a shard as process `number`: its former owners count as dead, and the wait as over.
 
-    `changes`: other values of the request's fields. Raises AssertionError when the store refuses all the same.
+    `changes`: other values of the request's fields. Raises AssertionError when the store refuses nevertheless.
     """
     request = {
         "shard": shard,

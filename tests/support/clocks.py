@@ -1,17 +1,17 @@
-"""The clocks that tests give to what they test: one of the virtual loop's time, one that the test moves."""
+"""Clocks for the code under test: one shows the virtual loop's time, one moves only when the test moves it."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Final
 
-#: The wall clock when the other one shows 0.
+#: The wall clock's time when the other one shows 0.
 WALL_MS: Final = 1_780_000_000_000
 START_MS: Final = 1_000_000
 
 
 class LoopClock:
-    """The running loop's time, on `virtual_time.VirtualLoop` above all. `ahead_ms` makes a process that was paused."""
+    """The running loop's time, usually `virtual_time.VirtualLoop`'s. Raising `ahead_ms` imitates a paused process."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0

@@ -1,7 +1,7 @@
 """A Redis Cluster of six processes: three masters, one replica each. It is formed once, and the tests take turns.
 
 Replicas log in as a user of their own, so that replication can be shut off while clients and the cluster bus go on.
-They never take over by themselves: fail-overs happen when a test asks for one.
+They never take over by themselves: fail-overs happen only when a test requests one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _USER: Final = "replication"
 
 
 async def until_true(condition: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Ask servers until they say so; bounded."""
+    """Poll servers until the condition holds; bounded."""
     for _ in range(BOUND_S * 50):
         if await condition():
             return
@@ -35,7 +35,7 @@ async def until_true(condition: Callable[[], Awaitable[bool]], what: str) -> Non
 
 
 async def ran(server: Server, *commands: Command) -> list[Any]:
-    """Replies, none of which may be an error."""
+    """Return the replies, none of which may be an error."""
     replies = await server.run(*commands)
     assert not any(isinstance(reply, ErrorReply) for reply in replies), (commands, replies)
     return replies
@@ -53,7 +53,7 @@ class Pair:
 
 
 class ClusterNodes:
-    """The processes, past all faults. Not started before the first `ready`."""
+    """The processes, reached without clients' proxies. Not started before the first `ready`."""
 
     def __init__(self) -> None:
         self.servers: list[Server] = []
@@ -62,14 +62,14 @@ class ClusterNodes:
         self._away: dict[int, Pair] = {}
         self._moving: set[int] = set()
         self._alone: set[Server] = set()
-        self._whole = False  # every fault says so, and `ready` mends
+        self._whole = False  # every fault sets this, and `ready` mends
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
     async def ready(self) -> None:
-        """Make the cluster whole and empty, whatever the last test left of it."""
+        """Make the cluster whole and empty after a test in any state."""
         if not self.pairs:
-            self.stop()  # what an attempt that failed has left
+            self.stop()  # leftovers of a failed attempt
             await self._form()
         if not self._whole:
             await self._mend()
@@ -82,9 +82,9 @@ class ClusterNodes:
         self._whole = True
 
     async def _mend(self) -> None:
-        """Every node runs, hears the others, has its part, takes writes and replicates."""
+        """Restore every node: it runs, sees the others, has its slots, takes writes and replicates."""
         for server in self._alone:
-            server.stop()  # a node that starts anew finds the others sooner than one that has given them up
+            server.stop()  # a restarted node finds the others sooner than one that has given them up
         self._alone.clear()
         await self.revive()
         for server in self.servers:
@@ -131,10 +131,10 @@ class ClusterNodes:
         (reply,) = await pair.replica.run(("CLUSTER", "REPLICATE", self._ids[id(pair.master)]))
         return bool(reply == b"OK")
 
-    # -- what the nodes think -----------------------------------------------------------------------------------------
+    # -- the nodes' view ----------------------------------------------------------------------------------------------
 
     async def _agreed(self) -> None:
-        """All nodes see the same masters, replicas and slots, and serve."""
+        """Wait until all nodes see the same masters, replicas and slots, and serve."""
 
         async def agree() -> bool:
             found = [await server.run(("CLUSTER", "NODES"), ("CLUSTER", "INFO")) for server in self.servers]
@@ -144,7 +144,7 @@ class ClusterNodes:
         await until_true(agree, "the nodes of the cluster agree")
 
     async def in_step(self) -> None:
-        """Every replica follows its master."""
+        """Wait until every replica follows its master."""
 
         async def fed() -> bool:
             return all(await asyncio.gather(*(pair.master.feeds(pair.replica) for pair in self.pairs)))
@@ -153,7 +153,7 @@ class ClusterNodes:
         await until_true(fed, "the replicas are in step")
 
     def pair_of(self, key: str) -> Pair:
-        """The nodes that hold a key."""
+        """Return the nodes that hold a key."""
         return self._holder(slot_of(key))
 
     def _holder(self, slot: int) -> Pair:
@@ -165,7 +165,7 @@ class ClusterNodes:
     # -- faults -------------------------------------------------------------------------------------------------------
 
     async def let_replicate(self, allowed: bool) -> None:
-        """Let replicas in, or throw them out and keep them out."""
+        """Let replicas log in, or throw them out and keep them out."""
         self._whole = False
         for server in self.servers:
             await ran(server, ("ACL", "SETUSER", _USER, "on" if allowed else "off"))
@@ -173,7 +173,7 @@ class ClusterNodes:
                 await ran(server, ("CLIENT", "KILL", "TYPE", "REPLICA"))
 
     async def refuse(self, code: str | None) -> None:
-        """Let every master answer writes with OOM or NOREPLICAS; None: no more."""
+        """Make every master answer writes with OOM or NOREPLICAS; None ends that."""
         self._whole = False
         for server in self.servers:
             await ran(
@@ -183,21 +183,21 @@ class ClusterNodes:
             )
 
     async def wipe(self) -> None:
-        """All data is gone, and so are the clients' connections."""
+        """Delete all data, and close the clients' connections."""
         for pair in self.pairs:
             await ran(pair.master, ("FLUSHALL",))
         for server in self.servers:
             await ran(server, ("CLIENT", "KILL", "TYPE", "NORMAL"))
 
     async def restart(self, pairs: Sequence[Pair]) -> None:
-        """Restart masters at the same time. They answer CLUSTERDOWN until they have been back for two seconds."""
+        """Restart masters at the same time. They answer CLUSTERDOWN for their first two seconds."""
         self._whole = False
         for pair in pairs:
             pair.master.stop()
         await asyncio.gather(*(pair.master.start() for pair in pairs))
 
     async def hand_over(self, pairs: Collection[Pair]) -> None:
-        """A planned fail-over, one after the other: a replica in step asks its master to step down for it."""
+        """Make planned fail-overs, one after the other: a replica in step asks its master to step down for it."""
         self._whole = False
         for pair in pairs:
             await self._elect(pair.replica)
@@ -206,7 +206,7 @@ class ClusterNodes:
 
     @staticmethod
     async def _elect(replica: Server) -> None:
-        """Votes may be refused, and are not asked for again in time: so ask anew."""
+        """Request the fail-over repeatedly: votes may be refused, and the replica does not ask again in time."""
         for _ in range(4):
             await ran(replica, ("CLUSTER", "FAILOVER"))
             for _ in range(BOUND_S * 10):
@@ -216,24 +216,24 @@ class ClusterNodes:
         raise AssertionError("a replica asked for a planned fail-over, and was not elected")
 
     async def take_over(self, pairs: Collection[Pair]) -> None:
-        """An unplanned fail-over: replicas declare themselves masters with what they have."""
+        """Make an unplanned fail-over: replicas declare themselves masters with the data they have."""
         self._whole = False
         for pair in pairs:
             await ran(pair.replica, ("CLUSTER", "FAILOVER", "TAKEOVER"))
             pair.swap()
 
     async def crash(self, pair: Pair) -> None:
-        """A master dies, and its replica takes over; `revive` brings it back as the replica."""
+        """Kill a master and let its replica take over; `revive` brings it back as the replica."""
         self._whole = False
         pair.master.stop()
         await self.take_over([pair])
 
     async def revive(self) -> None:
-        """Start what has died."""
+        """Start the nodes that have ended."""
         await asyncio.gather(*(server.start() for server in self.servers if not server.running))
 
     async def isolate(self, server: Server) -> None:
-        """From here on a node hears nothing of the others; it serves its clients until it notices."""
+        """Cut a node off from the others from now on; it serves its clients until it notices."""
         self._whole = False
         self._alone.add(server)
         await ran(
@@ -244,7 +244,7 @@ class ClusterNodes:
 
     @staticmethod
     async def is_down(server: Server) -> bool:
-        """Whether a node knows that it must not serve."""
+        """Return whether a node knows that it must not serve."""
         return b"cluster_state:fail" in (await ran(server, ("CLUSTER", "INFO")))[0]
 
     async def move_slot(self, slot: int, target: Pair) -> None:
@@ -264,7 +264,7 @@ class ClusterNodes:
             await ran(here, ("MIGRATE", "127.0.0.1", there.port, "", 0, 5000, "KEYS", *keys))
 
     async def end_move(self, slot: int, target: Pair) -> None:
-        """The slot follows its keys."""
+        """Move the slot after its keys."""
         for server in (target.master, self._holder(slot).master):
             await ran(server, ("CLUSTER", "SETSLOT", slot, "NODE", self._ids[id(target.master)]))
         self._away[slot] = target
@@ -277,6 +277,7 @@ async def _role(server: Server) -> str:
 
 
 def _view(nodes: str) -> frozenset[tuple[str, ...]]:
-    """CLUSTER NODES as all nodes must agree on it: id, role, master, config epoch and slots of each node."""
+    """Return the part of CLUSTER NODES on which all nodes must agree: each node's id, role, master, config epoch,
+    slots."""
     words = [line.split() for line in nodes.splitlines()]
     return frozenset((w[0], str("master" in w[2]), w[3], w[6], *w[8:]) for w in words)

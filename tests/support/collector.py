@@ -1,6 +1,6 @@
-"""Keeps what a process of pytest holds to its end out of the searches of Python's garbage collector.
+"""Excludes the objects that a pytest process keeps to its end from the searches of Python's garbage collector.
 
-After its collection such a process holds a million objects. Each search through all of them takes 0.2 s, and every
+After test collection such a process holds a million objects. Each search through all of them takes 0.2 s, and every
 simulated history makes two: longer than a short history itself.
 """
 
@@ -9,18 +9,18 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-#: A search through fewer takes some milliseconds.
+#: A search through fewer objects takes a few milliseconds.
 OBJECTS_MANY: Final = 100_000
 
 
 def many_objects() -> bool:
-    """Whether a search would look at many objects now."""
+    """Return whether a search would visit many objects now."""
     return len(gc.get_objects()) > OBJECTS_MANY
 
 
 def exclude_old() -> None:
-    """Exclude what is there now from searches, if it is much. Between tests only: of what a test holds, rings would
-    stay."""
+    """Exclude the present objects from searches, if there are many. Call it between tests only: reference cycles among
+    a test's objects would never be freed."""
     if many_objects():
         gc.collect()
         gc.freeze()

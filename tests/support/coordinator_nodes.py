@@ -1,4 +1,4 @@
-"""Coordinator nodes for the persister's tests: the real service, and one that answers by script."""
+"""Coordinator nodes for the persister's tests: the real service, and one with scripted answers."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def change(
 
 
 async def failure_of(persister: PersisterClient, partition: int = 0) -> PersisterError:
-    """The error with which a write ends."""
+    """Return the error with which a write ends."""
     with pytest.raises(PersisterError) as failure:
         await persister.write(key(partition), change((0, 1, 2, 1)))
     return failure.value
 
 
 class Cluster:
-    """FindCoordinator answers from `owners` (shard-independent: by the address a test sets)."""
+    """Answers every FindCoordinator with the one address that a test sets."""
 
     def __init__(self, coordinator: str) -> None:
         self.coordinator = coordinator
@@ -63,15 +63,15 @@ class Cluster:
         return response
 
 
-#: One attempt's answer: an error code, or what to do with the request before answering.
+#: The answer to one attempt: an error code, or one of `Scripted`'s words.
 Reply = int | str
 
 
 class Scripted:
-    """Answers writes and reads by script: each request takes the next reply, later ones succeed.
+    """Answers writes and reads by script: each request takes the next reply; once none is left, requests succeed.
 
-    `"hang"`: never; `"break"`: the stream ends; `"empty"`: a response without
-    results; `"other"`: results of other partitions; `"nothing"`: no response in it.
+    `"hang"`: never answer; `"break"`: end the stream; `"empty"`: a response without results; `"other"`: results of
+    other partitions; `"nothing"`: a message without a response.
     """
 
     def __init__(self, replies: list[Reply] | None = None, hint: str = "") -> None:
@@ -122,7 +122,7 @@ class Scripted:
 
 
 class Net:
-    """A network with a cluster node at `seed:1` and coordinators where a test puts them."""
+    """A network with a cluster node at `seed:1` and coordinators at addresses that a test chooses."""
 
     def __init__(self, coordinator: str = "one:1") -> None:
         self.network = InMemoryNetwork()

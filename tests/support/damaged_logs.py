@@ -1,4 +1,4 @@
-"""A coordinator's log as its store has it, field by field, so that a test can damage any byte, and a replay of it."""
+"""A coordinator's log as the store has it, field by field, and a replay of it, so that a test can damage any byte."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PAGE = 10_000
 
 
 class StoredLog:
-    """Builds the XRANGE reply of one shard's log: `claim`, then `append`, as owners do."""
+    """Builds the XRANGE reply for one shard's log: `claim`, then `append`, as owners do."""
 
     def __init__(self, shard: ShardId, codec: Codec[Any]) -> None:
         self.shard = shard
@@ -32,18 +32,18 @@ class StoredLog:
         self._last = StreamId(0, 0)
 
     def claim(self) -> None:
-        """A new owner."""
+        """Add the claim of a new owner."""
         self._last = StreamId(self._last.epoch + 10, 0)
         record = claim_record(1, 7, "127.0.0.1:1", f"nonce {self._last.epoch}", 1)
         proof = checksum(self.stream, self._last, CLAIM_TYPE, record)
         self.raw.append((str(self._last).encode(), [b"t", b"C", b"r", record, b"c", proof]))
 
     def noop(self) -> None:
-        """A no-op, as behind a flush that was read back."""
+        """Add a no-op, as after a flush whose outcome was read back."""
         self._put(NOOP_TYPE, noop_record(1))
 
     def append(self, records: Iterable[Any]) -> None:
-        """The records of a decision."""
+        """Append the records of a decision."""
         for record in records:
             self._put(*self._codec.encode(record, 1_000))
 
@@ -76,18 +76,18 @@ class StoredLog:
         )
         if len(found) < page_entries:
             return ran(work), tenure
-        with asyncio.Runner() as runner:  # the next page is read beside this one
+        with asyncio.Runner() as runner:  # the next page is read concurrently
             return runner.run(work), tenure
 
     def damaged(self, at: int, field: int, place: int, change: int) -> list[Raw]:
-        """The entries, with one byte of one field of entry number `at` changed (field 0: the first name)."""
+        """Return the entries, with one byte of one field of entry number `at` changed (field 0: the first name)."""
         raw_id, fields = self.raw[at]
         changed = list(fields)
         changed[field] = flipped(changed[field], place, change)
         return [*self.raw[:at], (raw_id, changed), *self.raw[at + 1 :]]
 
     def every_byte(self) -> Iterator[tuple[int, int, int]]:
-        """(entry, field, place) of each byte that is stored."""
+        """Yield (entry, field, place) of each stored byte."""
         for at, (_, fields) in enumerate(self.raw):
             for field, data in enumerate(fields):
                 for place in range(len(data)):
@@ -111,12 +111,12 @@ class _Read:
 
 
 def flipped(data: bytes, place: int, change: int) -> bytes:
-    """`data` with the bits `change` of one byte turned over."""
+    """Return `data` with the bits `change` of one byte flipped."""
     return data[:place] + bytes([data[place] ^ change]) + data[place + 1 :]
 
 
 def ran(work: Coroutine[Any, Any, ReplayedLog]) -> ReplayedLog:
-    """The result of a coroutine that only lets others run: without an event loop, since a test runs thousands."""
+    """Return a coroutine's result without an event loop: it only yields to others, and a test runs thousands."""
     try:
         while work.send(None) is None:
             pass

@@ -1,4 +1,4 @@
-"""An administrator's calls to the in-memory cluster of `group_cluster`, and what they leave behind."""
+"""An administrator's calls to the in-memory cluster of `group_cluster`, and their results."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.support.group_cluster import GroupCluster
 
 
 async def delete_groups(world: GroupCluster, *group_ids: str) -> dict[str, Any]:
-    """DeleteGroups; the results by group."""
+    """Call DeleteGroups; return the results by group."""
     answer: Any = await world.call("DeleteGroups", groups_pb.DeleteGroupsRequest(groups_names=group_ids))
     assert len({found.group_id for found in answer.results}) == len(answer.results)
     return {found.group_id: found for found in answer.results}
 
 
 async def delete_offsets(world: GroupCluster, topics: Collection[str] | None, group_id: str = "grp") -> Any:
-    """DeleteShareGroupOffsets."""
+    """Call DeleteShareGroupOffsets."""
     request = offsets_pb.DeleteShareGroupOffsetsRequest(group_id=group_id)
     if topics is not None:
         request.topics.SetInParent()
@@ -35,7 +35,7 @@ async def delete_offsets(world: GroupCluster, topics: Collection[str] | None, gr
 async def alter(
     world: GroupCluster, topics: Mapping[str, Sequence[tuple[int, int]]] | None, group_id: str = "grp"
 ) -> Any:
-    """AlterShareGroupOffsets; by topic (partition, start offset)."""
+    """Call AlterShareGroupOffsets with (partition, start offset) by topic."""
     request = alter_pb.AlterShareGroupOffsetsRequest(group_id=group_id)
     if topics is not None:
         request.topics.SetInParent()
@@ -47,7 +47,7 @@ async def alter(
 
 
 def altered(answer: Any) -> dict[str, list[tuple[int, int]]]:
-    """By topic (partition, error code)."""
+    """Return (partition, error code) by topic."""
     assert answer.error_code == 0, answer.error_message
     return {
         topic.topic_name: [(part.partition_index, part.error_code) for part in topic.partitions]
@@ -56,13 +56,13 @@ def altered(answer: Any) -> dict[str, list[tuple[int, int]]]:
 
 
 def deleted(answer: Any) -> dict[str, int]:
-    """Error code by topic."""
+    """Return the error code by topic."""
     assert answer.error_code == 0, answer.error_message
     return {topic.topic_name: topic.error_code for topic in answer.responses}
 
 
 async def emptied(world: GroupCluster, *topics: str, group_id: str = "grp", partitions: int = 2) -> None:
-    """A group that had a member: every partition of the topics is initialised."""
+    """Have a group that had a member: every partition of the topics is initialised."""
     for name in topics:
         if world.image.by_name(name) is None:
             world.create(name, partitions)
@@ -78,13 +78,13 @@ async def emptied(world: GroupCluster, *topics: str, group_id: str = "grp", part
 
 
 def groups_of(world: GroupCluster) -> dict[str, Group]:
-    """All groups that are served, by id."""
+    """Return all groups that are served, by id."""
     shards = [host.shard for host in world.role.hosts]
     return {key: group for shard in shards if isinstance(shard, GroupShard) for key, group in shard.groups.items()}
 
 
 def shard_of(world: GroupCluster, group_id: str = "grp") -> GroupShard:
-    """The group's shard."""
+    """Return the group's shard."""
     shard = world.role.hosts[shard_index(group_id, world.config.shards)].shard
     assert isinstance(shard, GroupShard)
     return shard

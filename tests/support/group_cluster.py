@@ -41,14 +41,14 @@ LEADER = "127.0.0.1:9093"
 FAR_FUTURE_MS = 1 << 50
 CLIENT_ID = "client-7"
 METHODS = service_methods(service_pb.DESCRIPTOR.services_by_name["GroupCoordinatorService"])
-#: Epochs of the scenarios are Kafka's, with assignment interval 0.
+#: The scenarios expect Kafka's epochs, with assignment interval 0.
 KAFKA = GroupCoordinatorConfig(shards=3, fast_first_assignment=False)
 
 
 @dataclass
 class ShareStates:
-    """The share coordinator. `refuse` makes calls for a partition fail, `gate` holds every call back. `delayed_asked`:
-    the instants for which delayed records were asked."""
+    """The share coordinator. `refuse` makes calls for a partition fail, `gate` holds every call. `delayed_asked`: the
+    instants of the requests for delayed records."""
 
     states: dict[tuple[str, TopicIdPartition], StateSummary] = field(default_factory=dict)
     refuse: dict[TopicIdPartition, PersisterError] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class ShareStates:
         raise AssertionError("a group coordinator never writes state")
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
     async def _called(self, what: str, group_id: str) -> None:
         self.calls.append((what, group_id))
@@ -118,12 +118,12 @@ class ShareStates:
 
 
 class Leaders:
-    """Every partition's leader: answers log ends. `failures` are answered first, one per call."""
+    """The leader of every partition: answers log ends. `failures` are answered first, one per call."""
 
     def __init__(self) -> None:
         self.ends: dict[tuple[bytes, int], int] = {}
         self.holes: dict[tuple[bytes, int], int] = {}
-        #: What a group holds, what waits and the age of its oldest record, for leaders that know the question.
+        #: A group's held and waiting records and the age of its oldest one, for leaders that support the question.
         self.backlogs: dict[tuple[bytes, int], dict[str, int]] = {}
         self.failures: list[int] = []
         self.groups: list[str] = []
@@ -210,13 +210,13 @@ class GroupCluster:
         self.network.stop(COORDINATOR)
 
     async def restart(self) -> None:
-        """The process goes and another one takes over."""
+        """Lose every shard and serve again, as when another process takes over."""
         await self.stop()
         self.role = self._role()
         await self.start()
 
     async def call(self, name: str, request: Message) -> Message:
-        """One RPC."""
+        """Make one RPC."""
         return await self.transport.call(COORDINATOR, METHODS[name], request, 30.0)
 
     async def heartbeat(
@@ -249,7 +249,7 @@ class GroupCluster:
         raise AssertionError(f"member {member_id} was assigned nothing in ten heartbeats; its epoch is {epoch}")
 
     def create(self, name: str, partitions: int, generation: int = 0) -> bytes:
-        """Create or grow a topic; the image knows at once."""
+        """Create or grow a topic; the image has it at once."""
         made = Topic(topic_id(name, generation), name, partitions)
         others = tuple(topic for topic in self.image.topics if topic.name != name)
         self._image((*others, made))
@@ -261,7 +261,7 @@ class GroupCluster:
         self.role.topics_changed()
 
     def log_of(self, group_id: str) -> ObedientLog:
-        """The log that holds the group's records."""
+        """Return the log of the group's records."""
         return self.logs[shard_index(group_id, len(self.logs))]
 
     def _image(self, topics: tuple[Topic, ...]) -> None:
@@ -314,12 +314,12 @@ class _Logs:
 
 
 def assigned(response: ShareGroupHeartbeatResponse) -> dict[bytes, list[int]]:
-    """The assignment of a response by topic id; {} when absent or empty."""
+    """Return the assignment of a response by topic id; {} when absent or empty."""
     return {topic.topic_id: list(topic.partitions) for topic in response.assignment.topic_partitions}
 
 
 class Acls:
-    """Allows exactly what is listed; (operation, resource type, name), `*` for every name."""
+    """Allows exactly the listed (operation, resource type, name) entries; `*` stands for every name."""
 
     def __init__(self, *entries: tuple[int, int, str]) -> None:
         self.entries = set(entries)

@@ -1,4 +1,4 @@
-"""Drives a group shard the way a host does, without a host: decide, replay, append to a list; time is a number."""
+"""Drives a group shard as a host does, but without one: decide, replay, append to a list; time is a number."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KAFKA = CoordinatorSettings(fast_first_assignment=False)
 
 @dataclass(frozen=True)
 class Image:
-    """A metadata image of a test."""
+    """A metadata image set by a test."""
 
     topics: tuple[Topic, ...] = ()
     version: int = 1
@@ -31,7 +31,7 @@ class Image:
         return topic_id in self.deleted
 
     def without(self, name: str) -> Image:
-        """The next image, in which the topic is deleted."""
+        """Return the next image, in which the topic is deleted."""
         gone = {topic.topic_id for topic in self.topics if topic.name == name}
         left = tuple(topic for topic in self.topics if topic.name != name)
         return replace(self, topics=left, version=self.version + 1, deleted=self.deleted | gone)
@@ -44,7 +44,7 @@ class Image:
 
 
 def topic_id(name: str, generation: int = 0) -> bytes:
-    """The id a test gives a topic."""
+    """Return the id that a test gives a topic."""
     return name.encode().ljust(15, b"\0") + bytes([generation])
 
 
@@ -110,7 +110,7 @@ class Driver:
         return taken
 
     def initialize(self) -> list[c.InitializeState]:
-        """Let every outstanding initialisation succeed; the orders that were given."""
+        """Let every outstanding initialisation succeed; return the orders for them."""
         orders = [effect for effect in self.take_effects() if isinstance(effect, c.InitializeState)]
         for order in orders:
             done = tuple(partition for partition, _ in order.partitions)
@@ -118,7 +118,7 @@ class Driver:
         return orders
 
     def advance(self, ms: int) -> None:
-        """Let time pass; sessions expire as they would."""
+        """Let time pass; run whatever is due meanwhile, such as the end of sessions."""
         end_ms = self.now_ms + ms
         while (deadline_ms := self.shard.next_deadline()) is not None and deadline_ms <= end_ms:
             self.now_ms = max(self.now_ms, deadline_ms)
@@ -127,7 +127,7 @@ class Driver:
         self.now_ms = end_ms
 
     def reload(self) -> None:
-        """Another coordinator takes the shard over, which takes at least a millisecond."""
+        """Let another coordinator take the shard over, which takes at least a millisecond."""
         self.now_ms += 1
         self.shard = self.new_shard()
         for record in self.log:
@@ -136,7 +136,7 @@ class Driver:
             self.run(command)
 
     def settle(self, member_id: str, topics: Sequence[str], rounds: int = 6) -> c.HeartbeatReply:
-        """Join, then heartbeat until the member's assignment stands still."""
+        """Join, then heartbeat until the member's assignment no longer changes."""
         reply = self.beat(member_id, 0, topics)
         for _ in range(rounds):
             self.initialize()
@@ -145,7 +145,7 @@ class Driver:
 
 
 def persisted(record: Record) -> Record:
-    """The record as it comes back from the log: without what is kept in memory only."""
+    """Return the record as it comes back from the log, without its in-memory parts."""
     if isinstance(record, TargetMetadata):
         return replace(record, basis=None)
     if isinstance(record, StateMetadata):
@@ -154,7 +154,7 @@ def persisted(record: Record) -> Record:
 
 
 def bare(groups: dict[str, Group]) -> dict[str, Group]:
-    """Groups without what is kept in memory only."""
+    """Return groups without their in-memory parts."""
     return {
         key: replace(group, basis=None, lifecycle=None if group.lifecycle is None else _bare(group.lifecycle))
         for key, group in groups.items()

@@ -1,4 +1,4 @@
-"""Parquet files as an ingest leaves them, written without Spark."""
+"""Parquet files as an ingest writes them, made without Spark."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def keep(  # noqa: PLR0917 - what a folder of batches is
         (folder / hour).mkdir(parents=True)
         table = pa.Table.from_pylist(those, schema=schema_of(kind))
         file = folder / hour / "part-0.zstd.parquet"
-        # As Spark writes times.
+        # Times in Spark's format.
         pq.write_table(table, file, compression="zstd", use_deprecated_int96_timestamps=True)
         files.append((f"{hour}/{file.name}", file.stat().st_size))
     return commit(data, kind, numbers, Written(folder.name, files), positions)
 
 
 def batch_name(first: int, last: int | None = None) -> str:
-    """What an earlier build called the folder of one batch, or of many; it counts by that name."""
+    """Return an earlier build's name for the folder of one batch, or of several; it counts by that name."""
     return f"batch={first:08d}" if last is None else f"batch={first:08d}-{last:08d}"

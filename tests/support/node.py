@@ -1,7 +1,7 @@
-"""Real clusters for tests: processes started as people start them, each on a store of its own in a short directory.
+"""Real clusters for tests: processes started as users start them, each on a store of its own in a short directory.
 
-A test that needs nothing special shares the session's cluster of a settings profile and keeps to topics and groups of
-its own. Only processes started here are ended, by their pid.
+A test without special needs shares the session's cluster of a settings profile and keeps to topics and groups of its
+own. Only processes started here are ended, by their pid.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any, Self
 
 from tests.support.ports import free_port
 
-#: Bound of every wait for a process; far above what it takes, so that a slow machine does not fail a test.
+#: Bound of every wait for a process; far longer than it takes, so that a slow machine does not fail a test.
 BOUND_S = 60
 
-#: Exit status of a command in good order after SIGTERM, which `stop` sends (CT-80); of a role process it is 0.
+#: The exit status of a command that leaves in good order after `stop`'s SIGTERM (CT-80); a role process exits with 0.
 TERMINATED = 143
 
 #: Defaults, with minimums low enough for a test to shorten the times of its own group.
@@ -37,12 +37,12 @@ QUICK = {
     "share.coordinator.state.topic.num.partitions": "4",
     "offsets.topic.num.partitions": "4",
 }
-#: As QUICK, with the group epochs and the assignor of Kafka trunk.
+#: As QUICK, with Kafka trunk's group epochs and assignor.
 KAFKA = {**QUICK, "group.share.fast.first.assignment": "false", "group.share.assignors": "simple"}
 
 
 class StartedProcess:
-    """`python -m <words>`, its standard error kept in a file."""
+    """`python -m <words>`; its standard error goes to a file."""
 
     def __init__(self, words: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> None:
         self._errors = folder / f"stderr-{uuid.uuid4().hex[:8]}"
@@ -62,11 +62,11 @@ class StartedProcess:
 
     @property
     def errors(self) -> str:
-        """What it wrote to standard error."""
+        """Return its standard error."""
         return self._errors.read_text(errors="replace")
 
     def line(self) -> str:
-        """Its next line on standard output."""
+        """Return its next line on standard output."""
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], BOUND_S)
         assert readable, f"process {self.pid} said nothing within {BOUND_S} s:\n{self.errors}"
@@ -81,12 +81,12 @@ class StartedProcess:
         self._process.stdin.flush()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it lives."""
+        """Send it a signal, if it runs."""
         if self._process.poll() is None:
             self._process.send_signal(number)
 
     def first_line(self) -> str:
-        """Its first line, which says that it is ready; if it says none, it is ended before the error is raised."""
+        """Return its first line, which reports that it is ready. Without one it is ended before the error is raised."""
         try:
             return self.line()
         except BaseException:
@@ -94,19 +94,19 @@ class StartedProcess:
             raise
 
     def ended(self) -> int:
-        """Wait for its own end; the exit status."""
+        """Wait until it ends by itself; return its exit status."""
         status = self._process.wait(BOUND_S)
         self._close()
         return status
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill it, as a crash would."""
         if self._process.poll() is None:
             self._process.kill()
         self.ended()
 
     def stop(self) -> int:
-        """End it in good order; the exit status. Killed when it does not end in bounded time."""
+        """End it in good order and return the exit status. It is killed when it does not end in bounded time."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         try:
@@ -123,11 +123,11 @@ class StartedProcess:
 
 
 class Cluster:
-    """`sharegroups up` on a directory of its own, and more partition leaders on the same store if a test adds them."""
+    """`sharegroups up` on a directory of its own, and further partition leaders on the same store that a test adds."""
 
     def __init__(self, settings: Mapping[str, str] = QUICK, *options: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="sg-"))
-        #: Where the node serves other nodes (CM-80).
+        #: The node's address for other nodes (CM-80).
         self.internal = f"127.0.0.1:{free_port()}"
         self._settings = {"internal.listen.port": self.internal.rpartition(":")[2], **settings}
         self._options = options
@@ -151,12 +151,12 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients begin."""
+        """bootstrap.servers for clients."""
         return str(self.ready["bootstrap"])
 
     @property
     def store_url(self) -> str:
-        """The store, for processes and for looking into the logs."""
+        """The store's URL, for processes and for reading the logs."""
         return str(self.ready["store"])
 
     @property
@@ -165,7 +165,7 @@ class Cluster:
         return self.store_url.removeprefix("unix://")
 
     def add_leader(self, name: str) -> str:
-        """One more partition leader on the same store; its address."""
+        """Start one more partition leader on the same store; return its address."""
         settings = {
             **self._settings,
             "internal.listen.port": "0",
@@ -181,7 +181,7 @@ class Cluster:
         return address
 
     def kill_leader(self) -> None:
-        """SIGKILL for the newest partition leader that was added."""
+        """SIGKILL the partition leader that was added last."""
         self._others.pop().kill()
 
     def close(self) -> None:
@@ -194,26 +194,26 @@ class Cluster:
 
 
 class Clusters:
-    """The session's clusters, one for each profile that was asked for."""
+    """The session's clusters, one for each requested profile."""
 
     def __init__(self) -> None:
         self._running: dict[tuple[tuple[str, str], ...], Cluster] = {}
 
     def of(self, profile: Mapping[str, str]) -> Cluster:
-        """The shared cluster with these settings."""
+        """Return the shared cluster with these settings."""
         key = tuple(sorted(profile.items()))
         if key not in self._running:
             self._running[key] = Cluster(profile)
         return self._running[key]
 
     def close(self) -> None:
-        """End them all."""
+        """End all clusters."""
         for cluster in self._running.values():
             cluster.close()
 
 
 def up_words(data: Path, settings: Mapping[str, str] | None = None, *options: str) -> list[str]:
-    """The words of `sharegroups up` for a program that reads the ready line."""
+    """Return the words of `sharegroups up` for a program that reads the ready line."""
     words = ["share_node", "up", "--data", str(data), "--output", "json", "--log-level", "warning"]
     if "--port" not in options:
         words += ["--port", "0"]
@@ -223,10 +223,10 @@ def up_words(data: Path, settings: Mapping[str, str] | None = None, *options: st
 
 
 def unique(word: str) -> str:
-    """A name that no other test uses."""
+    """Return a name that no other test uses."""
     return f"{word}-{uuid.uuid4().hex[:10]}"
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment without settings that would reach the started one by accident."""
+    """Return this process's environment without settings that would reach the started process by accident."""
     return {name: value for name, value in os.environ.items() if not name.startswith("SHAREGROUPS_")}

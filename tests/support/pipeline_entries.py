@@ -1,4 +1,4 @@
-"""What the tests of the pipeline share: streams in memory for the planner, and entries as the services write them."""
+"""Helpers of the pipeline's tests: in-memory streams for the planner, and entries as the services write them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareUpda
 from share_metrics.reader import EntryId, Range, Tip
 from share_metrics.reader.decoding import RawEntry
 
-#: Examples take what time they need: a busy machine is no failure.
+#: Examples may take any time: a busy machine is no failure.
 UNHURRIED = settings(suppress_health_check=[HealthCheck.too_slow])
 
 STREAM = "{sgs:0}:log"
@@ -22,7 +22,7 @@ KEY = SharePartitionKey("G1", TOPIC, 0)
 
 
 class MemoryStream:
-    """A stream of ids: `runs` as the reader has them, by epoch, and a tip as the store tells it."""
+    """A stream of ids: `runs` as the reader returns them, by epoch, and a tip as the store reports it."""
 
     def __init__(self, ids: Sequence[EntryId]) -> None:
         self.ids = list(ids)
@@ -39,7 +39,7 @@ class MemoryStream:
         del self.ids[:count]
 
     def lose_tail(self, count: int) -> None:
-        """What a fail-over does: the newest entries were never added."""
+        """Lose the newest entries, as a fail-over does: as if they were never added."""
         del self.ids[len(self.ids) - count :]
         self.added -= count
         self.last = self.ids[-1] if self.ids else EntryId(0, 0)
@@ -60,14 +60,14 @@ class MemoryStream:
 
 
 def epochs(*lengths: int) -> list[EntryId]:
-    """Ids of epochs 1, 2, … with so many entries each, the claim `<e>-0` included."""
+    """Return ids of epochs 1, 2, … with this many entries each, the claim `<e>-0` included."""
     return [EntryId(epoch, seq) for epoch, length in enumerate(lengths, start=1) for seq in range(length)]
 
 
 def snapshot(start: int, complete: int = 0, *, epoch: int = 0, batches: Sequence[StateBatch] = (),
              stats: WriteStats = NO_STATS, key: SharePartitionKey = KEY, create_ms: int = 1_000, write_ms: int = 1_000,
              state_epoch: int = 1) -> ShareSnapshot:  # fmt: skip
-    """A snapshot with what matters here."""
+    """Return a snapshot with the fields that matter here."""
     return ShareSnapshot(
         key, epoch, state_epoch, 1, 0, start, complete, create_ms, write_ms, tuple(batches), 1, 0, state_epoch, stats
     )
@@ -75,11 +75,11 @@ def snapshot(start: int, complete: int = 0, *, epoch: int = 0, batches: Sequence
 
 def update(start: int = -1, complete: int = 0, *, epoch: int = 0, batches: Sequence[StateBatch] = (),
            stats: WriteStats = NO_STATS, key: SharePartitionKey = KEY) -> ShareUpdate:  # fmt: skip
-    """An update with what matters here; a start of −1 is not written."""
+    """Return an update with the fields that matter here; a start of −1 is not written."""
     return ShareUpdate(key, epoch, 1, 0, start, complete, tuple(batches), stats)
 
 
 def state_entry(at: EntryId, record: ShareRecord, wall_ms: int = 1_000, stream: str = STREAM) -> RawEntry:
-    """The entry that the share coordinator writes for a record."""
+    """Return the entry that the share coordinator writes for a record."""
     letter, data = ShareStateCodec().encode(record, wall_ms)
     return RawEntry(stream, at, letter, data)

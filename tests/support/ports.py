@@ -6,7 +6,7 @@ import socket
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on at present."""
+    """Return a port of 127.0.0.1 on which no process listens at present."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
         return port

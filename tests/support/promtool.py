@@ -1,4 +1,4 @@
-"""Alerts as Prometheus evaluates them: `promtool test rules` over series that a test gives, minute by minute."""
+"""Alerts as Prometheus evaluates them: `promtool test rules` on series that a test gives, minute by minute."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import yaml
 BOUND_S: Final = 60
 _FIRING: Final = 'ALERTS{alertstate="firing"}'
 _SECONDS: Final = {"h": 3_600, "m": 60, "s": 1}
-#: Labels of what fires that say no more than that it does.
+#: Labels that every firing alert has, which only say that it fires.
 _MARKS: Final = frozenset({("__name__", "ALERTS"), ("alertstate", "firing")})
-#: The labels that Prometheus gives to what it scrapes from the pod of the pipeline.
+#: The labels that Prometheus adds to samples from the pipeline's pod.
 SCRAPED: Final = {"namespace": "ns", "job": "ns/sharegroups-pipeline", "pod": "pipeline-0"}
 
 Labels = frozenset[tuple[str, str]]
@@ -25,14 +25,14 @@ Series = Mapping[tuple[str, Labels], Sequence[float | None]]
 
 
 def labelled(**labels: str) -> Labels:
-    """Labels of a series or of an alert."""
+    """Return the labels of a series or of an alert."""
     return frozenset(labels.items())
 
 
 def assert_fires(folder: Path, rules: Path, series: Series, minute: int, expected: Iterable[Labels]) -> None:
-    """Assert that of these rules exactly these alerts fire at a minute, by alertname and labels.
+    """Assert that exactly these alerts of the rules fire at a minute, by alertname and labels.
 
-    `rules` is a PrometheusRule, as it is applied. A series has a value for each minute from 0 on; None: it is absent.
+    `rules` is a PrometheusRule, as it is applied. A series has a value for each minute from 0 on; None where absent.
     """
     promtool = shutil.which("promtool")
     if promtool is None:
@@ -63,11 +63,11 @@ def _written(name: str, labels: Labels) -> str:
 def firing(
     folder: Path, rules: Path, series: Mapping[tuple[str, Labels], Sequence[str]], interval_s: int, count: int
 ) -> dict[Labels, list[int]]:
-    """At which samples each alert of these rules fires, by its alertname and labels.
+    """Return the samples at which each alert of these rules fires, by its alertname and labels.
 
-    `series` has a sample each `interval_s` as promtool writes them: a number, `_` for none, `stale` for the mark that a
-    scrape that failed leaves. Raises FileNotFoundError without promtool, and RuntimeError with what it said where it
-    could not read what it was given.
+    `series` has a sample each `interval_s` in promtool's notation: a number, `_` for none, `stale` for the mark of a
+    failed scrape. Raises FileNotFoundError without promtool, and RuntimeError with promtool's output when it could not
+    evaluate the rules.
     """
     groups = yaml.safe_load(rules.read_text(encoding="utf-8"))["spec"]["groups"]
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": groups}))
@@ -81,7 +81,7 @@ def firing(
                     {"series": _written(name, labels), "values": " ".join(values)}
                     for (name, labels), values in series.items()
                 ],
-                # Nothing is expected at any of them, so that promtool says what it got.
+                # No sample is expected, so promtool prints the actual ones.
                 "promql_expr_test": [
                     {"expr": _FIRING, "eval_time": f"{at * interval_s}s", "exp_samples": []} for at in range(count)
                 ],

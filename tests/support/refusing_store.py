@@ -1,4 +1,4 @@
-"""A server in front of a real store that answers so many commands with an error of its choice, then passes all on."""
+"""A server in front of a real store that answers a number of commands with a chosen error, then passes all on."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final, Self
 
 import hiredis
 
-#: What a store answers while it serves nothing else.
+#: Commands that a store answers even while it serves nothing else.
 GREETINGS: Final = frozenset({b"HELLO", b"CLIENT", b"AUTH", b"SELECT"})
 
 
 class RefusingStore:
     """Runs in threads of its own, so that a test may block on a command. `spared`: commands that it passes on from the
-    beginning; `only`: when given, it refuses no others. `refused`: the names of the commands that it has refused."""
+    beginning; `only`: the one command to refuse, if given. `refused`: the names of the refused commands."""
 
     def __init__(
         self, target: int, error: str, times: int, *, spared: frozenset[bytes] = frozenset(), only: bytes = b""
@@ -57,7 +57,8 @@ class RefusingStore:
 
     @contextlib.contextmanager
     def _kept(self, each: socket.socket) -> Iterator[socket.socket]:
-        """Its thread closes the socket; until then the end of this server ends it, so that the thread does not wait."""
+        """Yield a socket that its thread closes. Ending this server shuts it down first, so that the thread does not
+        wait."""
         with each:
             with self._lock:
                 self._open.add(each)

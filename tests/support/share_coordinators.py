@@ -1,4 +1,4 @@
-"""A directory of shards in memory, whose hosts answer when a test lets them."""
+"""An in-memory directory of shards, whose hosts answer when a test lets them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Host:
         return future
 
     def commit(self) -> None:
-        """The store has confirmed: answer what waits."""
+        """Confirm as the store would: answer the commands that wait."""
         for future, reply in self._waiting:
             if not future.done():
                 if isinstance(reply, KafkaError):
@@ -84,7 +84,7 @@ class Directory:
 
 
 class Meter:
-    """Counts what it is told."""
+    """Counts its calls."""
 
     def __init__(self) -> None:
         self.written = self.raises = self.fences = self.refused = 0

@@ -1,4 +1,4 @@
-"""What the tests of the core shard share: a metadata view to set, and a driver that plays the host's order."""
+"""Helpers of the core shard's tests: a metadata view to set, and a driver with the order of steps of a host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLD_MS = 60_000
 
 
 class Metadata:
-    """A metadata view whose topics a test sets."""
+    """A metadata view with topics set by a test."""
 
     def __init__(self) -> None:
         self.topics: dict[bytes, int] = {TOPIC: 10, OTHER_TOPIC: 10}
@@ -33,7 +33,7 @@ class Metadata:
 
 
 class Driver:
-    """Runs commands as a host does (decide, replay), keeps the log, and can start over from it."""
+    """Runs commands as a host does (decide, replay), keeps the log, and can rebuild from it."""
 
     def __init__(self, updates_per_snapshot: int = 500, metadata: Metadata | None = None) -> None:
         self.metadata = metadata or Metadata()
@@ -47,7 +47,7 @@ class Driver:
         return ShareStateShard(self.metadata, self.updates_per_snapshot, COLD_MS)
 
     def run(self, command: ShareCommand) -> object:
-        """The reply; the records are in the log."""
+        """Return the reply; the records are appended to the log."""
         decision = self.shard.decide(command, self.now_ms, self.wall_ms)
         for record in decision.records:
             self.shard.replay(record)
@@ -55,7 +55,7 @@ class Driver:
         return decision.reply
 
     def written(self, command: ShareCommand) -> list[ShareRecord]:
-        """The records that a command appends."""
+        """Return the records that a command appends."""
         before = len(self.log)
         self.run(command)
         return self.log[before:]
@@ -65,7 +65,7 @@ class Driver:
         self.wall_ms += ms
 
     def run_due(self) -> list[ShareRecord]:
-        """Everything that time makes due now."""
+        """Run all commands that are due now; return their records."""
         before = len(self.log)
         for _ in range(100):
             deadline = self.shard.next_deadline()
@@ -81,7 +81,7 @@ class Driver:
         return state
 
     def replayed(self, first: int = 0) -> ShareStateShard:
-        """A shard rebuilt from the log from position `first` on."""
+        """Return a shard rebuilt from the log from position `first` on."""
         shard = self._empty()
         for record in self.log[first:]:
             shard.replay(record)
@@ -96,7 +96,7 @@ def read(leader: int, generation: int = 0, key: SharePartitionKey = KEY) -> Read
     return ReadState(key, leader, generation)
 
 
-#: Epochs above all that are stored: they pass, and a write stores no epoch (SC-26, SC-40).
+#: Epochs above all stored ones: requests with them pass, and a write stores no epoch (SC-26, SC-40).
 PASSING: Final = 50_000
 
 

@@ -1,7 +1,7 @@
-"""Small limits for what the product otherwise does only where there is much: sweeps, joins, pages and wide arrays.
+"""Small limits for work that the product does only at scale: sweeps, joins, pages and wide arrays.
 
-What a constructor takes is drawn by `small`. What is a constant of its module, for a hot path reads it, or pages of a
-store are read by it, is set for a while by `set_small`.
+`small` draws limits that a constructor takes. `set_small` temporarily sets those that are module constants, because a
+hot path reads them or they size reads of a store.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from unittest import mock
 
 from partition_leader.share.core.limits import LIMITS, Limits
 
-#: Small ones; the least most often.
+#: Small values; the smallest is the most frequent.
 SMALL: Final = (2, 2, 3, 4, 5)
 _CORE: Final = "partition_leader.share.core"
 _LOG: Final = "partition_leader.topic_log"
-#: From which width a stretch of records counts as sparse, and is treated span by span.
+#: The width from which a stretch of records counts as sparse, and is treated span by span.
 WIDTHS: Final = (f"{_CORE}.spans._DENSE", f"{_CORE}.ack_stretch._WIDTH_PER_ACK")
-#: How many entries of a topic log one read takes, or how many bytes. All of one row have one size.
+#: How many entries or bytes of a topic log one read takes. All constants of a row get one size.
 PAGES: Final = (
     (f"{_LOG}.core.pages.PAGE_BATCHES", f"{_LOG}.reader.PAGE_BATCHES", f"{_LOG}.load._INDEX_PAGE"),
     (f"{_LOG}.load._HOP_ENTRIES",),
@@ -32,13 +32,14 @@ PAGES: Final = (
 
 
 def small(rng: Random, **usual: int) -> Limits:
-    """Small limits, each now and then the usual one, for a sweep may also hide what is wrong. `usual`: given ones."""
+    """Return small limits; each is sometimes the usual one, since a sweep may also hide an error. `usual`: fixed
+    ones."""
     return Limits(**{name: rng.choice((*SMALL, most)) for name, most in LIMITS._asdict().items()} | usual)
 
 
 @contextmanager
 def set_small(rng: Random, *rows: tuple[str, ...]) -> Iterator[None]:
-    """The constants that these rows name are small; all of a row have one value."""
+    """Make the constants named by these rows small; all of a row have one value."""
     with ExitStack() as stack:
         for row in rows:
             value = rng.choice(SMALL)

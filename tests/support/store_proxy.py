@@ -20,7 +20,7 @@ class Fault:
 class Proxy:
     """Listens on a port of its own for one client; `target` may be changed for new connections.
 
-    The proxies of a client that talks to several servers share one list of faults: each strikes wherever it fits first.
+    The proxies of a client that talks to several servers share one list of faults: each acts at the first match on any.
     """
 
     def __init__(self, target: int, faults: list[Fault] | None = None) -> None:
@@ -133,7 +133,7 @@ class Proxy:
         with contextlib.suppress(OSError, ConnectionError):
             while chunk := await reader.read(1 << 20):
                 if deaf.is_set():
-                    return  # the server has answered: it executed everything, and nobody hears of it
+                    return  # the server has executed and answered everything, but the answer is lost
                 writer.write(chunk)
                 await writer.drain()
             writer.transport.abort()

@@ -24,7 +24,7 @@ BOUND_S = 20
 
 
 async def until(condition: Callable[[], Any], what: str) -> None:
-    """Poll for something a server does in its own time; bounded."""
+    """Poll until a server has done something in its own time; bounded."""
     for _ in range(BOUND_S * 200):
         if condition():
             return
@@ -33,27 +33,27 @@ async def until(condition: Callable[[], Any], what: str) -> None:
 
 
 class Held(Protocol):
-    """A fault that has been ordered."""
+    """A planned fault."""
 
     struck: asyncio.Event
     resume: asyncio.Event
 
 
 class Deployment(Protocol):
-    """A store and its faults. Without a replica, those that speak of one are not used."""
+    """A store and its faults. Without a replica, faults of replicas are not used."""
 
     name: str
 
     async def client(self, name: str) -> Store:
-        """The store as a process sees it, through a network of its own."""
+        """Return the store as a process sees it, through a network of its own."""
         ...
 
     async def raw(self, *commands: Command) -> list[Any]:
-        """Run commands on the present master, past all faults."""
+        """Run commands on the present master, bypassing all faults."""
         ...
 
     async def order(self, name: str, word: str, kind: str) -> Held:
-        """Order a fault for the next pipeline of a client that contains `word`."""
+        """Plan a fault for the next pipeline of a client that contains `word`."""
         ...
 
     async def restart(self) -> None:
@@ -61,27 +61,27 @@ class Deployment(Protocol):
         ...
 
     async def refuse(self, code: str | None) -> None:
-        """Answer writes with OOM or NOREPLICAS; None: no more."""
+        """Answer writes with OOM or NOREPLICAS; None ends that."""
         ...
 
     async def freeze_replica(self) -> None:
-        """From here on the replica gets nothing."""
+        """Cut the replica off from its master from now on."""
         ...
 
     async def thaw_replica(self) -> None:
-        """The replica catches up."""
+        """Let the replica catch up."""
         ...
 
     async def fail_over(self) -> None:
-        """The replica becomes the master; clients lose their connections, or are told to go elsewhere."""
+        """Make the replica the master; clients lose their connections, or are redirected."""
         ...
 
     async def demote_and_promote(self) -> None:
-        """The master follows the frozen replica for a moment; its clients keep their connections."""
+        """Make the master follow the frozen replica for a moment; its clients keep their connections."""
         ...
 
     async def wipe(self) -> None:
-        """All data is gone."""
+        """Delete all data."""
         ...
 
     async def close(self) -> None:
@@ -173,7 +173,7 @@ class Server:
         await self._launch(command)
 
     async def start_with(self, *arguments: str) -> None:
-        """Start with arguments of one's own (Sentinels are configured by file)."""
+        """Start with other arguments (Sentinels are configured by file)."""
         await self._launch([get_binary_path(), *arguments, "--unixsocket", f"{self.folder}/s", "--dir", self.folder])
 
     async def _launch(self, command: Sequence[str]) -> None:
@@ -212,14 +212,14 @@ class Server:
         return str((await self.run(("INFO", "replication")))[0])
 
     async def feeds(self, replica: Server) -> bool:
-        """Whether what is written here reaches a replica: one that is "online" may hear nothing for another second."""
+        """Return whether writes here reach a replica: even when "online" it may receive nothing for another second."""
         if "master_link_status:up" not in await replica.info() or "state=online" not in await self.info():
             return False
         return bool((await self.run(("FUNCTION", "FLUSH"), ("WAIT", 1, 2_000)))[1] == 1)
 
 
 class Valkey:
-    """A real server, with a replica if asked; clients reach it through a proxy each."""
+    """A real server, with a replica if requested; clients reach it through a proxy each."""
 
     def __init__(self, replicas: int, protocol: int = 3) -> None:
         self.name = f"valkey-resp{protocol}"
@@ -250,7 +250,7 @@ class Valkey:
         return open_store(f"redis://127.0.0.1:{proxy.port}?protocol={self._protocol}")
 
     def port_of(self, name: str) -> int:
-        """The port at which a client reaches the server, for a process that is to be this client."""
+        """Return the port at which a client reaches the server, for a process that is to be this client."""
         return self._proxies[name].port
 
     async def raw(self, *commands: Command) -> list[Any]:

@@ -1,4 +1,4 @@
-"""A toy shard, a log that obeys the test, and a clock that the test moves."""
+"""A toy shard, a log controlled by the test, and leases on a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class ToyCodec:
 
 @dataclass
 class ObedientLog:
-    """One stream in memory. `gate` holds appends back; `failures` are raised by the next appends, in order."""
+    """One stream in memory. `gate` holds appends; the next appends raise `failures`, in order."""
 
     entries: list[Entry] = field(default_factory=list)
     flushes: list[int] = field(default_factory=list)

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Never waits: what asyncio would have slept is added to the loop's time instead."""
+    """Never waits: adds the time that asyncio would have slept to the loop's time instead."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop that starts at 0 s and moves only when nothing is left to do."""
+    """A loop that starts at 0 s and whose time moves only when nothing is left to do."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
@@ -40,12 +40,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def now_s() -> float:
-    """The time of the loop that runs, in seconds."""
+    """Return the running loop's time in seconds."""
     return asyncio.get_running_loop().time()
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on a virtual loop; pending tasks are cancelled behind it."""
+    """Run a coroutine to its end on a virtual loop; pending tasks are cancelled afterwards."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
 
@@ -61,7 +61,7 @@ def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 
 async def turns_of(work: Awaitable[Any]) -> int:
-    """How often others had their turn while `work` was done."""
+    """Count how often other tasks ran while `work` was done."""
     task = asyncio.ensure_future(work)
     turns = 0
     while not task.done():

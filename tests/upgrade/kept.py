@@ -1,4 +1,4 @@
-"""What a released version wrote, kept as text: every key of a store, one JSON document a line, bytes as hex.
+"""Stores as released versions wrote them, kept as text: every key as JSON documents, one a line, bytes as hex.
 
 {"key": "{sgs:1}:log", "id": "2875-3", "t": "U", "r": "120f0a…"}        an entry of a stream, `b` with a batch
 {"key": "{sgs:1}:owner", "hash": {"epoch": "2875", …}}                  and {"key": …, "string": …}
@@ -23,25 +23,25 @@ FOLDER: Final = Path(__file__).resolve().parent.parent / "fixtures" / "records"
 
 
 def kept_versions() -> list[str]:
-    """Versions that records are kept of, the oldest first."""
+    """Return the versions with stored records, the oldest first."""
     return sorted((path.stem for path in FOLDER.glob("*.jsonl")), key=lambda text: [*map(int, text.split("."))])
 
 
 @dataclass
 class Dump:
-    """Streams, hashes and strings of a store."""
+    """A store's streams, hashes and strings."""
 
     streams: dict[str, list[Entry]] = field(default_factory=dict)
     hashes: dict[str, dict[str, str]] = field(default_factory=dict)
     strings: dict[str, str] = field(default_factory=dict)
 
     def shards(self) -> list[ShardId]:
-        """Every shard that has a stream here."""
+        """Return every shard that has a stream here."""
         found = {shard_of_stream(key) for key in self.streams if key.startswith(("{gc:", "{sgs:", "{tp:"))}
         return sorted(found, key=lambda shard: (shard.kind, shard.name))
 
     def commands(self) -> Iterator[Command]:
-        """What writes all of it into an empty store."""
+        """Yield the commands that write all of it into an empty store."""
         for key, entries in self.streams.items():
             for entry in entries:
                 batch = ("b", entry.batch) if entry.batch else ()
@@ -52,7 +52,7 @@ class Dump:
             yield ("SET", key, text)
 
     def write(self, path: Path) -> None:
-        """Keep it."""
+        """Write it to a file."""
         path.write_text("".join(json.dumps(line) + "\n" for line in self._lines()), encoding="utf-8")
 
     def _lines(self) -> Iterator[dict[str, object]]:
@@ -67,7 +67,7 @@ class Dump:
 
 
 def read_dump(version: str) -> Dump:
-    """What was kept of a version."""
+    """Return the dump of a version."""
     dump = Dump()
     for text in (FOLDER / f"{version}.jsonl").read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
@@ -83,13 +83,13 @@ def read_dump(version: str) -> Dump:
 
 
 def read_state(version: str) -> dict[str, Any]:
-    """The state that was written down beside it."""
+    """Return the state that is stored beside a version's dump."""
     state: dict[str, Any] = json.loads((FOLDER / f"{version}.state.json").read_text(encoding="utf-8"))
     return state
 
 
 def write_state(version: str, state: dict[str, Any]) -> None:
-    """Write the state down for people: sorted, indented, short lists on one line."""
+    """Write the state for human readers: sorted, indented, short lists on one line."""
     (FOLDER / f"{version}.state.json").write_text(_pretty(state, "") + "\n", encoding="utf-8")
 
 
@@ -105,7 +105,7 @@ def _pretty(value: Any, indent: str) -> str:
 
 
 def dump_of(url: str) -> Dump:
-    """Everything in a store that runs on this machine. Raises TypeError for a key of a kind that no service writes."""
+    """Return everything in a store of this machine. Raises TypeError for a key of a type that no service writes."""
     dump = Dump()
     with redis.Redis.from_url(url) as store:
         for raw in store.scan_iter():

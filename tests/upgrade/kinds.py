@@ -1,4 +1,4 @@
-"""Which kinds of record, and which of their fields, a dump holds; and which the protocol declares."""
+"""The kinds of record and the fields of them that a dump contains, and those that the protocol declares."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _RECORDS: Final[tuple[tuple[str, type[Message]], ...]] = (
     (r"\{tp:.+\}:ctl", topic_log_pb2.ControlLogRecord),
     (r"\{meta\}:log", metadata_log_pb2.MetadataRecord),
 )
-#: Keys that are no streams, by what they are for.
+#: Keys that are no streams, with their purposes.
 _KEYS: Final = {
     r"\{(gc|sgs|tp):.+\}:owner": "owner record",
     r"\{nodes\}": "node record",
@@ -57,7 +57,7 @@ _KEYS: Final = {
 
 
 def message_of(key: str, entry: Entry) -> Message:
-    """An entry's record, parsed as what its stream holds. Raises AssertionError for a stream of no known kind."""
+    """Return an entry's record, parsed by its stream's kind. Raises AssertionError for an unknown kind of stream."""
     if entry.kind == CLAIM_TYPE:
         return owner_log_pb2.ClaimEntry.FromString(entry.record)
     if entry.kind == NOOP_TYPE:
@@ -69,7 +69,7 @@ def message_of(key: str, entry: Entry) -> Message:
 
 
 def kinds_of(dump: Dump) -> set[str]:
-    """Every kind that occurs, in words: type letters with what they hold, tombstones, cold copies, hashes, strings."""
+    """Name every kind that occurs: type letters with their records, tombstones, cold copies, hashes, strings."""
     found = {key_kind(key) for key in [*dump.hashes, *dump.strings]}
     for key, entries in dump.streams.items():
         for entry in entries:
@@ -78,7 +78,7 @@ def kinds_of(dump: Dump) -> set[str]:
 
 
 def key_kind(key: str) -> str:
-    """What a key that is no stream is for. Raises AssertionError for one of no known kind."""
+    """Return the purpose of a key that is no stream. Raises AssertionError for an unknown one."""
     for pattern, word in _KEYS.items():
         if re.fullmatch(pattern, key):
             return word
@@ -101,12 +101,12 @@ def _entry_kinds(message: Message) -> Iterator[str]:
 
 
 def declared_kinds() -> set[str]:
-    """Every kind that the present protocol and key space can hold."""
+    """Return every kind that the present protocol and key space can contain."""
     found = set(_KEYS.values()) | {"ClaimEntry", "NoOpEntry", "MetadataSnapshot"}
     found |= {"GroupRecord.tombstone", "ShareStateRecord.tombstone"}
     for descriptor in _messages():
         for oneof in descriptor.oneofs:
-            if not oneof.name.startswith("_"):  # of an optional field
+            if not oneof.name.startswith("_"):  # protobuf's own, for an optional field
                 found |= {f"{descriptor.name}.{field.name}" for field in oneof.fields}
     return found
 
@@ -120,7 +120,7 @@ def _messages() -> Iterator[Descriptor]:
 
 
 def fields_of(dump: Dump) -> set[str]:
-    """`Message.field` of everything that is set somewhere."""
+    """Return `Message.field` for every field that is set somewhere."""
     found: set[str] = set()
     for key, entries in dump.streams.items():
         for entry in entries:
@@ -140,7 +140,7 @@ def _add_fields(message: Message, found: set[str]) -> None:
 
 
 def released_fields(version: str) -> set[str]:
-    """`Message.field` of every persisted record as a version's image in protos/released has them."""
+    """Return `Message.field` for every persisted record of a version's image in protos/released."""
     image = json.loads((ROOT / "protos" / "released" / f"kip932-{version}.json").read_text(encoding="utf-8"))
     found: set[str] = set()
     for file in image["file"]:

@@ -1,9 +1,10 @@
-"""Keeps what the present code writes: `python -m tests.upgrade.record 0.2.0`, before that version is released.
+"""Records what the present code writes: `python -m tests.upgrade.record 0.2.0`, before that version is released.
 
-A cluster lives through a short story on a real store; what such a story does not bring (tails that were lost, ACLs,
-transactions, cold copies) is written beside it through the same logs and codecs, in shards that nobody serves. Every
-key of the store goes into `tests/fixtures/records/<version>.jsonl`, and what the code makes of it into
-`<version>.state.json`. Read the second before committing both: later versions must make the same of the first.
+A cluster goes through a short story on a real store. Records that such a story does not produce (lost tails, ACLs,
+transactions, cold copies) are written beside it through the same logs and codecs, in shards that no process serves.
+Every key of the store goes into `tests/fixtures/records/<version>.jsonl`, and the state that the code replays from it
+into `<version>.state.json`. Read the second file before committing both: later versions must replay the same state from
+the first.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from tests.upgrade.kept import FOLDER, Dump, dump_of, write_state
 from tests.upgrade.replayed import claim, state_of
 
 BOUND_S: Final = 60
-#: Snapshots and compaction come early, so that a short story shows them.
+#: Snapshots and compaction come early, so that a short story includes them.
 SETTINGS: Final = {
     **QUICK,
     "group.share.min.record.lock.duration.ms": "1000",
@@ -63,7 +64,7 @@ SETTINGS: Final = {
     "share.coordinator.snapshot.update.records.per.snapshot": "4",
     "shard.compaction.entries.min": "10",
 }
-#: Of shards and topics that no cluster serves.
+#: The number of shards and topics that no cluster serves.
 OTHER: Final = "900"
 OTHER_TOPIC: Final = bytes(range(16))
 GONE_TOPIC: Final = bytes(range(16, 32))
@@ -74,7 +75,7 @@ WALL_MS: Final = 1_790_000_000_000
 
 
 def live(cluster: Cluster) -> None:
-    """Topics come, grow, change and go; groups accept, release and reject; one member stays."""
+    """Create, grow, change and delete topics; let groups accept, release and reject; one member stays."""
     settings: dict[str, object] = {"bootstrap.servers": cluster.bootstrap}
     with Admin(settings) as admin:
         _well(
@@ -84,7 +85,7 @@ def live(cluster: Cluster) -> None:
         )
         _well(admin.create_partitions({"audit": 2}))
         orders, group = ConfigResource.topic("orders"), ConfigResource.group("billing")
-        # For ever: the records are to be there whenever they are replayed.
+        # Kept for ever: the records must exist whenever they are replayed.
         _well(admin.incremental_alter_configs({orders: [AlterConfig("retention.ms", "-1")]}))
         _well(admin.incremental_alter_configs({orders: [AlterConfig("retention.bytes", "1000000")]}))
         _well(admin.incremental_alter_configs({orders: [AlterConfig("retention.bytes", None, OP_DELETE)]}))
@@ -105,7 +106,7 @@ def _well(outcomes: Any) -> None:
 
 
 def produce(settings: dict[str, object], topic: str, count: int, first: int = 0) -> None:
-    """Records of one producer, one batch for every few of them."""
+    """Produce records of one producer, one batch for every few of them."""
     reports: list[object] = []
     with Producer(settings) as producer:
         for number in range(first, first + count):
@@ -123,13 +124,13 @@ def produce(settings: dict[str, object], topic: str, count: int, first: int = 0)
 
 
 def consumer_of(settings: dict[str, object], group: str, name: str) -> ShareConsumer:
-    """A consumer that says itself what becomes of each record."""
+    """Return a consumer that acknowledges each record explicitly."""
     more = {"group.id": group, "client.id": name, "share.acknowledgement.mode": "explicit", "client.rack": f"of-{name}"}
     return ShareConsumer({**settings, **more, "max.poll.records": 4})
 
 
 def work(settings: dict[str, object], group: str, topic: str, records: int) -> None:
-    """Finish that many records, a few of them at the second try."""
+    """Finish this many records, a few of them on the second try."""
     finished = 0
     with consumer_of(settings, group, "worker") as consumer:
         consumer.subscribe([topic])
@@ -150,7 +151,7 @@ def _fate(message: Message) -> AcknowledgeType:
 
 
 def join(settings: dict[str, object]) -> ShareConsumer:
-    """A member that stays, with records it has taken and not finished."""
+    """Join a member that stays, with records that it has acquired and not finished."""
     consumer = consumer_of(settings, "billing", "stays")
     consumer.subscribe(["orders", "audit"])
     until = time.monotonic() + BOUND_S
@@ -159,11 +160,11 @@ def join(settings: dict[str, object]) -> ShareConsumer:
     return consumer
 
 
-# ---- what no short story brings
+# ---- records that no short story produces
 
 
 async def write_beside(url: str) -> None:
-    """Every other kind of record, by the codecs, in shards of their own."""
+    """Write every other kind of record, through the codecs, in shards of their own."""
     log = StoreRecordLog(open_store(url), StoreSettings(), SystemClock())
     try:
         await _append(log, ShardId(ShardKind.GROUP, OTHER), GroupLogCodec().encode, group_records())
@@ -184,7 +185,7 @@ async def _append(
 
 
 def group_records() -> list[gc.Record]:
-    """Each type and each tombstone of the group log."""
+    """Return each type and each tombstone of the group log."""
     lifecycle = Lifecycle(
         {OTHER_TOPIC: TopicState(OTHER_TOPIC, "other", 2, {2: Initializing(0, 9), 3: Initializing(-1, 11)}, (0, 1))},
         {bytes(16): ""},
@@ -208,7 +209,7 @@ def group_records() -> list[gc.Record]:
 
 
 def share_records() -> list[object]:
-    """Each type of the share-state log, with every field."""
+    """Return each type of the share-state log, with every field."""
     key, gone = SharePartitionKey("by-hand", OTHER_TOPIC, 3), SharePartitionKey("gone", OTHER_TOPIC, 0)
     stats = WriteStats(1, 3, 1, 1, 1, 1, 4, 9, 140, 120)
     batches = (StateBatch(100, 104, 2, 1), StateBatch(105, 105, 0, 2), StateBatch(106, 106, 4, 5))
@@ -249,7 +250,7 @@ def _batch(base: int, count: int, **more: Any) -> LogBatch:
 
 
 async def change_metadata(url: str, cluster_id: str, changes: Sequence[Change], *, fold: bool = False) -> None:
-    """One version step, and with `fold` the snapshot that else follows a thousand of them."""
+    """Make one version step, and with `fold` the snapshot that otherwise follows a thousand of them."""
     store = StoreClusterStore(open_store(url), StoreSettings())
     try:
         log = metadata_log.MetadataLog(store, SystemClock(), cluster_id)
@@ -261,7 +262,7 @@ async def change_metadata(url: str, cluster_id: str, changes: Sequence[Change], 
 
 
 async def complete(url: str) -> Dump:
-    """Write what is missing and read everything."""
+    """Write the missing kinds and read everything."""
     await write_beside(url)
     cluster_id = dump_of(url).strings["{meta}:cluster"]
     allow = Acl(2, "orders", 3, "User:alice", "*", 3, 3)
@@ -272,7 +273,7 @@ async def complete(url: str) -> Dump:
     before = dump_of(url).streams[META_LOG]
     await change_metadata(url, cluster_id, [AclAdded(allow)], fold=True)
     dump = dump_of(url)
-    # The fold cut off what it stands for; a log that holds both is one that was read just before.
+    # The fold removed the entries that it replaces; a log with both existed only just before.
     after = dump.streams[META_LOG]
     first = after[0].id
     dump.streams[META_LOG] = [*(entry for entry in before if entry.id < first), *after]

@@ -1,4 +1,4 @@
-"""What the code of today makes of a dump: every shard replayed by its own codec and core, as plain JSON for people."""
+"""The state that the present code replays from a dump: every shard through its own codec and core, as plain JSON."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ OWNER: Final = 900
 
 
 class _AllTopics:
-    """A metadata view that knows every topic: replay asks it nothing."""
+    """A metadata view for replays, which never query it."""
 
     def partition_count(self, topic_id: bytes) -> int | None:
         return None
@@ -59,7 +59,7 @@ class _AllTopics:
 
 
 async def state_of(dump: Dump) -> dict[str, Any]:
-    """The whole of a dump, replayed."""
+    """Replay the whole of a dump."""
     state: dict[str, Any] = {"groups": {}, "share-partitions": {}, "partitions": {}, "unknown": 0}
     for shard in dump.shards():
         if shard.kind is ShardKind.GROUP:
@@ -85,7 +85,7 @@ async def state_of(dump: Dump) -> dict[str, Any]:
 
 
 def replay_start(dump: Dump, shard: ShardId) -> StreamId:
-    """Where the shard's last owner said that a replay may begin (CM-18)."""
+    """Return where the shard's last owner allowed a replay to begin (CM-18)."""
     return stream_id(dump.hashes[shard.owner_key].get("replay_from", str(STREAM_START)))
 
 
@@ -99,7 +99,7 @@ def _records(dump: Dump, shard: ShardId, start: StreamId) -> Iterable[Entry]:
 
 
 def group_shard() -> GroupShard:
-    """An empty shard; replay asks neither topics nor configs."""
+    """Return an empty shard; a replay queries neither topics nor configs."""
     return GroupShard(_no_topics, lambda _: GroupConfigs(), GroupSettings(), SimpleAssignor())
 
 
@@ -223,7 +223,7 @@ async def _metadata(dump: Dump, store: MemoryStore) -> dict[str, Any]:
 
 
 def metadata_state(image: MetadataImage) -> dict[str, Any]:
-    """An image as plain values."""
+    """Return an image as plain values."""
     return {
         "version": image.version,
         "topics": {
@@ -249,18 +249,18 @@ def metadata_state(image: MetadataImage) -> dict[str, Any]:
 
 
 async def claim(log: RecordLog, shard: ShardId) -> Claimed:
-    """Own a shard, whoever had it before, as a process of these tests."""
+    """Take over a shard as a process of these tests."""
     return await claims.claim(log, shard, OWNER, lease_ms=LEASE_MS, lossless=True, reason="tests.upgrade")
 
 
 async def _partition(log: RecordLog, shard: ShardId) -> tuple[dict[str, Any], int]:
-    """Loaded as a new leader does, then read from its start to its end."""
+    """Load a partition as a new leader does, then read it from its start to its end."""
     clock = SystemClock()
     claimed = await claim(log, shard)
     lease = Lease(
         shard, OWNER, claimed.epoch, deadline_ms=clock.now_ms() + LEASE_MS, clock=clock, give_up=lambda *_: None
     )
-    # A producer is forgotten a day after its last batch; a dump stays as it is.
+    # The default would drop a producer a day after its last batch; a dump never changes.
     settings = TopicLogSettings(producer_expiration_ms=1 << 42)
     state, report = await load_state(log, lease, claimed, clock, settings, memory=None, suspect=False)
     assert not report.jumped
@@ -283,7 +283,7 @@ async def _partition(log: RecordLog, shard: ShardId) -> tuple[dict[str, Any], in
 
 
 def _values(entry: Entry) -> list[list[object]]:
-    """Offset, key, value, headers, timestamp of each record of a batch; a marker of a transaction stands for itself."""
+    """Return offset, key, value, headers, timestamp of each record of a batch; one row for a transaction's marker."""
     batch = read_batch(entry)
     if batch is None:
         return []

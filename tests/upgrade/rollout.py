@@ -1,4 +1,4 @@
-"""A cluster in which some processes run the code of an earlier commit, and the rest that of today."""
+"""A cluster in which some processes run the code of an earlier commit, and the rest the present code."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from tests.chaos.drivers.children import ROOT, Child
 from tests.chaos.drivers.local import MASTER, role_of
 from tests.chaos.drivers.processes import ProcessesDeployment
 
-#: The last commit whose group log knew no `state_epochs`, and whose metadata log was appended to by version alone.
+#: The last commit whose group log had no `state_epochs`, and whose metadata appends compared only the version.
 OLD_COMMIT: Final = "5df0a6440c984c6cb004504325a3f607ff9d8435"
 SOURCES: Final = ("protos", "client", "services")
 BOUND_S: Final = 120
 
 
 class NoHistoryError(Exception):
-    """This clone does not hold the commit; the message says so and what would do."""
+    """This clone does not have the commit; the message says so and how to get it."""
 
 
 def check_out(commit: str, folder: Path) -> Path:
-    """The sources of a commit, modules generated, below `folder`. Raises NoHistoryError without the commit."""
+    """Write the sources of a commit, with generated modules, below `folder`. Raises NoHistoryError without the
+    commit."""
     git = shutil.which("git")
     if git is None:
         raise NoHistoryError("git is not installed")
@@ -48,7 +49,7 @@ def check_out(commit: str, folder: Path) -> Path:
 
 
 def environment_of(old: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which a process finds the old code before what is installed."""
+    """Return the environment in which a process finds the old code before the installed one."""
     return {**environment, "PYTHONPATH": ":".join(str(old / source) for source in SOURCES)}
 
 
@@ -64,21 +65,21 @@ class RolloutDeployment(ProcessesDeployment):
 
     @property
     def store_url(self) -> str:
-        """Where everything lies."""
+        """The URL of the store."""
         return self._url(MASTER)
 
     def renew(self, name: str, *, back: bool = False) -> None:
-        """From its next start on a node that is down runs the code of today; `back`: the old one again."""
+        """Run the present code on a stopped node from its next start on; `back`: the old code again."""
         assert not self._nodes[name].running, f"{name} runs: stop it first"
         (self.renewed.discard if back else self.renewed.add)(name)
         self._nodes[name] = self._service_child(name)
 
     def _internal_flags(self, name: str) -> dict[str, str]:
-        """The old code has no such setting."""
+        """Return no flags for the old code, which has no such setting."""
         return super()._internal_flags(name) if name in self.renewed else {}
 
     def _role_words(self, name: str) -> list[str]:
-        """The words that both versions know: a manifest of the old one goes on working."""
+        """Return the words that both versions accept, as an old manifest has them."""
         return [role_of(name)]
 
     def _service_child(self, name: str) -> Child:

@@ -1,4 +1,4 @@
-"""A rollout that is taken back, and done again, over a log with deleted groups (GC-93, GC-107)."""
+"""A rollout that is reverted, and repeated, over a log with deleted groups (GC-93, GC-107)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _taken_over(stored: Stored) -> Driver:
 
 
 def _used(driver: Driver) -> int:
-    """A member comes and goes; the group's epoch."""
+    """Let a member join and leave; return the group's epoch."""
     driver.settle("A", ["t"])
     driver.beat("A", -1)
     driver.take_effects()
@@ -49,7 +49,7 @@ def _deleted(driver: Driver) -> None:
 
 
 def _older(monkeypatch: pytest.MonkeyPatch, stored: Stored) -> Driver:
-    """A coordinator that knows neither the record nor the mark."""
+    """Return a coordinator that supports neither the record nor the mark."""
     with monkeypatch.context() as patched:
         patched.delitem(codec._READ, str(r.DELETED))
         driver = _taken_over(stored)
@@ -75,7 +75,7 @@ def test_an_older_coordinator_skips_the_epoch_and_a_newer_one_still_has_it(monke
     assert dict(old.shard.groups) == {}
     assert old.beat("A", 0, ["t"]).member_epoch == 2, "as in Kafka"
     old.beat("A", -1)
-    stored += _stored(old.log[len(_read(stored)) - 1 :])  # it keeps what it skips
+    stored += _stored(old.log[len(_read(stored)) - 1 :])  # it keeps the entries that it skips
 
     again = _taken_over(stored)
     assert again.shard.groups["g"].epoch < highest

@@ -1,4 +1,4 @@
-"""What each released version wrote is replayed by the code of today into the state that was written down beside it."""
+"""The present code replays every released version's records into the state that is stored beside them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.upgrade.record import SETTINGS
 from tests.upgrade.replayed import state_of
 
 HOW = "python -m tests.upgrade.record VERSION keeps what the present code writes; see docs/howto/upgrade.md"
-#: Kinds that no code has written as yet, and why; whoever writes one first also keeps it.
+#: Kinds that no version has written yet, and why; the first version that writes one must also keep it.
 NOT_WRITTEN = {
     "GroupRecord.deleted_group_epoch",  # GC-93: the kept versions cannot delete groups
-    "GroupRecord.served_time",  # GC-46: nor do they count ages of groups
+    "GroupRecord.served_time",  # GC-46: nor do they record the ages of groups
 }
 #: Fields of a released protocol that this version never set.
 NOT_SET = {
@@ -44,7 +44,7 @@ NOT_SET = {
 }
 
 
-#: The member that was there when the records were kept is expired soon.
+#: The member that existed when the records were kept expires soon.
 SERVED = {**SETTINGS, "group.share.session.timeout.ms": "3000", "group.share.heartbeat.interval.ms": "500"}
 
 
@@ -77,20 +77,20 @@ def test_every_field_of_a_released_record_is_kept_with_a_value(version: str) -> 
 
 @pytest.mark.rule("CM-16")
 def test_every_file_of_records_and_every_key_is_looked_at() -> None:
-    """A new file or key is to be entered in `kinds.py`, and the tests above then ask for an entry of it."""
+    """A new file or key must be entered in `kinds.py`, and the tests above then require an entry of it."""
     files = {
         f"kip932/records/v1/{path.name}" for path in (ROOT / "protos" / "kip932" / "records" / "v1").glob("*.proto")
     }
     assert {module.DESCRIPTOR.name for module in MODULES} == files
     named = {text for name, text in vars(keys).items() if name.isupper() and isinstance(text, str)}
-    # A stream, a channel, what an operator settled, which no process writes, a sentence, and the beginning of a key.
+    # A stream, a channel, an operator's decisions, which no process writes, a sentence, and the beginning of a key.
     others = {keys.META_LOG, keys.WAKE_CHANNEL, keys.META_SKIP, keys.INCOMPLETE_RESTORE, keys.TRANSACTION_PREFIX}
     for key in named - others:
         assert key_kind(key) in declared_kinds()
 
 
 def test_a_kind_that_is_not_kept_is_found() -> None:
-    """The test above fails when a kind has no entry: shown for one of each stream."""
+    """The test above fails when a kind has no entry: shown for one kind of each stream."""
     dump = read_dump("0.1.0")
     for kind in ("U", "M", "P", "12", "C", "N"):
         less = Dump(
@@ -102,7 +102,7 @@ def test_a_kind_that_is_not_kept_is_found() -> None:
 
 
 def test_a_record_that_changed_its_meaning_is_found() -> None:
-    """One byte of one record makes another state."""
+    """One changed byte of one record changes the state."""
     dump = read_dump("0.1.0")
     (stream,) = [key for key in dump.streams if key.startswith("{sgs:900}")]
     entries = dump.streams[stream]
@@ -118,7 +118,7 @@ def test_a_record_that_changed_its_meaning_is_found() -> None:
 
 @pytest.fixture(params=kept_versions())
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str, StartedProcess]]:
-    """(version, bootstrap, process): a cluster of the code of today on a store that a version left behind."""
+    """Yields (version, bootstrap, process): a cluster of the present code on the store of a version."""
     dump = read_dump(request.param)
     store = Server()
     try:
@@ -141,7 +141,7 @@ async def _restore(store: Server, dump: Dump) -> None:
 
 @pytest.mark.rule("CM-16", "CM-40", "SC-51", "GC-64")
 def test_a_cluster_goes_on_where_an_old_version_stopped(served: tuple[str, str, StartedProcess]) -> None:
-    """Topics, configs and groups are there; what was accepted never comes again, what was not comes, once."""
+    """Topics, configs and groups are there; accepted records never come again, the others come once."""
     version, bootstrap, node = served
     state = read_state(version)
     settings: dict[str, object] = {"bootstrap.servers": bootstrap}
@@ -178,7 +178,7 @@ def test_a_cluster_goes_on_where_an_old_version_stopped(served: tuple[str, str, 
 
 
 def _left(state: dict[str, Any]) -> set[str]:
-    """Values of the topic orders that the group billing has not finished, from the state alone."""
+    """Return the values of the topic orders that the group billing has not finished, from the state alone."""
     found: set[str] = set()
     orders = state["metadata"]["topics"]["orders"]["id"]
     for index in (0, 1):

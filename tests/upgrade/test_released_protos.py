@@ -1,4 +1,4 @@
-"""`buf breaking` against the newest image in protos/released: what it lets pass, and how a breaking change shows."""
+"""`buf breaking` against the newest image in protos/released: what it accepts, and how it reports a breaking change."""
 
 import shutil
 import subprocess
@@ -16,7 +16,7 @@ HEARTBEAT = "kip932/api/v1/share_group_heartbeat.proto"
 
 
 def compared(folder: Path, file: str, old: str, new: str) -> tuple[int, str]:
-    """Status and words of `buf breaking` once `old` in one .proto file became `new`."""
+    """Return status and output of `buf breaking` after `old` in one .proto file became `new`."""
     shutil.copytree(ROOT / "protos", folder / "protos", ignore=shutil.ignore_patterns("*_pb2*", "__pycache__"))
     shutil.copy(ROOT / "buf.yaml", folder)
     path = folder / "protos" / file

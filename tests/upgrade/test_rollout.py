@@ -1,4 +1,4 @@
-"""A rolling upgrade: processes of an old and of the present build in one cluster, exchanged one by one under load."""
+"""A rolling upgrade: processes of an old and of the present build in one cluster, replaced one by one under load."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tests.upgrade.rollout import OLD_COMMIT, SOURCES, NoHistoryError, RolloutDe
 
 TWO_OF_EACH = Topology(leaders=2, share_coordinators=2, group_coordinators=2, store_replicas=0)
 LOAD = LoadOptions(partitions=4, consumers=2, rate=60)
-#: What the present build writes and the old one has never heard of.
+#: Written by the present build and unknown to the old one.
 NEW_FIELD = "ShareGroupStatePartitionMetadata.TopicPartitionsInfo.state_epochs"
-#: What keeps state before what asks for it.
+#: The services that keep state come before those that request it.
 ORDER = (SHARE_COORDINATOR, GROUP_COORDINATOR, PARTITION_LEADER)
 
 
@@ -42,13 +42,13 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder() -> Path:
-    """Not pytest's own, which a later run removes: a test that found all good removes it itself."""
+    """Yields a folder outside pytest's own, which a later run removes; a passing test removes it itself."""
     path = Path(tempfile.mkdtemp(prefix="sg-rollout-"))
     print(f"histories and logs: {path}")
     return path
 
 
-#: What grpc.aio itself prints, now and then, about a call that came while its process ended: no frame of it is ours.
+#: Printed occasionally by grpc.aio itself about a call that came while its process ended: no frame of it is ours.
 _GRPC_ENDS: Final = re.compile(
     r"^Traceback \(most recent call last\):\n"
     r"(  File \"src/python/grpcio/grpc/_cython/.*\n)+"
@@ -58,7 +58,7 @@ _GRPC_ENDS: Final = re.compile(
 
 
 def judged(deployment: RolloutDeployment, folder: Path) -> Verdict:
-    """The verdict. Raises AssertionError with what was violated, or said that no fault excuses."""
+    """Return the verdict. Raises AssertionError with the violations, or with output that no fault explains."""
     events = read_history(sorted(folder.glob("*.jsonl")))
     verdict = judge_history(events)
     assert verdict.violations == (), "\n".join([*verdict.violations[:20], f"histories and logs: {folder}"])
@@ -70,7 +70,7 @@ def judged(deployment: RolloutDeployment, folder: Path) -> Verdict:
 
 
 def test_the_old_code_is_what_runs(old: Path) -> None:
-    """Else the experiments below would show nothing."""
+    """Otherwise the experiments below would prove nothing."""
     program = (
         "import group_coordinator, kip932, partition_leader, share_coordinator, share_node, shard_runtime\n"
         "from kip932.records.v1.group_log_pb2 import ShareGroupStatePartitionMetadata as State\n"
@@ -89,7 +89,7 @@ def test_the_old_code_is_what_runs(old: Path) -> None:
 @pytest.mark.rule("CM-16", "CM-4", "CM-12")
 @pytest.mark.scenario("S-106")
 def test_nothing_is_lost_while_every_process_is_exchanged_for_one_of_the_next_version(old: Path, folder: Path) -> None:
-    """Half-way every role has an old and a new process, and groups that are new then work too."""
+    """Half-way every role has an old and a new process, and new groups work too."""
     with RolloutDeployment(folder, TWO_OF_EACH, SETTINGS, old) as deployment:
         with Trial(deployment, folder, 1, "work", LOAD) as trial:
             for number in (1, 0):
@@ -109,7 +109,7 @@ def test_nothing_is_lost_while_every_process_is_exchanged_for_one_of_the_next_ve
 @pytest.mark.rule("CM-16", "CM-4", "CM-12")
 @pytest.mark.scenario("S-106")
 def test_nothing_is_lost_when_a_rollout_is_taken_back(old: Path, folder: Path) -> None:
-    """Old processes take over what new ones wrote, a field that they do not know among it."""
+    """Old processes take over what new ones wrote, including a field that they do not know."""
     with RolloutDeployment(folder, TWO_OF_EACH, SETTINGS, old) as deployment:
         with Trial(deployment, folder, 2, "work", LOAD) as trial:
             for role in ORDER:
@@ -129,7 +129,7 @@ def test_nothing_is_lost_when_a_rollout_is_taken_back(old: Path, folder: Path) -
 
 
 def work_on_a_new_topic(trial: Trial, topic: str) -> None:
-    """A group that begins a topic: its share-partitions are initialised, and all its records accepted."""
+    """Let a group begin a topic: its share-partitions are initialised, and all its records accepted."""
     trial.load.create_topic(topic, 3)
     trial.produce(20, topic, partition=2)
     hand = Hand(trial.deployment, trial.folder, f"hand-{topic}", "others", topic)
@@ -144,7 +144,7 @@ def consumers(trial: Trial) -> list[str]:
 
 
 def exchange(trial: Trial, deployment: RolloutDeployment, name: str, *, back: bool = False) -> None:
-    """SIGTERM, the other version, ready again."""
+    """Stop the node with SIGTERM and start the other version; it is ready when this returns."""
     trial.stop(name)
     deployment.renew(name, back=back)
     trial.start(name)

@@ -10,7 +10,7 @@ from .schemas import Kind
 COMMON: Final = {
     "stream": "key of the stream in the store",
     "entry_id": "id of the entry, `<epoch>-<seq>`; of a gap, where it ends",
-    "epoch": "first part of the id: the owner's epoch; together with `seq` it orders a stream (PM-7)",
+    "epoch": "first part of the id: the owner's epoch; together with `seq` it orders a stream",  # PM-7
     "seq": "second part of the id; in a topic log, the offset that follows the batch",
     "ts": "when the owner appended it, by its own clock",
     "record_type": "which record it is, or `claim`, `noop`, `unknown`, `malformed`, `gap`",
@@ -24,7 +24,7 @@ _SHARE_STATE: Final = {
     "partition": "number of the partition",
     "state_epoch": "epoch of the state; a new one begins at a reset. Null in an update",
     "leader_epoch": "epoch of the partition leader that wrote; null where a write leaves it unchanged",
-    "generation": "generation of that leader epoch (SC-29a)",
+    "generation": "generation of that leader epoch",  # SC-29a
     "snapshot_epoch": "number of the snapshot; of an update, of the one before it",
     "start_offset": "SPSO: every record below it is finished; null where a write leaves it unchanged",
     "delivery_complete_count": "how many records at or above it are finished; null if unknown",
@@ -59,7 +59,7 @@ _GROUP: Final = {
     "assignment_epoch": "epoch of the target assignment, in `target_meta`",
     "member_epoch": "epoch of the member, in `current`",
     "previous_member_epoch": "the epoch before",
-    "member_state": "0 stable (GC-60), in `current`",
+    "member_state": "0 stable, in `current`",  # GC-60
     "rack_id": "where the member runs, in `member`",
     "client_id": "its `client.id`",
     "client_host": "the host from which it joined",

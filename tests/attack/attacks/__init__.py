@@ -1,1 +1,1 @@
-"""The attacks, by what they attack with."""
+"""The attacks, grouped by their means."""

@@ -1,4 +1,4 @@
-"""Attacks with record batches: counts that are no batch's, frames that end early or unpack without end."""
+"""Attacks with record batches: false record counts, frames that end early or unpack without end."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _KINDS: Final = tuple(kind for kind in Compression if kind is not Compression.NO
 
 @functools.cache
 def _bomb(kind: Compression) -> bytes:
-    """20 MiB of nothing: 20 KiB of gzip, 700 bytes of zstd."""
+    """Compress 20 MiB of zeros: 20 KiB of gzip, 700 bytes of zstd."""
     return frames_of(kind).compress(bytes(20 << 20), None)
 
 
 def honest(rng: random.Random) -> ProduceRequest.Batch:
-    """A batch that is what it says."""
+    """Return a valid batch."""
     count, size = rng.randrange(1, 50), rng.choice((0, 10, 1_000))
     batch = RecordBatch(records=[Record(value=rng.randbytes(size)) for _ in range(count)])
     return ProduceRequest.Batch(record_batch=batch.SerializeToString(), record_count=len(batch.records))
 
 
 def lie(rng: random.Random) -> ProduceRequest.Batch:
-    """A batch that is not what it says."""
+    """Return a batch whose header or data is false."""
     batch, kind = honest(rng), rng.choice(_KINDS)
     match rng.randrange(6):
         case 0:

@@ -1,4 +1,5 @@
-"""Calls whose fields are drawn by chance: what a wrong program sends. Each must be answered, and none unexpectedly."""
+"""Calls with random fields, as a faulty program sends them. Each must be answered, and none with an unexpected
+error."""
 
 from __future__ import annotations
 
@@ -19,20 +20,20 @@ from kip932.rpc.transport import Method, TransportError, service_methods
 from tests.attack.attacks.crowd import crowd, told
 from tests.attack.definition import Attack, Target
 
-#: They change what the books and the canary live on, or make things that stay.
+#: They change what the books and the canary depend on, or make things that stay.
 _ADMINISTERS: Final = frozenset(
     {"CreateTopics", "CreatePartitions", "DeleteTopics", "IncrementalAlterConfigs", "DeleteRecords", "CreateAcls"}
 )
-#: What the server, or gRPC for it, says of a call that met something nobody expected.
+#: How the server, or gRPC for it, describes an error that nothing handles.
 _UNEXPECTED: Final = "nexpected "
 ANSWERED: Final = "answered"
-#: A stream whose peer sent nothing for a second, or ended it without a message.
+#: The result for a stream whose peer sent nothing for a second, or ended it without a message.
 NO_ANSWER: Final = "without an answer"
 _CALL_S: Final = 15.0
 _ANSWERS_KEPT: Final = 5
 _DEPTH_MAX: Final = 6
 
-#: A FieldDescriptor; of which of protobuf's two kinds, its types leave open.
+#: A FieldDescriptor of either of protobuf's two kinds, which its types leave open.
 _Field = Any
 
 CLIENT_SERVICES: Final = (
@@ -44,7 +45,7 @@ INTERNAL_SERVICES: Final = (share_coordinator_service_pb2.DESCRIPTOR.services_by
 
 
 class Draw:
-    """Draws messages: fields left out, extreme numbers, names with every kind of byte, and now and then sense."""
+    """Draws messages: missing fields, extreme numbers, names with every kind of byte, and occasionally valid values."""
 
     def __init__(self, rng: random.Random, target: Target) -> None:
         self._rng = rng
@@ -54,7 +55,7 @@ class Draw:
         self._longs = (*self._integers, 2**53 + 1, 2**62, 2**63 - 1, -(2**63))
 
     def message(self, kind: type[Message]) -> Message:
-        """A message of this type."""
+        """Return a random message of this type."""
         message = kind()
         self._fill(message, 0)
         return message
@@ -99,7 +100,7 @@ class Draw:
 
 
 def methods_of(services: Sequence[Any]) -> list[Method[Message, Message]]:
-    """The methods of some services that harm nothing when they are called with anything."""
+    """Return the methods of some services that do no harm whatever their arguments."""
     found = [method for service in services for method in service_methods(service).values()]
     return [method for method in found if method.name not in _ADMINISTERS]
 
@@ -119,7 +120,7 @@ def _random_calls(
 async def _call(
     target: Target, rng: random.Random, seconds: float, methods: list[Method[Message, Message]], addresses: list[str]
 ) -> tuple[Counter[str], list[str]]:
-    """How often calls ended in which way, and the first few of those that a node answered."""
+    """Count how calls ended, and return the first few answers of nodes."""
     draw, unexpected, answers = Draw(rng, target), list[str](), list[str]()
 
     async def one(transport: GrpcTransport) -> str:
@@ -148,7 +149,7 @@ async def _call(
 async def _stream(
     transport: GrpcTransport, address: str, method: Method[Message, Message], request: Message
 ) -> Message | None:
-    """One message on a stream of its own, and its answer; None if none came within a second."""
+    """Send one message on a stream of its own; return its answer, None if none came within a second."""
     stream = await transport.open_stream(address, method)
     try:
         await stream.write(request)

@@ -1,4 +1,4 @@
-"""Two groups whose dead-letter topics are each other's topics: what both reject must not go round for ever."""
+"""Two groups with each other's topics as dead-letter topics: records that both reject must not circulate for ever."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from sharegroups import (
 from tests.attack.definition import Attack, Target
 
 _RECORDS: Final = 20
-#: PL-923: after so many letters in a row there is no further one.
+#: PL-923: after this many letters in a row there is no further one.
 _LETTERS_IN_A_ROW: Final = 4
 _EXPECTED: Final = _RECORDS * (1 + _LETTERS_IN_A_ROW)
-#: In this time all of them must have come. Without an end, 20 records made 35,800 letters in 15 s.
+#: All of them must have come in this time. Without the limit, 20 records made 35,800 letters in 15 s.
 _END_S: Final = 60.0
 
 
 def _circle(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
-    """Reject whatever comes, for so many seconds and until everything has come that may; then count what is stored."""
+    """Reject every record for `seconds`, and until all expected ones have come; then count what is stored."""
     bootstrap = {"bootstrap.servers": target.coordinator()}
     topics = [f"dlq.circle-{rng.getrandbits(40):010x}" for _ in range(2)]
     groups = [f"of-{topic}" for topic in topics]
@@ -55,7 +55,7 @@ def _circle(target: Target, rng: random.Random, seconds: float, folder: Path) ->
 
 
 def _reject_all(bootstrap: Mapping[str, str], topics: Mapping[str, str], seconds: float) -> None:
-    """One member of each group rejects its topic's records."""
+    """Have one member of each group reject its topic's records."""
     came: set[tuple[str, int]] = set()
     began = time.monotonic()
     with ExitStack() as stack:
@@ -73,7 +73,7 @@ def _reject_all(bootstrap: Mapping[str, str], topics: Mapping[str, str], seconds
                 for message in member.poll(timeout=0.1):
                     came.add((message.topic(), message.offset()))
                     member.acknowledge(message, AcknowledgeType.REJECT)
-                member.commit_sync()  # what it refuses comes again
+                member.commit_sync()  # records whose rejection is refused come again
 
 
 def _none_refused(errors: Mapping[Any, Exception | None]) -> None:

@@ -1,4 +1,4 @@
-"""Attacks with connections alone: nothing that is sent is a call."""
+"""Attacks with connections alone: the bytes they send are no call."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _TIMEOUT_S: Final = 2.0
 
 
 def connect(address: str) -> socket.socket:
-    """A TCP connection to `host:port`. Raises OSError."""
+    """Open a TCP connection to `host:port`. Raises OSError."""
     host, _, port = address.rpartition(":")
     return socket.create_connection((host, int(port)), timeout=_TIMEOUT_S)
 
 
 @contextlib.contextmanager
 def held() -> Iterator[list[socket.socket]]:
-    """Connections that are closed at the end, however that comes."""
+    """Yield a list of connections that are closed at the end, with or without an error."""
     connections: list[socket.socket] = []
     try:
         yield connections
@@ -35,12 +35,12 @@ def held() -> Iterator[list[socket.socket]]:
 
 
 def listeners(target: Target) -> list[str]:
-    """Every address at which a node of the target takes calls."""
+    """Return every address at which a node of the target takes calls."""
     return [*target.clients.values(), *target.internal.values()]
 
 
 def _garbage(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
-    """Random bytes to every listener, after nothing and after HTTP/2's preface."""
+    """Send random bytes to every listener, alone and after HTTP/2's preface."""
     deadline, sent = time.monotonic() + seconds, 0
     while time.monotonic() < deadline:
         for address in listeners(target):
@@ -55,7 +55,7 @@ def _garbage(target: Target, rng: random.Random, seconds: float, folder: Path) -
 
 
 def _silent(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
-    """Many connections to every listener that say nothing, or half a preface."""
+    """Open many connections to every listener that send nothing, or half a preface."""
     with held() as connections:
         deadline = time.monotonic() + seconds
         for number in range(CONNECTIONS):
@@ -69,7 +69,7 @@ def _silent(target: Target, rng: random.Random, seconds: float, folder: Path) ->
 
 
 def _half_a_scrape(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
-    """Requests to the metrics port that never end, beside whole ones, which must be answered."""
+    """Send requests that never end to the metrics port, beside whole ones, which must be answered."""
     scraped = 0
     with held() as connections:
         deadline = time.monotonic() + seconds
@@ -90,7 +90,7 @@ def _half_a_scrape(target: Target, rng: random.Random, seconds: float, folder: P
 
 
 def scrape(address: str) -> bytes:
-    """The whole answer of a metrics port. Raises OSError."""
+    """Return the whole answer of a metrics port. Raises OSError."""
     with connect(address) as connection:
         connection.settimeout(10.0)
         connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")

@@ -1,4 +1,4 @@
-"""A data directory that is copied while `up` works on it, and a second `up` on the copy."""
+"""A data directory copied while `up` works on it, and a second `up` on the copy."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _PAUSE_S: Final = 0.02
 def _copy(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
     """Copy an original under load, start the copy, cut the original's connections to its store, and end the copy.
 
-    What the original confirmed before, meanwhile and afterwards must all be there, and nothing of the copy's. The copy
-    has what was confirmed before it was made, and what it confirmed itself.
+    Everything that the original confirmed before, meanwhile and afterwards must be there, and nothing of the copy's.
+    The copy has what was confirmed before it was made, and what it confirmed itself.
     """
     place = Path(tempfile.mkdtemp(prefix="sg-copy-"))  # short: a socket's path has at most 108 bytes
     try:
@@ -60,7 +60,7 @@ def _copy(target: Target, rng: random.Random, seconds: float, folder: Path) -> s
 
 @contextmanager
 def _up(data: Path) -> Iterator[dict[str, Any]]:
-    """`sharegroups up` on a directory; the fields of its ready line."""
+    """Run `sharegroups up` on a directory; yield the fields of its ready line."""
     process = StartedProcess(up_words(data, QUICK), data.parent)
     try:
         yield json.loads(process.first_line())
@@ -69,7 +69,7 @@ def _up(data: Path) -> Iterator[dict[str, Any]]:
 
 
 class _Load:
-    """`with` it: a producer that waits for each record's confirmation; `confirmed` holds their values."""
+    """A producer that waits for each record's confirmation, as a context manager; `confirmed` holds the values."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         self._bootstrap, self._name = bootstrap, name
@@ -89,7 +89,7 @@ class _Load:
             raise AssertionError(f"the {self._name}'s producer failed: {self._failure!r}") from self._failure
 
     def wait_confirmed(self, count: int) -> None:
-        """Until so many more are confirmed, of which the first may have been sent before."""
+        """Wait until this many more are confirmed that were sent after the call."""
         expected, deadline = len(self.confirmed) + count + 1, time.monotonic() + _END_S
         while len(self.confirmed) < expected:
             assert self._thread.is_alive(), f"the {self._name}'s producer failed: {self._failure!r}"
@@ -113,7 +113,7 @@ class _Load:
 
 
 def _cut_connections(store: str) -> None:
-    """End every connection to a store, as a restart of it does: those who need it connect again, by its path."""
+    """Close every connection to a store, as its restart does: its clients connect again, by its path."""
     assert Path(store.removeprefix("unix://")).exists(), f"the socket of the store is gone: {store}"
     with redis.Redis(unix_socket_path=store.removeprefix("unix://")) as client:
         for kind in ("normal", "pubsub"):
@@ -121,7 +121,7 @@ def _cut_connections(store: str) -> None:
 
 
 def _receive(bootstrap: str, expected: Sequence[str]) -> list[str]:
-    """Accept records until all that are expected have come; what came."""
+    """Accept records until all expected ones have come; return those that came."""
     came: list[str] = []
     missing, deadline = set(expected), time.monotonic() + _END_S
     with ShareConsumer({"bootstrap.servers": bootstrap, "group.id": _GROUP}) as consumer:

@@ -1,4 +1,4 @@
-"""Many tasks of one client that do the same until their time is over."""
+"""Many tasks of one client that repeat the same call until their time is over."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ OneCall = Callable[[GrpcTransport], Awaitable[str]]
 
 
 async def crowd(one: OneCall, seconds: float, at_once: int = AT_ONCE) -> Counter[str]:
-    """Repeat `one`, by `at_once` tasks for `seconds`; how often it returned which word.
+    """Repeat `one` in `at_once` tasks for `seconds`; count the words it returned.
 
-    A call that ends by gRPC's status, a TransportError, counts as that status. Any other error of `one` ends all.
+    A call that ends with a gRPC status, a TransportError, counts as that status. Any other error of `one` ends all.
     """
     counts, transport = Counter[str](), GrpcTransport()
     deadline = time.monotonic() + seconds
@@ -41,5 +41,5 @@ async def crowd(one: OneCall, seconds: float, at_once: int = AT_ONCE) -> Counter
 
 
 def told(counts: Counter[str], most: int | None = None) -> str:
-    """The counts as one line, the most frequent first."""
+    """Return the counts as one line, the most frequent first."""
     return ", ".join(f"{count} {word}" for word, count in counts.most_common(most))

@@ -1,4 +1,4 @@
-"""Floods of frames that need no call: one to three connections send them as fast as the node takes them (CM-180)."""
+"""Floods of frames that need no call: one to three connections send them as fast as the node reads them (CM-180)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tests.attack.http2 import Connection, message, ping_frame, window_frame
 
 HEALTH: Final = "/grpc.health.v1.Health/Check"
 CONNECTIONS_MAX: Final = 3
-#: For how long other clients may wait for an answer meanwhile, s. Each call waited for 5 to 20 s before the mend. The
-#: bound of a single call leaves room for a machine that is busy with other tests; most calls take some milliseconds.
+#: How long other clients may wait for an answer meanwhile, s. Each call waited for 5 to 20 s before the fix. The bound
+#: of a single call leaves room for a machine that is busy with other tests; most calls take some milliseconds.
 TYPICAL_S: Final = 1.0
 WORST_S: Final = 4.0
 _PAUSE_S: Final = 0.02
 
 
 def _flooding(frame: bytes) -> Callable[[Target, random.Random, float, Path], str]:
-    """Flood one listener, while a client that was there before and newcomers call it."""
+    """Flood one listener, while an earlier client and new ones call it."""
 
     def run(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
         address, floods = rng.choice(listeners(target)), rng.randint(1, CONNECTIONS_MAX)
@@ -55,7 +55,7 @@ def _flooding(frame: bytes) -> Callable[[Target, random.Random, float, Path], st
 
 
 def _flood(address: str, frame: bytes, deadline: float, sent: list[int]) -> None:
-    """Flood on one connection after the other: gRPC ends one that sends too many pings."""
+    """Flood on one connection after the other: gRPC closes one that sends too many pings."""
     while (left := deadline - time.monotonic()) > 0:
         with Connection(address) as connection:
             sent.append(connection.flood(frame, left))

@@ -1,4 +1,4 @@
-"""Attacks with HTTP/2 frames: calls that are opened and reset, pings, changes of settings, compressed messages."""
+"""Attacks with HTTP/2 frames: opened and reset calls, pings, changes of settings, compressed messages."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.attack.http2 import Connection, message
 HEARTBEAT: Final = "/kip932.api.v1.GroupCoordinatorService/ShareGroupHeartbeat"
 SHARE_STREAM: Final = "/kip932.api.v1.PartitionLeaderService/ShareStream"
 DESCRIBE: Final = "/kip932.api.v1.GroupCoordinatorService/ShareGroupDescribe"
-#: What fits into one HTTP/2 connection before its peer ends it; then another is opened.
+#: The frames that an HTTP/2 connection carries before its peer closes it; then another is opened.
 _BURST: Final = 200
-#: An entry that holds an empty string as field 1: as many empty group ids as one likes.
+#: An entry with an empty string as field 1: as many empty group ids as desired.
 _EMPTY_ENTRY: Final = b"\x0a\x00"
-#: How long it pauses, as a ratio to how long it worked: it attacks nodes, not the machine that they share with it.
+#: The pause as a ratio to the time worked: the attack is on nodes, not on the machine it shares with them.
 _PAUSE_RATIO: Final = 0.5
 
 
@@ -75,14 +75,14 @@ def _unknown_methods(connection: Connection, rng: random.Random) -> int:
 
 
 def _no_text(connection: Connection, rng: random.Random) -> int:
-    """Paths of bytes that are no text."""
+    """Send paths whose bytes are no text."""
     path = rng.choice((b"/", HEARTBEAT.encode())) + rng.randbytes(rng.choice((1, 2, 50, 3_000)))
     connection.data(connection.call(path), message(b""), end=True, wait_s=0.1)
     return 1
 
 
 def _bomb(connection: Connection, rng: random.Random) -> int:
-    """60 MiB of nothing in 60 KiB, said to be a call's one message."""
+    """Send 60 MiB of zeros in 60 KiB as a call's only message."""
     packer = zlib.compressobj(9, wbits=31)
     packed = b"".join(packer.compress(bytes(1 << 20)) for _ in range(60)) + packer.flush()
     call = connection.call(rng.choice((HEARTBEAT, DESCRIBE, SHARE_STREAM)), "gzip")
@@ -91,7 +91,7 @@ def _bomb(connection: Connection, rng: random.Random) -> int:
 
 
 def _wide(connection: Connection, rng: random.Random) -> int:
-    """As many groups to describe as a message may name."""
+    """Describe more groups than a message may name."""
     call = connection.call(DESCRIBE)
     connection.data(call, message(_EMPTY_ENTRY * rng.choice((1_001, 500_000, 3_000_000))), end=True)
     return 1

@@ -1,4 +1,4 @@
-"""Attacks with well-formed calls of share groups: members that come and vanish, sessions that nobody closes."""
+"""Attacks with well-formed calls of share groups: members that join and vanish, sessions that are never closed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kip932.rpc.transport import Method, service_methods
 from tests.attack.attacks.crowd import crowd, told
 from tests.attack.definition import Attack, Target
 
-#: Groups stay, since nothing deletes them yet: each attack uses these again.
+#: Nothing deletes groups here, so each attack uses the same ones again.
 GROUPS: Final = tuple(f"attackers-{number}" for number in range(20))
 _AT_ONCE: Final = 32
 _CALL_S: Final = 15.0
@@ -37,7 +37,7 @@ One = Callable[[GrpcTransport, Target, random.Random], Coroutine[Any, Any, int]]
 
 
 def _at_once(one: One) -> Callable[[Target, random.Random, float, Path], str]:
-    """Repeat one call by many tasks; what it answered is counted by Kafka's error code, or by gRPC's status."""
+    """Repeat one call in many tasks; count the answers by Kafka's error code, or by gRPC's status."""
 
     def run(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
         async def call(transport: GrpcTransport) -> str:
@@ -49,7 +49,7 @@ def _at_once(one: One) -> Callable[[Target, random.Random, float, Path], str]:
 
 
 async def _join(transport: GrpcTransport, target: Target, rng: random.Random) -> int:
-    """One more member of a group, which is never heard of again."""
+    """Join one more member to a group, and never send anything from it again."""
     request = ShareGroupHeartbeatRequest(
         group_id=rng.choice(GROUPS), member_id=str(uuid.UUID(int=rng.getrandbits(128))), member_epoch=0,
         subscribed_topic_names=StringList(values=[target.topic, *(f"no-such-{number}" for number in range(20))]),
@@ -59,7 +59,7 @@ async def _join(transport: GrpcTransport, target: Target, rng: random.Random) ->
 
 
 async def _open_session(transport: GrpcTransport, target: Target, rng: random.Random) -> int:
-    """One more share session, of a member that nobody knows, which takes what it gets and never comes back."""
+    """Open one more share session, for an unknown member that acquires records and never returns."""
     request = ShareFetchRequest(
         group_id=rng.choice(GROUPS), member_id=str(uuid.UUID(int=rng.getrandbits(128))), share_session_epoch=0,
         max_wait_ms=rng.choice((0, 500)), min_bytes=1, max_bytes=1 << 20, max_records=500, batch_size=500,

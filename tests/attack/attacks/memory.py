@@ -1,4 +1,4 @@
-"""Attacks that make a node hold bytes: answers nobody reads, requests that never end, producers that do not wait."""
+"""Attacks that make a node hold bytes: unread answers, requests that never end, producers that do not wait."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _CALLS: Final = 20
 def _until(
     seconds: float, work: Callable[[list[Connection]], Iterator[int]], target: Target, window: int = 65_535
 ) -> tuple[int, int]:
-    """Do one thing after the other on some connections to a leader, until the time is over; how many were done, and how
-    many of the connections the node had cut by then."""
+    """Repeat `work` on some connections to a leader until the time is over; return how many steps were done, and how
+    many of the connections the node had closed by then."""
     deadline, count = time.monotonic() + seconds, 0
     with ExitStack() as stack:
         opened = [stack.enter_context(Connection(target.leader(), window=window)) for _ in range(_CONNECTIONS)]

@@ -22,7 +22,7 @@ _AT_ONCE: Final = 10
 _CALL_S: Final = 60.0
 _DEPTH_MAX: Final = 6
 _LENGTH: Final = 2
-#: Answers to such a request: refused, or served where its list is short enough, or told to come again.
+#: Allowed answers: refused, served if the list is short enough, or to be retried.
 ANSWERS: Final = frozenset({"OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "UNAVAILABLE"})
 _LIMIT_BYTES: Final = 8 * MIB - 64
 _SMALL_BYTES: Final = MIB - 64
@@ -32,7 +32,8 @@ _CHANNEL: Final = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_messag
 
 
 def requests(services: Sequence[Any]) -> Iterator[tuple[str, bool, bytes]]:
-    """Path, whether it is a stream, and a request: for every RPC, each of its lists filled with empty entries."""
+    """Yield path, whether it is a stream, and a request, for every RPC and each of its lists filled with empty
+    entries."""
     for service in services:
         for name, method in service_methods(service).items():
             size = _LIMIT_BYTES if name in _LARGE else _SMALL_BYTES
@@ -41,7 +42,7 @@ def requests(services: Sequence[Any]) -> Iterator[tuple[str, bool, bytes]]:
 
 
 def lists(message: Descriptor, outer: tuple[FieldDescriptor, ...] = ()) -> Iterator[tuple[FieldDescriptor, ...]]:
-    """The ways from a message to every list in it of messages, texts or byte strings."""
+    """Yield the path from a message to every list of messages, texts or byte strings in it."""
     for field in message.fields:
         inner = field.message_type
         if field.is_repeated and (
@@ -53,7 +54,7 @@ def lists(message: Descriptor, outer: tuple[FieldDescriptor, ...] = ()) -> Itera
 
 
 def filled(path: Sequence[FieldDescriptor], size: int) -> bytes:
-    """One entry of each list on the way, and the last list full of empty entries: about `size` bytes."""
+    """Encode one entry of each list on the path, and the last list full of empty entries: about `size` bytes."""
     *outer, last = path
     entry = _tag(last) + b"\0"
     body = entry * (size // len(entry))
@@ -63,7 +64,7 @@ def filled(path: Sequence[FieldDescriptor], size: int) -> bytes:
 
 
 def call(address: str, path: str, streaming: bool, body: bytes) -> str:
-    """Send one request on a connection of its own; the status of the answer."""
+    """Send one request on a connection of its own; return the status of the answer."""
     with grpc.insecure_channel(address, _CHANNEL) as channel:
         try:
             if streaming:
@@ -81,7 +82,7 @@ def call(address: str, path: str, streaming: bool, body: bytes) -> str:
 def _parsed(
     services: Sequence[Any], of: Callable[[Target], str]
 ) -> Callable[[Target, random.Random, float, Path], str]:
-    """Ten requests at a time, of every RPC's every list in turn."""
+    """Send every RPC's every list in turn, ten requests at a time."""
 
     def run(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
         deadline, address, all_of_them = time.monotonic() + seconds, of(target), list(requests(services))

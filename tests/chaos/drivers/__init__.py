@@ -1,1 +1,2 @@
-"""How a cluster is run and hurt: one module per driver, found by `tests.chaos.deployment.open_deployment`."""
+"""Ways to run a cluster and make faults in it: one module per driver, found by
+`tests.chaos.deployment.open_deployment`."""

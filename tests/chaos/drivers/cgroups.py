@@ -1,7 +1,7 @@
-"""A control group of one node: how much memory it may have, how often it may write to a disk.
+"""A control group of one node: limits its memory and how often it writes to a disk.
 
-Both versions of the kernel's interface are known. A group's name begins with the number of the run, so what a killed
-run left is found and removed; a group lives as long as its processes, which are dead by then.
+Both versions of the kernel's interface are supported. A group's name begins with the number of the run, so leftovers of
+a killed run can be found and removed; a group can be removed only once its processes have ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GONE_WAIT_S: Final = 10.0
 
 
 class Cgroup:
-    """Made when it is first needed. Raises Unsupported where this process may not make one."""
+    """A group, made when first needed. Raises Unsupported where this process may not make one."""
 
     def __init__(self, number: int, node: str, controller: str, root: Path = ROOT) -> None:
         self._v1 = (root / controller).is_dir()
@@ -38,25 +38,25 @@ class Cgroup:
             raise Unsupported(f"needs control groups: {error}") from error
 
     def add(self, pid: int) -> None:
-        """Put a process into it; what it has already stays with the group it was in."""
+        """Add a process; the memory it already has stays charged to its former group."""
         self._write("cgroup.procs", str(pid))
 
     def limit_memory(self, mib: int) -> None:
-        """No more than this beside what its processes had before; 0 lifts the limit."""
+        """Limit the memory beyond what its processes had before; 0 lifts the limit."""
         if self._v1:
             self._write("memory.limit_in_bytes", str(mib * _MIB) if mib else _NO_LIMIT_V1)
         else:
             self._write("memory.max", str(mib * _MIB) if mib else "max")
 
     def limit_writes(self, device: str, per_s: int) -> None:
-        """So many writes a second to a device, MAJOR:MINOR; 0 lifts the limit."""
+        """Limit the writes per second to a device, MAJOR:MINOR; 0 lifts the limit."""
         if self._v1:
             self._write("blkio.throttle.write_iops_device", f"{device} {per_s}")
         else:
             self._write("io.max", f"{device} wiops={per_s or 'max'}")
 
     def remove(self) -> None:
-        """Remove it once its processes are gone."""
+        """Remove it once its processes have ended."""
         remove(self.folder)
 
     def _write(self, file: str, words: str) -> None:
@@ -67,26 +67,26 @@ class Cgroup:
 
 
 def _delegate(root: Path, controller: str) -> None:
-    """Version 2: groups below have the controller only when the root says so."""
+    """Enable the controller for groups below the root, as version 2 requires."""
     if controller not in (root / "cgroup.subtree_control").read_text().split():
         (root / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
 def remove_leftovers(mine: int, root: Path = ROOT) -> None:
-    """Remove the groups whose number nobody has, and those that an earlier holder of `mine` left."""
+    """Remove the groups whose run has ended, and those that an earlier holder of `mine` left."""
     for parent in (root, root / "memory", root / "blkio"):
         for folder in sorted(parent.glob(f"{_PREFIX}*-*")):
             number = int(found.group(1)) if (found := re.match(rf"{_PREFIX}(\d+)-", folder.name)) else 0
             if number == mine:
                 remove(folder)
             elif number:
-                with if_nobodys(number) as nobodys, contextlib.suppress(OSError):  # one with processes is somebody's
+                with if_nobodys(number) as nobodys, contextlib.suppress(OSError):  # EBUSY: still in use
                     if nobodys:
                         os.rmdir(folder)
 
 
 def remove(folder: Path) -> None:
-    """Remove one group; its last process may still be on its way out. Raises OSError when it stays."""
+    """Remove one group; its last process may still be ending. Raises OSError when it stays."""
     deadline = time.monotonic() + _GONE_WAIT_S
     while folder.is_dir():
         try:

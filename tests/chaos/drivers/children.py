@@ -1,7 +1,7 @@
-"""Processes that are ended, paused and started again with the same command: services, stores and workers.
+"""Processes that are killed, paused and restarted with the same command: services, stores and workers.
 
-None outlives the process of the test: services and workers leave when their standard input closes, and a store is
-watched by `share_node.store_watcher`, as the embedded one is.
+None outlives the test's process: services and workers leave when their standard input closes, and
+`share_node.store_watcher` watches a store, as it does the embedded one.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _WATCHER_GRACE_S: Final = "5"
 
 
 class Child:
-    """One command, run again and again, one process at a time; what it says on standard error goes to `log`."""
+    """One command, run repeatedly, one process at a time; its standard error goes to `log`."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
         self.log = log
-        #: What `launch` starts; a change counts from the next time on.
+        #: The command that `launch` starts; a change takes effect at the next launch.
         self.command = list(command)
-        #: Told the number of each new process before it has done anything.
+        #: Called with the process id of each new process before it has done anything.
         self.after_launch: Callable[[int], None] = lambda pid: None
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
@@ -41,17 +41,17 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether it runs, paused or not."""
+        """Return whether it runs, paused or not."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def status(self) -> int | None:
-        """Exit status of the last process; None while it runs, and before the first."""
+        """The last process's exit status; None while it runs, and before the first."""
         return None if self._process is None else self._process.poll()
 
     @property
     def pid(self) -> int:
-        """Of the process that runs; 0 when none does."""
+        """The running process's id; 0 when none runs."""
         return self._handle.pid if self._handle is not None and self.running else 0
 
     def launch(self) -> None:
@@ -63,16 +63,16 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                bufsize=0,  # nothing is read ahead, so `line` can tell by select whether there is more
+                bufsize=0,  # nothing is read ahead, so `line` can use select to see whether there is more
                 cwd=ROOT,
                 env=dict(self._environment),
-                start_new_session=True,  # Ctrl-C at the terminal is for the experiment, which ends them in its order
+                start_new_session=True,  # Ctrl-C at the terminal reaches only the experiment, which ends these in order
             )
         self._handle = Handle(self._told_pid() or self._process.pid)
         self.after_launch(self._handle.pid)
 
     def line(self) -> str:
-        """Its next line on standard output, within a bound. Raises AssertionError with the end of its log."""
+        """Return its next line on standard output, within a bound. Raises AssertionError with the end of its log."""
         assert self._process is not None
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], READY_WAIT_S)
@@ -83,30 +83,30 @@ class Child:
         return line
 
     def last_words(self) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
 
     def signal(self, number: int) -> None:
-        """Send a signal; nothing happens when it is gone."""
+        """Send a signal; do nothing when it has ended."""
         if self._handle is not None and self.running:
             self._handle.signal(number)
 
     def kill(self) -> None:
-        """SIGKILL; it is gone when this returns."""
+        """SIGKILL it; it has ended when this returns."""
         self.signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait(END_WAIT_S)
             self._let_go()
 
     def stop(self) -> bool:
-        """SIGTERM and a bounded wait, then SIGKILL; whether the first was enough and the exit status was 0."""
+        """SIGTERM and a bounded wait, then SIGKILL. Returns whether SIGTERM sufficed and the exit status was 0."""
         self.signal(signal.SIGTERM)
         orderly = self.wait(STOP_WAIT_S) == 0
         self.kill()
         return orderly
 
     def wait(self, timeout_s: float) -> int | None:
-        """Its exit status; None when it still runs after that time, or never ran."""
+        """Return its exit status; None when it still runs after that time, or never ran."""
         if self._process is None:
             return None
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -126,11 +126,11 @@ class Child:
                 self._process.stdin.close()
 
     def _told_pid(self) -> int | None:
-        """The process to signal, when it is not the one that was started."""
+        """Return the process to signal when it is not the one that was started, else None."""
         return None
 
     def _let_go(self) -> None:
-        """Close what belongs to an ended process; its status stays."""
+        """Close the resources of an ended process; its status stays."""
         if self._handle is not None:
             self._handle.close()
             self._handle = None
@@ -142,7 +142,7 @@ class Child:
 
 
 class WatchedChild(Child):
-    """A child that knows nothing of its parent, as a store: a watcher between them ends it when the parent is gone."""
+    """A child that does not watch its parent, as a store: a watcher between them ends it when the parent has ended."""
 
     def __init__(
         self, name: str, enter: Sequence[str], command: Sequence[str], log: Path, environment: Mapping[str, str]
@@ -171,17 +171,17 @@ class Worker:
         self._child.close_input()
 
     def wait(self, timeout_s: float) -> int | None:
-        """Its exit status; None when it still runs after that time."""
+        """Return its exit status; None when it still runs after that time."""
         return self._child.wait(timeout_s)
 
     def kill(self) -> None:
-        """SIGKILL; it is gone when this returns."""
+        """SIGKILL it; it has ended when this returns."""
         self._child.kill()
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Pause it with SIGSTOP."""
         self._child.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Continue it with SIGCONT."""
         self._child.signal(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""A small running cluster of each driver, for the tests of a module."""
+"""A small running cluster of each driver, shared by the tests of a module."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ class World:
         stack.callback(self._owners.close)
 
     def topic(self, name: str) -> str:
-        """Make a topic of one partition and wait for its leader; who that is."""
+        """Make a topic of one partition and wait for its leader; return the leader's name."""
         assert self._admin.create_topics([NewTopic(name, 1)]) == {name: None}
         return self.leader(name)
 
     def leader(self, topic: str) -> str:
-        """Who leads it now."""
+        """Return the name of its present leader."""
         return self._owners.leader(topic, 0)
 
     def until_led_by_another(self, topic: str, than: str) -> str:
-        """Until somebody says that another leads it; who that is. A node that is cut off may still name the old one."""
+        """Wait until a node names another leader and return that one. A node that is cut off may still name the old
+        one."""
         seen: list[str] = []
 
         def another() -> bool:
@@ -63,7 +64,7 @@ class World:
         assert answers == [None] * count
 
     def end(self, topic: str) -> int:
-        """Its end offset, as soon as a leader says it: after a fault the partition may be about to move."""
+        """Return its end offset once a leader answers: after a fault the partition may be about to move."""
         place, answers = TopicPartition(topic, 0), list[int]()
 
         def told() -> bool:
@@ -77,7 +78,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def run_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], World]]:
-    """Starts the small cluster of a driver, or skips with the reason; it ends with the module."""
+    """Starts the small cluster of a driver, or skips with the reason; the cluster ends with the module."""
     with ExitStack() as stack:
 
         def run(driver: str) -> World:

@@ -1,8 +1,8 @@
-"""Driver `containers`: every node and worker a container of the image that is shipped, on this machine's Docker Engine.
+"""Driver `containers`: every node and worker is a container of the released image, on this machine's Docker Engine.
 
-Names are resolved by Docker, as in production by its DNS. Silent cuts are rules in a container's own network namespace;
-a cut that takes the name away disconnects it from the network. The image is CHAOS_IMAGE (sharegroups:dev); `make chaos`
-builds it.
+Docker resolves the names, as DNS does in production. Silent cuts are rules in a container's own network namespace; a
+cut of kind GONE disconnects the container from the network. CHAOS_IMAGE names the image (default sharegroups:dev);
+`make chaos` builds it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _AT_ONCE: Final = 6
 
 
 def deploy(folder: Path, topology: Topology, settings: Mapping[str, str]) -> Containers:
-    """The deployment, not yet started. Raises Unsupported without a daemon, the image, or the right to use nsenter."""
+    """Return the deployment, not yet started. Raises Unsupported without a daemon, the image, or permission for
+    nsenter."""
     image = os.environ.get(IMAGE_VARIABLE) or IMAGE
     try:
         daemon = client()
@@ -80,37 +81,37 @@ class Containers:
 
     @property
     def bootstrap(self) -> str:
-        """The group coordinators."""
+        """The group coordinators' names."""
         return ",".join(f"{name}:{PORT}" for name in self.names("group_coordinator"))
 
     @property
     def outside(self) -> str:
-        """The same by address: Docker's names are known inside only."""
+        """The group coordinators' addresses: Docker's names are known only inside."""
         return ",".join(self.reach[f"{name}:{PORT}"] for name in self.names("group_coordinator"))
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """What each service advertises: its name."""
+        """Each service's advertised address, which is its name."""
         return {name: f"{name}:{PORT}" for role in SERVICES for name in self.names(role)}
 
     @property
     def reach(self) -> Mapping[str, str]:
-        """Advertised name to the container's address."""
+        """The containers' addresses, by advertised name."""
         return {address: f"{self._nodes[name].address}:{PORT}" for name, address in self.addresses.items()}
 
     def names(self, role: str) -> list[str]:
-        """The nodes of a role."""
+        """Return the nodes of a role."""
         return [f"{role}-{number}" for number in range(self._counts[role])]
 
     def master(self) -> str:
-        """The store or the replica that Sentinels name; without Sentinels the store."""
+        """Return the server that Sentinels name; without Sentinels the store."""
         if not self.names(SENTINEL):
             return self.names(STORE)[0]
         sentinels = [(self._nodes[name].address, SENTINEL_PORT) for name in self.names(SENTINEL)]
         host, _ = master_address(sentinels, SERVICE_NAME)
         return next(name for name in (*self.names(STORE), *self.names(REPLICA)) if self._nodes[name].address == host)
 
-    # ---- beginning and end
+    # ---- start and end
 
     def __enter__(self) -> Self:
         daemon = client()
@@ -203,7 +204,7 @@ class Containers:
         deadline = time.monotonic() + READY_WAIT_S
         while not (said := self._ready(name))[0]:
             box = self._nodes[name]
-            if not box.running():  # as an orchestrator does: a node leaves when the store cannot be used yet
+            if not box.running():  # as an orchestrator does: a node exits when the store cannot be used yet
                 self._start_again(name)
             assert time.monotonic() < deadline, f"{name} is {said[1]} after {READY_WAIT_S:.0f} s:\n{box.logs()[-2000:]}"
             time.sleep(0.1)
@@ -224,11 +225,11 @@ class Containers:
     # ---- faults
 
     def kill(self, name: str) -> None:
-        """SIGKILL; it is dead when this returns."""
+        """SIGKILL it; it has ended when this returns."""
         self._nodes[name].kill()
 
     def start(self, name: str) -> None:
-        """Start a container that has ended again, with its address, data and cuts."""
+        """Start an ended container again, with its address, data and cuts."""
         if not self._nodes[name].running():
             self._start_again(name)
         self._wait_ready(name)
@@ -241,7 +242,7 @@ class Containers:
                 box.drop(*rules)
 
     def stop(self, name: str) -> bool:
-        """SIGTERM and a bounded wait."""
+        """SIGTERM and a bounded wait. Returns whether SIGTERM sufficed."""
         return self._nodes[name].stop(STOP_WAIT_S) == 0
 
     def pause(self, name: str) -> None:
@@ -253,15 +254,16 @@ class Containers:
         self._nodes[name].resume()
 
     def down(self, name: str) -> bool:
-        """Whether it has ended."""
+        """Return whether it has ended."""
         return not self._nodes[name].running()
 
     def store_command(self, name: str, *words: str) -> str:
-        """What a server of the store answers."""
+        """Return the answer of one of the store's servers."""
         return answer_of(Address(self._nodes[name].address, STORE_PORT), *words)
 
     def cut(self, one: str, other: str, kind: Cut) -> None:
-        """SILENT and ONE_WAY: rules in the namespace of `one`. GONE: `other` leaves the network, for everybody."""
+        """SILENT and ONE_WAY: rules in the namespace of `one`. GONE: `other` leaves the network and is unreachable for
+        all."""
         first, second = self.box(one), self.box(other)
         if kind is Cut.GONE:
             second.disconnect()
@@ -285,7 +287,7 @@ class Containers:
             box.connect()
 
     def slow(self, name: str, delay_ms: int) -> None:
-        """Packets to the container are held up. Raises Unsupported where the kernel hands none to a process."""
+        """Delay packets to the container. Raises Unsupported where the kernel hands packets to no process."""
         need_rules("delays")
         if (box := self.box(name)).running():
             try:
@@ -300,13 +302,13 @@ class Containers:
             box.firewall().lose(box.address, percent)
 
     def limit_memory(self, name: str, mib: int) -> None:
-        """What the container has counts too."""
+        """Limit the container's memory; what it already has counts."""
         self.box(name).limit_memory(mib)
 
-    # ---- workers and words
+    # ---- workers and logs
 
     def worker(self, name: str, kind: str, options: WorkerOptions) -> Worker:
-        """A container that sees the tests read-only and writes its history as the user of this process."""
+        """Start a container that sees the tests read-only and writes its history as this process's user."""
         history = Path(options.history)
         inside = replace(options, bootstrap=self.bootstrap, history=f"/history/{history.name}")
         spec = Spec(
@@ -324,20 +326,20 @@ class Containers:
         return Worker(name, box, history.parent / f"{name}.err")
 
     def logs(self) -> dict[str, str]:
-        """Of every node, by name."""
+        """Return the logs of every node, by name."""
         found: dict[str, str] = {}
         for name, box in self._nodes.items():
-            with contextlib.suppress(Exception):  # a container that never came to be
+            with contextlib.suppress(Exception):  # a container that was never made
                 found[name] = box.logs()
         return found
 
     def box(self, name: str) -> Box:
-        """The container of a node or worker."""
+        """Return the container of a node or worker."""
         return self._nodes.get(name) or self._workers[name]
 
 
 class Worker:
-    """A worker's container; removed once it has ended."""
+    """A worker in a container, which is removed once it has ended."""
 
     def __init__(self, name: str, box: Box, errors: Path) -> None:
         self._name = name
@@ -347,15 +349,15 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """As it was started."""
+        """The name it was started with."""
         return self._name
 
     def leave(self) -> None:
-        """SIGTERM; the worker leaves in good order."""
+        """SIGTERM it; the worker leaves in good order."""
         self._unless_ended(lambda: self._box.signal("SIGTERM"))
 
     def wait(self, timeout_s: float) -> int | None:
-        """Its exit status; None when it runs on."""
+        """Return its exit status; None when it still runs."""
         if self._status is None:
             self._status = self._box.wait(timeout_s)
             if self._status is not None:
@@ -365,7 +367,7 @@ class Worker:
         return self._status
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """SIGKILL it."""
         self._unless_ended(self._box.kill)
 
     def pause(self) -> None:

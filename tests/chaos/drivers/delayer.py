@@ -1,7 +1,7 @@
-"""Holds packets up: `python delayer.py QUEUE DELAY_MS`, in the network namespace whose rules send packets to the queue.
+"""Delays packets: `python delayer.py QUEUE DELAY_MS`, in the network namespace whose rules send packets to the queue.
 
-The kernel hands over the number of each packet (NFQUEUE) and lets it go on when told to, in the same order. It stands
-in for netem, which not every kernel has. When this process ends, rules with `--queue-bypass` let packets pass. It says
+The kernel hands over each packet's number (NFQUEUE) and releases the packet on a verdict, in the same order. This
+replaces netem, which some kernels lack. When this process ends, rules with `--queue-bypass` let packets pass. It prints
 "ready" once it holds the queue, ends when its standard input closes, and imports only the standard library.
 """
 
@@ -24,24 +24,24 @@ _PACKET, _VERDICT, _CONFIG = 0, 1, 2
 _REQUEST, _ANSWERED = 1, 5
 _HEADERS: Final = 20
 _KEPT_MAX: Final = 50_000
-#: One namespace has one delay, and queues of its own.
+#: The queue number. A namespace has one delay, and queues of its own.
 QUEUE: Final = 7_932
 _READY_WAIT_S: Final = 20.0
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """One attribute of a message, padded to four bytes."""
+    """Encode one attribute of a message, padded to four bytes."""
     return struct.pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
 
 
 def message(kind: int, queue: int, attributes: bytes, flags: int = _REQUEST) -> bytes:
-    """One message about a queue."""
+    """Encode one message about a queue."""
     body = struct.pack("=BBH", 0, 0, socket.htons(queue)) + attributes
     return struct.pack("=LHHLL", 16 + len(body), _QUEUE | kind, flags, 0, 0) + body
 
 
 def packets(told: bytes) -> Iterator[int]:
-    """The numbers of the packets that some messages hand over."""
+    """Yield the numbers of the packets that some messages hand over."""
     at = 0
     while at + _HEADERS <= len(told):
         length, kind = struct.unpack_from("=LH", told, at)
@@ -68,7 +68,7 @@ def hold(queue: int) -> socket.socket:
 
 
 def main(queue: int, delay_s: float) -> None:
-    """Let every packet pass when it has waited, until the standard input closes."""
+    """Let every packet pass after its delay, until the standard input closes."""
     link, due = hold(queue), deque[tuple[float, int]]()
     print("ready", flush=True)
     while True:
@@ -84,7 +84,8 @@ def main(queue: int, delay_s: float) -> None:
 
 
 class Delayer:
-    """This module as a process in a namespace that some words enter. Raises AssertionError when it cannot be."""
+    """This module as a process in a namespace that the words `enter` enter. Raises AssertionError when it cannot
+    start."""
 
     def __init__(self, enter: Sequence[str], delay_ms: int) -> None:
         words = [*enter, sys.executable, "-I", __file__, str(QUEUE), str(delay_ms)]
@@ -98,7 +99,7 @@ class Delayer:
             raise AssertionError(f"packets cannot be delayed here: {said[-1] if said else 'no word of the delayer'}")
 
     def close(self) -> list[str]:
-        """End it; what it complained of. Packets that wait are lost, as on a link that is taken away."""
+        """End it and return its error output. Waiting packets are lost, as on a removed link."""
         self._process.kill()
         return self._process.communicate(timeout=_READY_WAIT_S)[1].splitlines()
 

@@ -1,6 +1,6 @@
-"""A small disk of a store's own: a file with a file system in it, mounted over the folder of the store's data.
+"""A small disk for one store: a file with a file system, mounted over the folder of the store's data.
 
-The file's name carries the number of the run: what a killed run left mounted is found by it and removed.
+The file's name carries the number of the run, so that a later run finds and removes what a killed run left mounted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _BLOCKS: Final = (1 << 20, 1 << 12)
 
 
 class Disk:
-    """Mounted over `folder`, with all that the folder held. Raises Unsupported where this process may not mount."""
+    """A disk mounted over `folder`, with the folder's files on it. Raises Unsupported where this process may not
+    mount."""
 
     def __init__(self, number: int, folder: Path, mib: int) -> None:
         self._folder = folder
@@ -46,7 +47,8 @@ class Disk:
         self.device = f"{os.major(device := folder.stat().st_dev)}:{os.minor(device)}"
 
     def fill(self) -> None:
-        """Leave no room, though the store writes meanwhile: large blocks are taken, then small ones, to the last."""
+        """Fill the disk even while the store writes: first with large blocks, then with small ones, to the last
+        byte."""
         with (self._folder / _FILLER).open("wb") as filler:
             size = 0
             for block in _BLOCKS:
@@ -56,17 +58,17 @@ class Disk:
                         size += block
 
     def free(self) -> None:
-        """Take away what filled it."""
+        """Remove what `fill` wrote."""
         (self._folder / _FILLER).unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Unmount it, when nothing uses it any more."""
+        """Unmount it once it is no longer in use."""
         command(["umount", str(self._folder)])
 
 
 @contextmanager
 def _until_full() -> Iterator[None]:
-    """Ends when the disk has no room; every other error is raised."""
+    """Suppress the error of a full disk; every other error is raised."""
     try:
         yield
     except OSError as error:
@@ -75,18 +77,18 @@ def _until_full() -> Iterator[None]:
 
 
 def remove_leftovers(mine: int) -> None:
-    """Unmount the disks whose number nobody has, and those of an earlier holder of `mine`."""
+    """Unmount the disks of ended runs, and those of an earlier holder of `mine`."""
     for device, number in _disks():
         if number == mine:
             command(["umount", device])
             continue
         with if_nobodys(number) as nobodys:
             if nobodys:
-                answer(["umount", device])  # one in use is somebody's of another network
+                answer(["umount", device])  # one in use belongs to a run in another network
 
 
 def _disks() -> list[tuple[str, int]]:
-    """Every loop device with a file of ours, and the number that the file's name carries."""
+    """Return every loop device with a file of ours, and the number in the file's name."""
     found = []
     for told in sorted(_LOOPS.glob("loop*/loop/backing_file")):
         match = re.search(rf"/{_PREFIX}(\d+)-[^/]*\.img", told.read_text())

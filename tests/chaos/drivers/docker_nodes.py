@@ -1,7 +1,7 @@
-"""Containers and their network for the driver `containers`: made with testcontainers, hurt through Docker's client.
+"""Containers and their network for the driver `containers`: made with testcontainers, faulted through Docker's client.
 
-Everything carries a label that names the process it belongs to. What a killed run left behind is found by it and
-removed when the next one starts; what belongs to a process that lives is never touched.
+Everything carries a label that names the process it belongs to. By it the next run finds what a killed run left behind
+and removes it at its start; what belongs to a living process is never touched.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-# Before testcontainers is imported: it reads this once. Its reaper is an image that would have to be pulled.
+# Set before testcontainers is imported, which reads this once. Its reaper is an image that would have to be pulled.
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
 import docker
@@ -38,7 +38,8 @@ SUBNETS: Final = tuple(f"10.213.{number}" for number in range(1, 250))
 
 
 def _start_ticks(pid: int) -> str:
-    """When a process started, so that a pid that was given again is not mistaken; "" when it is gone."""
+    """Return a process's start time, which distinguishes it from a later process with the same id; "" when it has
+    ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
@@ -50,19 +51,19 @@ def _machine_bytes() -> int:
 
 
 def new_label() -> str:
-    """A label's value: this process, and a word of its own."""
+    """Return a new label value: this process, and a random word."""
     return f"{os.getpid()}.{_start_ticks(os.getpid())}.{secrets.token_hex(4)}"
 
 
 def client() -> docker.DockerClient:
-    """A client of the local daemon. Raises DockerException when there is none."""
+    """Return a client of the local daemon. Raises DockerException when there is none."""
     found = docker.from_env(timeout=int(COMMAND_WAIT_S) * 3)
     found.ping()
     return found
 
 
 def remove_labelled(daemon: docker.DockerClient, label: str = "") -> None:
-    """Remove everything with this value of the label; without one, what dead processes left behind."""
+    """Remove everything with this value of the label; without one, what ended processes left behind."""
 
     def due(labels: Mapping[str, str]) -> bool:
         value = labels.get(LABEL, "")
@@ -80,7 +81,7 @@ def remove_labelled(daemon: docker.DockerClient, label: str = "") -> None:
 
 
 class Subnet:
-    """A bridge network of our own with addresses that we give, so that a node keeps its address through a restart."""
+    """A bridge network of our own whose addresses we assign, so that a node keeps its address through a restart."""
 
     def __init__(self) -> None:
         self.label = new_label()
@@ -91,7 +92,7 @@ class Subnet:
             )
             try:
                 network.create()
-            except APIError:  # somebody has that range
+            except APIError:  # another network has that range
                 continue
             self.network, self._prefix, self._last = network, prefix, 9
             return
@@ -99,11 +100,11 @@ class Subnet:
 
     @property
     def name(self) -> str:
-        """Docker's name of it."""
+        """Docker's name for it."""
         return str(self.network.name)
 
     def address(self) -> str:
-        """The next free address."""
+        """Return the next free address."""
         self._last += 1
         assert self._last < 250, "no free address left in the chaos network"
         return f"{self._prefix}.{self._last}"
@@ -111,7 +112,8 @@ class Subnet:
 
 @dataclass(slots=True)
 class Spec:
-    """What a container runs. `writable` are host folders by their path inside, `readable` the same, read-only."""
+    """What a container runs. `writable` and `readable` are host folders by their path inside; `readable` are
+    read-only."""
 
     image: str
     name: str
@@ -124,7 +126,7 @@ class Spec:
 
 
 class Box:
-    """One container on a subnet, reached by its name there: read-only root, no capabilities."""
+    """One container on a subnet, reachable by its name there: read-only root, no capabilities."""
 
     def __init__(self, spec: Spec, subnet: Subnet) -> None:
         self.spec = spec
@@ -146,7 +148,7 @@ class Box:
             "read_only": True,
             "cap_drop": ["ALL"],
             "security_opt": ["no-new-privileges"],
-            "healthcheck": {"test": ["NONE"]},  # readiness is asked for from outside, which costs no process
+            "healthcheck": {"test": ["NONE"]},  # readiness is checked from outside, which costs no process
             "stdin_open": True,
         }
         if spec.user:
@@ -171,39 +173,39 @@ class Box:
         return state
 
     def running(self) -> bool:
-        """Whether it runs; a paused one does, one that was removed does not."""
+        """Return whether it runs; a paused one does, a removed one does not."""
         try:
             return bool(self.state()["Running"])
         except NotFound:
             return False
 
     def start(self) -> None:
-        """Start it again on its data."""
+        """Start it again with its data."""
         self.container.start()
 
     def kill(self) -> None:
-        """SIGKILL, and wait for its end. A frozen one is thawed for it."""
+        """SIGKILL it and wait for its end. A frozen one is thawed first."""
         state = self.state()
         if not state["Running"]:
             return
-        with contextlib.suppress(APIError):  # it ended by itself in between
+        with contextlib.suppress(APIError):  # it has ended by itself meanwhile
             if state["Paused"]:
                 self.container.unpause()
             self.container.kill()
         self.wait(COMMAND_WAIT_S)
 
     def signal(self, name: str) -> None:
-        """Send a signal; nothing happens when it does not run."""
+        """Send a signal; do nothing when it does not run."""
         with contextlib.suppress(APIError):
             self.container.kill(signal=name)
 
     def stop(self, timeout_s: int) -> int:
-        """SIGTERM, SIGKILL after a bounded wait; its exit status."""
+        """SIGTERM, SIGKILL after a bounded wait; return its exit status."""
         self.container.stop(timeout=timeout_s)
         return int(self.state()["ExitCode"])
 
     def wait(self, timeout_s: float) -> int | None:
-        """Its exit status once it has ended; None when it runs on."""
+        """Return its exit status once it has ended; None when it still runs."""
         try:
             return int(self.container.wait(timeout=timeout_s)["StatusCode"])
         except (ConnectionError, ReadTimeout):
@@ -221,14 +223,14 @@ class Box:
             self.container.unpause()
 
     def exec(self, *words: str) -> str:
-        """Run a command inside; what it said. Raises AssertionError unless it ended with 0."""
+        """Run a command inside and return its output. Raises AssertionError unless it ended with 0."""
         status, said = self.container.exec_run(list(words))
         text = said.decode(errors="replace")
         assert status == 0, f"{self.spec.name}: {' '.join(words)}: status {status}\n{text}"
         return str(text)
 
     def limit_memory(self, mib: int) -> None:
-        """Let it have so much; 0: what the machine has. Raises Unsupported when Docker cannot."""
+        """Limit its memory; 0 allows all that the machine has. Raises Unsupported when Docker cannot."""
         most = mib << 20 or _machine_bytes()
         try:
             self.container.update(mem_limit=most, memswap_limit=most)
@@ -236,19 +238,19 @@ class Box:
             raise Unsupported(f"needs control groups: {error}") from error
 
     def logs(self) -> str:
-        """What it said on both streams."""
+        """Return its output on both streams."""
         return str(self.container.logs().decode(errors="replace"))
 
     # ---- its network
 
     def disconnect(self) -> None:
-        """Take it off the network: its name can no longer be resolved, its address is nowhere."""
+        """Take it off the network: its name can no longer be resolved, and its address reaches nothing."""
         if not self._gone:
             self._gone = True
             self._subnet.network._unwrap_network.disconnect(self.container, force=True)
 
     def connect(self) -> None:
-        """Put it back, with the same name and address."""
+        """Put it back on the network, with the same name and address."""
         if self._gone:
             self._gone = False
             self._subnet.network._unwrap_network.connect(
@@ -257,17 +259,17 @@ class Box:
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[list[str]]:
-        """The words before a command that make it run in this container's network namespace."""
+        """Yield the words that make a command run in this container's network namespace."""
         yield ["nsenter", "--target", str(self.state()["Pid"]), "--net"]
 
     def drop(self, *rules: Sequence[str]) -> None:
-        """Append rules to its own packet filter. Raises AssertionError with iptables' words."""
+        """Append rules to its own packet filter. Raises AssertionError with iptables' message."""
         with self.inside() as prefix:
             for rule in rules:
                 run([*prefix, "iptables", "--wait", "5", "--append", *rule, "--jump", "DROP"])
 
     def firewall(self) -> Firewall:
-        """The rules for chance and delay in the network that it has since its last start."""
+        """Return the rules for loss and delay in the network that it has had since its last start."""
         pid = int(self.state()["Pid"])
         if self._firewall is None or self._firewall_pid != pid:
             self.close_firewall()
@@ -275,29 +277,29 @@ class Box:
         return self._firewall
 
     def heal_firewall(self) -> None:
-        """Take the rules for chance and delay away, if it has any; the others stay."""
+        """Remove the rules for loss and delay, if it has any; the others stay."""
         if self._firewall is not None and self.running() and self._firewall_pid == self.state()["Pid"]:
             self._firewall.heal()
         self.close_firewall()
 
     def close_firewall(self) -> None:
-        """End what holds packets up: without it they pass."""
+        """End the process that delays packets: without it they pass."""
         if self._firewall is not None:
             self._firewall.close()
 
     def flush(self) -> None:
-        """Take every such rule away."""
+        """Remove every rule that `drop` appended."""
         with self.inside() as prefix:
             run([*prefix, "iptables", "--wait", "5", "--flush"])
 
 
 def run(words: Sequence[str]) -> None:
-    """Run a bounded command. Raises AssertionError with what it said."""
+    """Run a bounded command. Raises AssertionError with its output."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=COMMAND_WAIT_S, check=False)
     assert done.returncode == 0, f"{' '.join(words)}: status {done.returncode}: {done.stderr.strip()}"
 
 
 def need_rules(what: str) -> None:
-    """Raises Unsupported where this process cannot make rules in the network of a container."""
+    """Raises Unsupported where this process cannot make rules in a container's network."""
     if shutil.which("nsenter") is None or shutil.which("iptables") is None or os.geteuid() != 0:
         raise Unsupported(f"{what} need nsenter, iptables and root")

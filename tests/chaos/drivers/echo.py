@@ -1,7 +1,7 @@
 """A server and a client that show what a link does: `python -m tests.chaos.drivers.echo serve|ask HOST PORT`.
 
-`serve` says "ready", then "got WORD" for each word that arrives, and sends it back; a word on its standard input goes
-to every connection. `ask` carries out the lines of its standard input, each answered by one line:
+`serve` prints "ready", then "got WORD" for each word that arrives, and sends it back; a word on its standard input goes
+to every connection. `ask` carries out the lines of its standard input, and answers each with one line:
 
     new SECONDS WORD      connect and send the word; then as `again`
     again SECONDS WORD    send the word and wait for it: "answered", "silent", "refused" or "reset"
@@ -48,7 +48,7 @@ def serve(host: str, port: int) -> None:
 
 
 class Asker:
-    """One connection at a time to one address."""
+    """A client with one connection at a time to one address."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
@@ -56,13 +56,13 @@ class Asker:
         self._heard = ""
 
     def new(self, seconds: float, word: str) -> str:
-        """Connect and send; "answered", "silent", "refused" or "reset"."""
+        """Connect and send; return "answered", "silent", "refused" or "reset"."""
         self.close()
         try:
             self._connection = socket.create_connection(self._address, seconds)
         except ConnectionRefusedError:
             return "refused"
-        except ConnectionResetError:  # behind the handshake, before this end had looked
+        except ConnectionResetError:  # after the handshake, before this end had checked
             return "reset"
         except TimeoutError:
             return "silent"
@@ -78,7 +78,7 @@ class Asker:
         return self.hear(seconds, word)
 
     def hear(self, seconds: float, word: str) -> str:
-        """Wait for a word; others that come before it do not count."""
+        """Wait for a word, skipping others that come before it."""
         assert self._connection is not None
         deadline = time.monotonic() + seconds
         while word not in self._heard.split("\n")[:-1]:
@@ -112,7 +112,7 @@ def ask(host: str, port: int) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run one of the two."""
+    """Run `serve` or `ask`."""
     verb, host, port = arguments
     {"serve": serve, "ask": ask}[verb](host, int(port))
     sys.stdout.flush()

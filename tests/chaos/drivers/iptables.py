@@ -1,7 +1,7 @@
-"""Rules that cut one network namespace off from addresses: packets vanish, in both directions or one, or are refused.
+"""Rules that cut one network namespace off from addresses: packets vanish, in one direction or both, or are refused.
 
-The rules stand in a chain of our own, so `heal` takes away these and no others. Words that enter the namespace come
-from the caller: `ip netns exec NAME` for a namespace with a name, `nsenter -t PID -n` for that of a container.
+The rules are in a chain of our own, so `heal` removes these and no others. The caller gives the words that enter the
+namespace: `ip netns exec NAME` for a namespace with a name, `nsenter -t PID -n` for a container's.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from typing import Final
 
 from tests.chaos.drivers.delayer import QUEUE, Delayer
 
-#: Where these programs lie on Debian, whatever the caller's PATH.
+#: Where Debian has these programs, whatever the caller's PATH.
 _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 _CHAIN: Final = "SHAREGROUPS-CHAOS"
 _WAIT_S: Final = 20
 
 
 def inside_named(namespace: str) -> list[str]:
-    """Words that run a command in a namespace of `ip netns`; it keeps the process id."""
+    """Return words that run a command in a namespace of `ip netns`; it keeps the process id."""
     return [_program("ip"), "netns", "exec", namespace]
 
 
 def inside_process(pid: int) -> list[str]:
-    """Words that run a command of this machine in the network of a process, as that of a container."""
+    """Return words that run a command of this machine in the network of a process, such as a container's."""
     return [_program("nsenter"), "-t", str(pid), "-n"]
 
 
 def missing() -> str:
-    """Which program is missing on this machine; "" when none is."""
+    """Return the program that is missing on this machine; "" when none is."""
     absent = [program for program in ("ip", "iptables", "nsenter") if shutil.which(program, path=_PATH) is None]
     return f"{' and '.join(absent)} not found (Debian: iproute2, iptables, util-linux)" if absent else ""
 
 
 class Firewall:
-    """The rules in one namespace. All methods raise AssertionError with what iptables said when it refused."""
+    """The rules in one namespace. All methods raise AssertionError with iptables' message when it refused."""
 
     def __init__(self, enter: Sequence[str]) -> None:
         self._enter = list(enter)
@@ -44,7 +44,7 @@ class Firewall:
         self._delayer: Delayer | None = None
 
     def drop(self, address: str, *, incoming: bool, outgoing: bool) -> None:
-        """Packets from the address, or to it, vanish; open connections keep waiting."""
+        """Drop packets from the address, or to it; open connections keep waiting."""
         self._make_chain()
         if incoming:
             self._iptables("-A", _CHAIN, "-s", address, "-j", "DROP")
@@ -52,22 +52,22 @@ class Firewall:
             self._iptables("-A", _CHAIN, "-d", address, "-j", "DROP")
 
     def refuse(self, address: str) -> None:
-        """Connects to the address and from it are refused at once, and open connections reset by their next packet."""
+        """Refuse connects to and from the address at once, and reset open connections at their next packet."""
         self._make_chain()
         for direction in ("-s", "-d"):
-            # The resets themselves must pass: those that these rules send come through this chain too.
+            # The resets themselves must pass: those that these rules send go through this chain too.
             unreset = ("-p", "tcp", "!", "--tcp-flags", "RST", "RST")
             self._iptables("-A", _CHAIN, direction, address, *unreset, "-j", "REJECT", "--reject-with", "tcp-reset")
 
     def lose(self, address: str, percent: int) -> None:
-        """So many of a hundred packets between this namespace's address and others vanish, by chance."""
+        """Drop `percent` % of the packets between this namespace's address and others, at random."""
         self._make_chain()
         chance = ("-m", "statistic", "--mode", "random", "--probability", str(percent / 100))
         for one, other in (("-s", "-d"), ("-d", "-s")):
             self._iptables("-A", _CHAIN, one, address, "!", other, address, *chance, "-j", "DROP")
 
     def delay(self, address: str, delay_ms: int) -> None:
-        """What comes to this namespace's address takes this much longer; 0 takes the delay away."""
+        """Delay what comes to this namespace's address by this much; 0 removes the delay."""
         self._make_chain()
         rule = ("-d", address, "!", "-s", address, "-j", "NFQUEUE", "--queue-num", str(QUEUE), "--queue-bypass")
         if self._delayer is not None:
@@ -78,13 +78,13 @@ class Firewall:
             self._iptables("-A", _CHAIN, *rule)
 
     def close(self) -> None:
-        """End what runs beside the rules; for a namespace that goes."""
+        """End the delaying process before the namespace is removed."""
         if self._delayer is not None:
             self._delayer.close()
             self._delayer = None
 
     def heal(self) -> None:
-        """Take all rules away."""
+        """Remove all rules."""
         if self._made:
             self._iptables("-F", _CHAIN)
         self.close()
@@ -102,14 +102,14 @@ class Firewall:
 
 
 def command(words: Sequence[str]) -> None:
-    """Run one short command. Raises AssertionError with what it said when it failed."""
+    """Run one short command. Raises AssertionError with its output when it failed."""
     done = answer(words)
     said = " ".join(done.stderr.split())  # one line: it may become the reason of a skip
     assert done.returncode == 0, f"{' '.join(words)}: status {done.returncode}: {said}"
 
 
 def answer(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run one short command, however it ends. Raises AssertionError when it cannot be run at all."""
+    """Run one short command, whatever its exit status. Raises AssertionError when it cannot be run at all."""
     environment = {"PATH": _PATH, "LC_ALL": "C"}
     try:
         return subprocess.run(

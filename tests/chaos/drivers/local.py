@@ -1,7 +1,7 @@
-"""A cluster of processes of this machine, role by role: what the drivers `processes`, `proxy` and `namespaces` share.
+"""A cluster of processes of this machine, role by role: the common part of drivers `processes`, `proxy`, `namespaces`.
 
-A driver says where each node listens, how others reach it and how a process enters its network; this module starts,
-ends and pauses the processes. Each node keeps its data in a directory of its own below `home`, as if it were a machine.
+A driver decides where each node listens, how others reach it and how a process enters its network; this module starts,
+ends and pauses the processes. Each node keeps its data in its own directory below `home`, as on a machine of its own.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from tests.chaos.drivers.stores import Address
 from tests.chaos.workers import WorkerOptions
 
 MASTER: Final = f"{STORE}-0"
-#: For how long a service may leave before it is ready, and the pause before it is started again.
+#: How long a service may keep exiting before it is ready, and the pause before each restart.
 SERVED_WAIT_S: Final = 20.0
 RESTART_PAUSE_S: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a node listens, the address that it tells others (its own when None), and words that enter its network."""
+    """Where a node listens, the address it advertises (None: the same), and the words that enter its network."""
 
     listen: Address
     advertised: Address | None = None
@@ -60,12 +60,12 @@ class Place:
 
 
 def role_of(name: str) -> str:
-    """The role of a node, or what a worker's name begins with."""
+    """Return the role of a node, or the kind with which a worker's name begins."""
     return name.rpartition("-")[0]
 
 
 class LocalDeployment:
-    """See `tests.chaos.deployment.Deployment`; here faults of processes, in the drivers those of the network."""
+    """Implements `tests.chaos.deployment.Deployment`: process faults are here, network faults in the drivers."""
 
     driver: ClassVar[str]
 
@@ -82,31 +82,31 @@ class LocalDeployment:
         self._internal_ports: dict[str, int] = {}
         self._workers: dict[str, Child] = {}
 
-    # ---- what a driver says
+    # ---- what a driver implements
 
     def _open_machines(self) -> None:
-        """Make ready what hurts the machine of one node; what must be taken away goes onto `self._stack`."""
+        """Prepare faults of single machines; cleanup goes onto `self._stack`."""
 
     def _open_network(self) -> None:
-        """Make what nodes need to reach each other; what must be taken away goes onto `self._stack`."""
+        """Make what nodes need to reach each other; cleanup goes onto `self._stack`."""
 
     def _place(self, name: str) -> Place:
-        """Where a node is to live; called once for each, stores first."""
+        """Return where a node is to run; called once for each, stores first."""
         raise NotImplementedError
 
     def _place_worker(self, name: str) -> Sequence[str]:
-        """The words that enter a new worker's network."""
+        """Return the words that enter a new worker's network."""
         return ()
 
     def _way(self, one: str, other: str) -> Address:
-        """The address at which `one` finds the store or replica `other`."""
+        """Return the address at which `one` finds the store or replica `other`."""
         return self._places[other].reached_at
 
     # ---- start and end
 
     @property
     def run(self) -> Run:
-        """The number of this deployment; only once started."""
+        """The run with the deployment's number; only once started."""
         assert self._run is not None, "start first"
         return self._run
 
@@ -125,7 +125,7 @@ class LocalDeployment:
 
     def _start_everything(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.home = Path(tempfile.mkdtemp(prefix="cluster-", dir=self.folder))  # an earlier cluster may have been here
+        self.home = Path(tempfile.mkdtemp(prefix="cluster-", dir=self.folder))  # `folder` may hold an earlier cluster
         self._run = self._stack.enter_context(Run())
         self._open_machines()
         self._open_network()
@@ -161,14 +161,14 @@ class LocalDeployment:
         self._stack.close()
 
     def _kill_everything(self) -> None:
-        """However paused or cut off they are, SIGKILL reaches them."""
+        """SIGKILL everything: it reaches processes that are paused or cut off too."""
         for child in [*self._workers.values(), *reversed(self._nodes.values())]:
             child.kill()
 
-    # ---- who there is
+    # ---- nodes and addresses
 
     def names(self, role: str) -> list[str]:
-        """The nodes of a role, running or not."""
+        """Return the nodes of a role, running or not."""
         counts = {
             PARTITION_LEADER: self.topology.leaders,
             SHARE_COORDINATOR: self.topology.share_coordinators,
@@ -201,11 +201,11 @@ class LocalDeployment:
         return {name: f"{self._places[name].listen.host}:{port}" for name, port in self._metrics_ports.items()}
 
     def pids(self) -> Mapping[str, int]:
-        """The processes of the services that run, by name."""
+        """Return the process ids of the running services, by name."""
         return {name: child.pid for name, child in self._services() if child.pid}
 
     def ended(self) -> tuple[str, ...]:
-        """The services that have ended by themselves and were not started again."""
+        """Return the services that ended by themselves and were not restarted."""
         return tuple(name for name, child in self._services() if child.status is not None and not child.running)
 
     def _services(self) -> list[tuple[str, Child]]:
@@ -213,17 +213,17 @@ class LocalDeployment:
 
     @property
     def reach(self) -> Mapping[str, str]:
-        """{}: the process of the test reaches every node at the address it advertises."""
+        """{}: the test's process reaches every node at the address it advertises."""
         return {}
 
     @property
     def bootstrap(self) -> str:
-        """Every service's address: some are down in most experiments."""
+        """Every service's address, since some services are down in most experiments."""
         return ",".join(self.addresses.values())
 
     @property
     def outside(self) -> str:
-        """The same: this process is in the network too."""
+        """The same as `bootstrap`: this process is in the network too."""
         return self.bootstrap
 
     # ---- commands
@@ -241,7 +241,8 @@ class LocalDeployment:
         return WatchedChild(name, place.enter, command, folder / "store.log", self.run.environment)
 
     def _internal_flags(self, name: str) -> dict[str, str]:
-        """The listener for other nodes: what links between nodes do to one address, they do to the other."""
+        """Return the flags of the listener for other nodes: a fault of the link to one address applies to the other
+        too."""
         return {"internal.listen.port": str(self._internal_ports[name])}
 
     def _service_child(self, name: str) -> Child:
@@ -251,7 +252,7 @@ class LocalDeployment:
         self._internal_ports[name] = self.run.port()
         flags = {
             "store.replicas": str(self.topology.store_replicas),
-            # As the containers: with one copy that confirms, a killed master may take what it confirmed with it.
+            # As in the containers: with a single confirming copy, a killed master could lose what it confirmed.
             "min.insync.replicas": "2" if self.topology.store_replicas else "1",
             "store.fsync.always": "true",
             "allow.plaintext": "true",
@@ -272,11 +273,11 @@ class LocalDeployment:
         return Child(name, command, self.home / f"{name}.log", self.run.environment)
 
     def _role_words(self, name: str) -> list[str]:
-        """What `python -m` runs for a node."""
+        """Return what `python -m` runs for a node."""
         return ["share_node", "serve", role_of(name)]
 
     def _url(self, name: str) -> str:
-        """`store.url` of a node; of the store itself that of this process."""
+        """Return `store.url` for a node; for the store itself, the one for this process."""
         if self.topology.sentinels:
             return stores.store_url([self._places[each].listen for each in self.names(SENTINEL)], sentinel=True)
         return stores.store_url(
@@ -284,7 +285,7 @@ class LocalDeployment:
         )
 
     def master(self) -> str:
-        """The store or the replica that Sentinels name; without Sentinels the store."""
+        """Return the server that Sentinels name; without Sentinels the store."""
         if not self.topology.sentinels:
             return MASTER
         named = master_address([self._places[each].listen for each in self.names(SENTINEL)], stores.SERVICE)
@@ -294,7 +295,7 @@ class LocalDeployment:
     # ---- faults of processes
 
     def kill(self, name: str) -> None:
-        """SIGKILL a node; it is dead when this returns."""
+        """SIGKILL a node; it has ended when this returns."""
         self._child(name).kill()
 
     def start(self, name: str) -> None:
@@ -309,7 +310,7 @@ class LocalDeployment:
             stores.wait_answers(self._places[name].listen, name)
 
     def stop(self, name: str) -> bool:
-        """SIGTERM and a bounded wait, then SIGKILL; whether it left in good order."""
+        """SIGTERM and a bounded wait, then SIGKILL. Returns whether it left in good order."""
         return self._child(name).stop()
 
     def pause(self, name: str) -> None:
@@ -326,11 +327,11 @@ class LocalDeployment:
         return child
 
     def down(self, name: str) -> bool:
-        """Whether it has ended, by a fault or by itself."""
+        """Return whether it has ended, by a fault or by itself."""
         return not self._child(name).running
 
     def store_command(self, name: str, *words: str) -> str:
-        """What a server of the store answers. Raises AssertionError when it does not."""
+        """Return the answer of one of the store's servers. Raises AssertionError when there is none."""
         return stores.answer_of(self._places[name].listen, *words)
 
     def limit_memory(self, name: str, mib: int) -> None:
@@ -352,7 +353,7 @@ class LocalDeployment:
         raise Unsupported(f"the driver {self.driver} has no packets of its own, so it loses none of {name}")
 
     def heal(self) -> None:
-        """There is nothing to heal here."""
+        """Do nothing: there is nothing to heal here."""
 
     # ---- workers and logs
 
@@ -369,13 +370,13 @@ class LocalDeployment:
         return Worker(child)
 
     def logs(self) -> dict[str, str]:
-        """What every node said since its first start, by its name."""
+        """Return each node's output since its first start, by its name."""
         return {name: child.log.read_text(errors="replace") for name, child in self._nodes.items()}
 
 
 def _wait_served(child: Child) -> None:
-    """Until a service says that it is ready. It is started again when it leaves before, as an orchestrator does: a node
-    refuses a store whose replicas are not back yet. Raises AssertionError with the last reason it gave."""
+    """Wait until a service is ready. Restart it when it exits earlier, as an orchestrator does: a node refuses a store
+    whose replicas are not back yet. Raises AssertionError with the last reason it gave."""
     deadline = time.monotonic() + SERVED_WAIT_S
     while True:
         line = child.line()
@@ -389,7 +390,7 @@ def _wait_served(child: Child) -> None:
 
 
 def known(names: Iterable[str], *asked: str) -> None:
-    """Raises AssertionError for a name that nobody has."""
+    """Raises AssertionError for a name that no node has."""
     there = set(names)
     for name in asked:
         assert name in there, f"there is no {name}; there are {', '.join(sorted(there))}"

@@ -1,5 +1,5 @@
-"""Nodes that have something of a machine's own: a clock that may be wrong, a disk, and so much memory. What the drivers
-`processes`, `proxy` and `namespaces` share beyond the processes themselves."""
+"""Nodes with parts of a machine of their own: a clock that can be wrong, a disk, a memory limit. The drivers
+`processes`, `proxy` and `namespaces` share this beyond the processes themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.chaos.false_clock import ClockFile
 
 
 class MachinesDeployment(LocalDeployment):
-    """See `tests.chaos.abilities`."""
+    """Implements `tests.chaos.abilities`."""
 
     def _open_machines(self) -> None:
         self._clocks: dict[str, ClockFile] = {}
@@ -25,7 +25,7 @@ class MachinesDeployment(LocalDeployment):
         self._stack.callback(self._remove_machines)
 
     def _remove_machines(self) -> None:
-        """Everything is dead by now."""
+        """Remove disks and control groups; every process has ended by now."""
         with ExitStack() as everything:
             for remove in (*(disk.remove for disk in self._disks.values()), *(g.remove for g in self._groups.values())):
                 everything.callback(remove)
@@ -33,7 +33,7 @@ class MachinesDeployment(LocalDeployment):
         self._groups.clear()
 
     def start(self, name: str) -> None:
-        """Start a node that is down; it is in its control groups from its first moments on."""
+        """Start a node that is down; it is in its control groups from the start."""
         self._child(name).after_launch = lambda pid: self._join(name, pid)
         super().start(name)
 
@@ -43,7 +43,7 @@ class MachinesDeployment(LocalDeployment):
                 group.add(pid)
 
     def _group(self, name: str, controller: str) -> Cgroup:
-        """The control group of a node, with its process in it."""
+        """Return the control group of a node, with its process in it."""
         if (name, controller) not in self._groups:
             self._groups[name, controller] = Cgroup(self.run.number, name, controller)
         group = self._groups[name, controller]
@@ -54,7 +54,7 @@ class MachinesDeployment(LocalDeployment):
     # ---- memory
 
     def limit_memory(self, name: str, mib: int) -> None:
-        """From now on the node may have so much more than it has; 0 lifts the limit. Raises Unsupported."""
+        """Limit the memory a node may take beyond what it has; 0 lifts the limit. Raises Unsupported."""
         self._group(name, "memory").limit_memory(mib)
 
     # ---- disks
@@ -66,21 +66,22 @@ class MachinesDeployment(LocalDeployment):
             self._disks[name] = Disk(self.run.number, self.home / name, mib)
 
     def fill_disk(self, name: str) -> None:
-        """Leave no room on its disk."""
+        """Fill the store's disk completely."""
         self._disks[name].fill()
 
     def free_disk(self, name: str) -> None:
-        """Take away what filled it."""
+        """Remove what `fill_disk` wrote."""
         self._disks[name].free()
 
     def throttle_disk(self, name: str, writes_per_s: int) -> None:
-        """Let it write so often only; 0: as often as it can."""
+        """Limit the store's writes; 0 lifts the limit."""
         self._group(name, "blkio").limit_writes(self._disks[name].device, writes_per_s)
 
     # ---- clocks
 
     def wear_clock(self, name: str) -> ClockFile:
-        """From its next start on the service runs under `tests.chaos.false_clock`; what sets its clocks."""
+        """Run the service under `tests.chaos.false_clock` from its next start on; return the file that sets its
+        clocks."""
         known([name for name, _ in self._services()], name)
         if name not in self._clocks:
             self._clocks[name] = ClockFile(self.home / f"{name}.clock")
@@ -91,6 +92,6 @@ class MachinesDeployment(LocalDeployment):
         return self._clocks[name]
 
     def set_clock(self, name: str, *, wall_ms: int | None = None, rate_ppm: int | None = None) -> None:
-        """Takes effect at once, in a process that was started after `wear_clock`."""
+        """Set the clocks at once, in a process that was started after `wear_clock`."""
         known(self._clocks, name)
         self._clocks[name].tell(wall_ms=wall_ms, rate_ppm=rate_ppm)

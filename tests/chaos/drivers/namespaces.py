@@ -1,6 +1,6 @@
 """Driver `namespaces`: every node and worker in a network namespace of its own, on a bridge; cuts are iptables rules.
 
-Here anybody can be cut off from anybody, silently, in one direction, or so that connects are refused. It needs root,
+Any two can be cut off from each other, silently, in one direction, or so that connects are refused. It needs root,
 iproute2 and iptables; without them `deploy` raises Unsupported, "needs network namespaces: …".
 """
 
@@ -21,7 +21,7 @@ _PORT: Final = 7_932
 
 
 class NamespacesDeployment(MachinesDeployment):
-    """Every node has an address of its own, and they all listen on the same port."""
+    """Nodes with addresses of their own, all of which listen on the same port."""
 
     driver: ClassVar[str] = "namespaces"
 
@@ -48,12 +48,12 @@ class NamespacesDeployment(MachinesDeployment):
     # ---- faults
 
     def cut(self, one: str, other: str, kind: Cut) -> None:
-        """Cut any two of nodes and workers off from each other."""
+        """Cut any two nodes or workers off from each other."""
         known([*self._nodes, *self._workers], one, other)
         self.network.cut(one, other, kind)
 
     def slow(self, name: str, delay_ms: int) -> None:
-        """Delay what goes to a node or worker. Raises Unsupported where the kernel hands no packets to a process."""
+        """Delay what goes to a node or worker. Raises Unsupported where the kernel hands packets to no process."""
         known([*self._nodes, *self._workers], name)
         if reason := _why_no_delay():
             raise Unsupported(reason)
@@ -65,7 +65,7 @@ class NamespacesDeployment(MachinesDeployment):
         self.network.lose(name, percent)
 
     def heal(self) -> None:
-        """Every cut, loss and delay is taken away."""
+        """Remove every cut, loss and delay."""
         if self._network is not None:
             self._network.heal()
 
@@ -81,6 +81,6 @@ def require_namespaces() -> None:
 
 
 def deploy(folder: Path, topology: Topology, settings: Mapping[str, str]) -> NamespacesDeployment:
-    """The deployment, not yet started. Raises Unsupported where there are no namespaces for us."""
+    """Return the deployment, not yet started. Raises Unsupported where this process cannot use namespaces."""
     require_namespaces()
     return NamespacesDeployment(folder, topology, settings)

@@ -1,8 +1,8 @@
-"""A network of namespaces: one for every node and worker, joined by a bridge that stands in a namespace of its own.
+"""A network of namespaces: one for every node and worker, joined by a bridge that has a namespace of its own.
 
-The bridge is not in this machine's namespace because what crosses a bridge passes the rules of the namespace it stands
-in, and those of a machine with Docker drop it. This machine has one end of a link to the bridge, and so the address
-`<net>.1`. All names begin with the number of the run, so what a killed run left is found and removed.
+The bridge is not in this machine's namespace, because traffic on a bridge passes the rules of the bridge's namespace,
+and a machine with Docker has rules that drop it. This machine has one end of a link to the bridge, and so the address
+`<net>.1`. All names begin with the number of the run, so that leftovers of a killed run are found and removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GONE_WAIT_S: Final = 10.0
 
 
 class Network:
-    """The namespaces of one run. A context manager; raises AssertionError with what a command said when it failed."""
+    """The namespaces of one run. A context manager; raises AssertionError with the output of a command that failed."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -47,7 +47,7 @@ class Network:
         remove(self._run.number)
 
     def add(self, name: str) -> str:
-        """Give a node or worker a namespace; its address in it. A name that has one keeps it."""
+        """Give a node or worker a namespace, unless it has one; return its address there."""
         if name not in self._addresses:
             number = _FIRST_HOST + len(self._addresses)
             address = f"{self._net}.{number}"
@@ -59,11 +59,11 @@ class Network:
         return self._addresses[name]
 
     def enter(self, name: str) -> list[str]:
-        """The words that run a command in its namespace."""
+        """Return the words that run a command in its namespace."""
         return inside_named(self._namespace(name))
 
     def cut(self, one: str, other: str, kind: Cut) -> None:
-        """Cut two of those that were added off from each other, for open connections too."""
+        """Cut two added nodes or workers off from each other, for open connections too."""
         firewall, address = self._firewalls[one], self._addresses[other]
         if kind is Cut.GONE:
             firewall.refuse(address)
@@ -71,15 +71,15 @@ class Network:
             firewall.drop(address, incoming=kind is Cut.SILENT, outgoing=True)
 
     def lose(self, name: str, percent: int) -> None:
-        """Lose so many of a hundred packets that somebody sends and gets."""
+        """Lose `percent` % of the packets that a node or worker sends and receives."""
         self._firewalls[name].lose(self._addresses[name], percent)
 
     def delay(self, name: str, delay_ms: int) -> None:
-        """Hold up what comes to somebody; 0 takes the delay away."""
+        """Delay what comes to a node or worker; 0 removes the delay."""
         self._firewalls[name].delay(self._addresses[name], delay_ms)
 
     def heal(self) -> None:
-        """Take every cut, loss and delay away; what TCP still has to send again arrives when it next tries."""
+        """Remove every cut, loss and delay; what TCP must send again arrives at its next attempt."""
         for firewall in self._firewalls.values():
             firewall.heal()
 
@@ -88,7 +88,7 @@ class Network:
 
     @property
     def _net(self) -> str:
-        """The first three numbers of our addresses: part of 10/8, where Docker and most others take others."""
+        """Return the first three numbers of our addresses: a part of 10/8 that Docker and most others do not use."""
         return f"10.231.{self._run.number}"
 
     def _make_hub(self) -> None:
@@ -102,7 +102,7 @@ class Network:
         command(["ip", "link", "set", outside, "up"])
 
     def _join(self, namespace: str, port: str, address: str) -> None:
-        """A link between the namespace and the bridge."""
+        """Link the namespace to the bridge."""
         hub = self._namespace(_HUB)
         command(["ip", "-n", hub, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", namespace])
         command(["ip", "-n", hub, "link", "set", port, "master", "bridge", "up"])
@@ -112,7 +112,7 @@ class Network:
 
 
 def remove_leftovers(mine: int) -> None:
-    """Remove networks whose number nobody has, and what an earlier holder of `mine` left."""
+    """Remove networks of ended runs, and what an earlier holder of `mine` left."""
     remove(mine)
     for number in {_number(path.name) for path in _named()} - {0, mine}:
         with if_nobodys(number) as nobodys:
@@ -121,20 +121,20 @@ def remove_leftovers(mine: int) -> None:
 
 
 def remove(number: int) -> None:
-    """Remove the network of a run: what still runs in it is killed, for a namespace lives as long as its processes.
+    """Remove the network of a run. Processes still in it are killed, for a namespace lives as long as its processes.
 
-    Nobody else may have the number meanwhile.
+    No other run may take the number meanwhile.
     """
     for path in [path for path in _named() if _number(path.name) == number]:
         _kill_inside(path.name)
         command(["ip", "netns", "delete", path.name])
     outside = f"{_PREFIX}{number}"
-    if Path("/sys/class/net", outside).exists():  # it goes with its other end, only later
+    if Path("/sys/class/net", outside).exists():  # it is removed with its other end, only later
         answer(["ip", "link", "delete", outside])
 
 
 def why_not() -> str:
-    """Why this machine has no networks of namespaces for us; "" when it has."""
+    """Return why this machine cannot run networks of namespaces; "" when it can."""
     if program := missing():
         return program
     try:
@@ -147,7 +147,7 @@ def why_not() -> str:
 
 
 def why_no_delay() -> str:
-    """Why packets cannot be held up on this machine; "" when they can. Only where `why_not` says nothing."""
+    """Return why packets cannot be delayed on this machine; "" when they can. Valid only when `why_not` returns ""."""
     try:
         with Run() as run, Network(run) as network:
             network.add("probe")
@@ -162,7 +162,7 @@ def _named() -> list[Path]:
 
 
 def _number(name: str) -> int:
-    """The number of the run that a namespace's name carries; 0 for another's."""
+    """Return the number of the run in a namespace's name; 0 for a namespace that is not ours."""
     found = re.match(rf"{_PREFIX}(\d+)-", name)
     return int(found.group(1)) if found else 0
 

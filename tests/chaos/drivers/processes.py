@@ -1,4 +1,5 @@
-"""Driver `processes`: every node a process on loopback, to be killed, stopped and paused. It has no network to cut."""
+"""Driver `processes`: every node is a process on loopback that can be killed, stopped and paused. It cannot cut
+links."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 class ProcessesDeployment(MachinesDeployment):
-    """Nodes reach each other directly."""
+    """A deployment whose nodes reach each other directly."""
 
     driver: ClassVar[str] = "processes"
 
@@ -24,5 +25,5 @@ class ProcessesDeployment(MachinesDeployment):
 
 
 def deploy(folder: Path, topology: Topology, settings: Mapping[str, str]) -> ProcessesDeployment:
-    """The deployment, not yet started."""
+    """Return the deployment, not yet started."""
     return ProcessesDeployment(folder, topology, settings)

@@ -1,7 +1,7 @@
-"""Driver `proxy`: nodes on loopback, with a TCP link before each service and one from every node to the store.
+"""Driver `proxy`: nodes on loopback, with a TCP link in front of each service and one from every node to the store.
 
-A service advertises its link, so all that call it share that link: they cannot be told apart, and cutting one of them
-from it is Unsupported. To the store and from it every service and replica has a link of its own.
+A service advertises its link, so all its callers share that link: they cannot be distinguished, and cutting one of them
+off is Unsupported. Between the store and every service and replica there is a separate link.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.chaos.drivers.tcp_proxy import Link, Switchboard
 
 
 class ProxyDeployment(MachinesDeployment):
-    """Nodes reach each other through links of this process."""
+    """A deployment whose nodes reach each other through links of this process."""
 
     driver: ClassVar[str] = "proxy"
 
@@ -52,7 +52,7 @@ class ProxyDeployment(MachinesDeployment):
     # ---- faults
 
     def cut(self, one: str, other: str, kind: Cut) -> None:
-        """Cut a node from the store in any way; or take a service away from everybody (GONE)."""
+        """Cut a node from the store in any way, or make a service unreachable for all (GONE)."""
         known([*self._nodes, *self._workers], one, other)
         if MASTER in (one, other) and (link := self._to_store.get(other if one == MASTER else one)) is not None:
             _cut(link, kind, there=other == MASTER)
@@ -62,7 +62,7 @@ class ProxyDeployment(MachinesDeployment):
             raise Unsupported(_shared(one, other))
 
     def slow(self, name: str, delay_ms: int) -> None:
-        """Delay what goes to a service, or to the store from every node. Raises Unsupported for the others."""
+        """Delay what goes to a service, or from every node to the store. Raises Unsupported for the others."""
         known(self._nodes, name)
         links = list(self._to_store.values()) if name == MASTER else [self._front[name]] if name in self._front else []
         if not links:
@@ -71,13 +71,13 @@ class ProxyDeployment(MachinesDeployment):
             link.delay(delay_ms)
 
     def lose_reply(self, one: str, word: bytes = b"") -> threading.Event:
-        """The next request of `one` to the store that contains `word` is carried out, its reply lost, the connection
-        reset. Returns what is set when that has happened."""
+        """Have the next request of `one` to the store that contains `word` carried out, its reply lost and the
+        connection reset. Returns an event that is set when that has happened."""
         known(self._to_store, one)
         return self._to_store[one].lose_reply(word)
 
     def heal(self) -> None:
-        """Every cut and delay is taken away."""
+        """Remove every cut and delay."""
         for link in [*self._front.values(), *self._to_store.values()]:
             link.heal()
 
@@ -96,7 +96,8 @@ def _shared(one: str, other: str) -> str:
 
 
 def deploy(folder: Path, topology: Topology, settings: Mapping[str, str]) -> ProxyDeployment:
-    """The deployment, not yet started. Raises Unsupported for Sentinels: they tell nodes where the master itself is."""
+    """Return the deployment, not yet started. Raises Unsupported for Sentinels: they give nodes the master's own
+    address."""
     if topology.sentinels:
         raise Unsupported("the driver proxy cannot stand between a node and a store that Sentinels name to it")
     return ProxyDeployment(folder, topology, settings)

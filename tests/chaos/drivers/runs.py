@@ -1,7 +1,7 @@
-"""Whose is it: every deployment takes a number, and all it makes carries that number.
+"""Ownership of what a deployment makes: every deployment takes a number, and all it makes carries that number.
 
-The number is held by an abstract unix socket, so it is free again the moment its process is gone, however that went.
-What carries the number of nobody is left over from a killed run, and the next deployment removes it.
+An abstract unix socket holds the number, so it is free again the moment its process ends, however it ends. What carries
+a number that no process holds is left over from a killed run, and the next deployment removes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.chaos.processes import Handle
 NUMBERS: Final = range(1, 251)
 _VARIABLE: Final = "CHAOS_RUN"
 _PORT_FIRST: Final = (
-    12_000  # below those that outgoing connections take: none of theirs may hold one that is needed again
+    12_000  # below those of outgoing connections, which could otherwise hold a port that is needed again
 )
 _PORTS_EACH: Final = 80
 _GONE_WAIT_S: Final = 10.0
@@ -44,12 +44,13 @@ class Run:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """For every process of this run: our label, and nothing that a service would take for a setting."""
+        """Return the environment of every process of this run: our label, and nothing that a service would read as a
+        setting."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("SHAREGROUPS_")}
         return {**inherited, _VARIABLE: f"{self.number}@{_network()}"}
 
     def port(self) -> int:
-        """A port of 127.0.0.1 that is free now and asked for by nobody else of ours. Raises AssertionError."""
+        """Return a port of 127.0.0.1 from this run's range that is free now; each only once. Raises AssertionError."""
         for port in self._ports:
             with socket.socket() as probe, contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))
@@ -57,13 +58,13 @@ class Run:
         raise AssertionError(f"run {self.number} has no free port left of its {_PORTS_EACH}")
 
     def close(self) -> None:
-        """Let another run have the number: everything that carries it is gone by now."""
+        """Release the number: everything that carries it has been removed by now."""
         self._socket.close()
 
 
 @contextlib.contextmanager
 def if_nobodys(number: int) -> Iterator[bool]:
-    """Whether no living process has this number; if so, none gets it meanwhile."""
+    """Yield whether no living process has this number; if so, none gets it meanwhile."""
     holder = _take(number)
     try:
         yield holder is not None
@@ -73,13 +74,13 @@ def if_nobodys(number: int) -> Iterator[bool]:
 
 
 def is_nobodys(number: int) -> bool:
-    """Whether no living process has this number."""
+    """Return whether no living process has this number."""
     with if_nobodys(number) as nobodys:
         return nobodys
 
 
 def end_leftovers(mine: int) -> None:
-    """SIGKILL processes that carry the number of nobody, or `mine`, which had an earlier holder."""
+    """SIGKILL processes with a number that no run holds, or with `mine`, which had an earlier holder."""
     left = [handle for number, handle in _labelled() if number == mine or is_nobodys(number)]
     for handle in left:
         handle.signal(signal.SIGKILL)
@@ -89,7 +90,8 @@ def end_leftovers(mine: int) -> None:
 
 
 def _labelled() -> Iterator[tuple[int, Handle]]:
-    """Every process with a label of this network; the pidfd is taken before the label is read, so it is that one."""
+    """Yield every process with a label of this network. The pidfd is opened first, so the label read is that
+    process's."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -113,7 +115,7 @@ def _number(environ: Path) -> int | None:
 
 
 def _network() -> str:
-    """Abstract sockets are seen within one network namespace only, and so are our numbers."""
+    """Identify this network namespace: abstract sockets, and so our numbers, are visible within one only."""
     return str(os.stat("/proc/self/ns/net").st_ino)
 
 

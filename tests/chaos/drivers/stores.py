@@ -1,7 +1,7 @@
-"""Valkey servers and Sentinels of a deployment: their files, and when they are ready.
+"""Valkey servers and Sentinels of a deployment: their files and commands, and waits until they are ready.
 
-Each is configured by a file of its own, which Sentinel rewrites when it makes a replica the master: what a server was
-when it went down it still is when it is started again.
+Each has a configuration file of its own, which Sentinel rewrites when it promotes a replica: so a restarted server has
+the role that it had when it went down.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ASK_S: Final = 5.0
 
 
 class Address(NamedTuple):
-    """Where something listens."""
+    """Where a server listens."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ class Address(NamedTuple):
 
 
 def server_command(folder: Path, listen: Address, master: Address | None) -> list[str]:
-    """The command of a server that keeps its data in `folder`: every write is fsynced before it is answered."""
+    """Return the command of a server that keeps its data in `folder` and fsyncs every write before it answers."""
     lines = [
         f"port {listen.port}",
         f"bind {listen.host}",
@@ -47,7 +47,7 @@ def server_command(folder: Path, listen: Address, master: Address | None) -> lis
         "appendonly yes",
         "appendfsync always",
         "maxmemory-policy noeviction",
-        "repl-diskless-sync no",  # else a replica waits seconds for others to come
+        "repl-diskless-sync no",  # otherwise a replica waits seconds for others to come
         "repl-diskless-load swapdb",
         "repl-timeout 10",
     ]
@@ -57,7 +57,7 @@ def server_command(folder: Path, listen: Address, master: Address | None) -> lis
 
 
 def sentinel_command(folder: Path, listen: Address, master: Address, sentinels: int) -> list[str]:
-    """The command of a Sentinel that watches the master; more than half of them must agree."""
+    """Return the command of a Sentinel that watches the master; more than half of them must agree."""
     lines = [
         f"port {listen.port}",
         f"bind {listen.host}",
@@ -72,13 +72,13 @@ def sentinel_command(folder: Path, listen: Address, master: Address, sentinels: 
 
 
 def store_url(addresses: Sequence[Address], *, sentinel: bool) -> str:
-    """`store.url` of a server, or of the service that Sentinels watch."""
+    """Return `store.url` of a server, or of the service that Sentinels watch."""
     together = ",".join(map(str, addresses))
     return f"redis+sentinel://{together}/{SERVICE}" if sentinel else f"redis://{together}"
 
 
 def wait_answers(address: Address, what: str) -> None:
-    """Until it answers PING, through the replay of its append-only file. Raises AssertionError."""
+    """Wait until it answers PING, after replaying its append-only file. Raises AssertionError."""
 
     def answers() -> bool:
         with _client(address) as client:
@@ -88,7 +88,7 @@ def wait_answers(address: Address, what: str) -> None:
 
 
 def wait_in_step(master: Address, replicas: int) -> None:
-    """Until so many replicas are online at the master and have all it wrote. Raises AssertionError."""
+    """Wait until this many replicas are online at the master and have all it wrote. Raises AssertionError."""
 
     def in_step() -> bool:
         with _client(master) as client:
@@ -99,7 +99,7 @@ def wait_in_step(master: Address, replicas: int) -> None:
 
 
 def wait_watched(sentinel: Address, replicas: int, sentinels: int) -> None:
-    """Until a Sentinel knows the master's replicas and the other Sentinels. Raises AssertionError."""
+    """Wait until a Sentinel knows the master's replicas and the other Sentinels. Raises AssertionError."""
 
     def knows() -> bool:
         with _client(sentinel) as client:
@@ -110,10 +110,10 @@ def wait_watched(sentinel: Address, replicas: int, sentinels: int) -> None:
 
 
 def answer_of(address: Address, *words: str) -> str:
-    """What a server answers to one command. Raises AssertionError when it does not answer, or with an error."""
+    """Return a server's answer to one command. Raises AssertionError when it answers not at all, or with an error."""
     try:
         with _client(address) as client:
-            client.response_callbacks.clear()  # as it is, not parsed
+            client.response_callbacks.clear()  # the raw answer, not parsed
             answer = client.execute_command(*words)
     except redis.RedisError as error:
         raise AssertionError(f"{' '.join(words)} at {address}: {error}") from error
@@ -127,13 +127,14 @@ def make_cluster(url: str, replicas: int) -> None:
 
 
 def _client(address: Address) -> redis.Redis:
-    """It asks once: who waits asks again, and of a server that is cut off one hears after `_ASK_S`, not a minute."""
+    """Return a client that does not retry: callers retry themselves, and fail after `_ASK_S` when the server is cut
+    off."""
     once = Retry(NoBackoff(), 0)
     return redis.Redis(address.host, address.port, socket_timeout=_ASK_S, socket_connect_timeout=_ASK_S, retry=once)
 
 
 def _once(path: Path, lines: Sequence[str]) -> Path:
-    """Write the file unless it is there: a Sentinel has written into it since."""
+    """Write the file unless it exists: a Sentinel may have changed it since."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         path.write_text("\n".join(lines) + "\n")

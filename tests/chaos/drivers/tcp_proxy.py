@@ -1,8 +1,8 @@
-"""TCP links that can be cut, refused, delayed, and made to lose a reply; they live in a thread of their own.
+"""TCP links that can be cut, refused, delayed, and made to lose a reply; they run in a thread of their own.
 
-A cut link holds what it has: TCP would send it again, so it arrives after `heal` unless somebody has given up. Both
-ends keep their connections meanwhile and learn nothing, not even that the other is gone (half-open). What the link
-cannot hold back is the handshake of a new connection: this machine answers it, and nothing ever follows.
+A cut link keeps what it holds: TCP would send it again, so it arrives after `heal` unless an end has given up. Both
+ends keep their connections meanwhile and learn nothing, not even that the other has closed (half-open). The link cannot
+hold back the handshake of a new connection: this machine answers it, and nothing follows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ABORT: Final = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: closing sends RST
 
 
 class Switchboard:
-    """The thread that all links of a deployment live in. A context manager: at its end every link is gone."""
+    """The thread of all links of a deployment. A context manager: leaving it closes every link."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -47,14 +47,14 @@ class Switchboard:
         self._loop.close()
 
     def link(self, listen: Address, target: Address) -> Link:
-        """A new link: what connects to `listen` is connected to `target`. Raises OSError when the port is taken."""
+        """Return a new link that connects `listen` to `target`. Raises OSError when the port is taken."""
         link = Link(listen, target, self._do)
         self._links.append(link)
         self._do(link.open)
         return link
 
     def _do(self, step: Callable[[], T]) -> T:
-        """Run a step in the thread; it has happened when this returns."""
+        """Run a step in the thread and wait until it is done."""
 
         async def run() -> T:
             return step()
@@ -75,7 +75,7 @@ class _Way:
 
 
 class _LostReply:
-    """Strikes the next request that contains `word`: it is delivered, and its reply is not."""
+    """Applies to the next request that contains `word`: it is delivered, and its reply is not."""
 
     def __init__(self, word: bytes) -> None:
         self.word = word
@@ -83,7 +83,7 @@ class _LostReply:
 
 
 class Link:
-    """One listening port and what it is connected to; made by a Switchboard, its faults for any thread but that one."""
+    """One listening port and its target; made by a Switchboard. Fault methods may be called from any other thread."""
 
     def __init__(self, listen: Address, target: Address, do: Callable[[Callable[[], None]], None]) -> None:
         self.listen = listen
@@ -105,7 +105,7 @@ class Link:
     # ---- faults
 
     def hold(self, *, there: bool, back: bool) -> None:
-        """Nothing passes in these directions until `heal`."""
+        """Let nothing pass in these directions until `heal`."""
 
         def shut() -> None:
             for way in [way for way, chosen in ((self.there, there), (self.back, back)) if chosen]:
@@ -114,24 +114,24 @@ class Link:
         self._do(shut)
 
     def refuse(self) -> None:
-        """Open connections are reset and new ones refused until `heal`."""
+        """Reset open connections and refuse new ones until `heal`."""
         self._do(self._refuse)
 
     def delay(self, delay_ms: int) -> None:
-        """From now on what goes to the target takes this much longer, in milliseconds; until `heal` or 0."""
+        """Delay what goes to the target from now on, in milliseconds; until `heal` or 0."""
         self.there.delay_s = delay_ms / 1000
 
     def lose_reply(self, word: bytes) -> threading.Event:
-        """The next request that contains `word` is delivered; the connection is reset instead of its reply.
+        """Deliver the next request that contains `word`, and reset the connection instead of sending its reply.
 
-        Returns what is set when that has happened.
+        Returns an event that is set when that has happened.
         """
         order = _LostReply(word)
         self._do(lambda: self.orders.append(order))
         return order.struck
 
     def heal(self) -> None:
-        """Everything passes at once again, what was held included; no reply is lost any more."""
+        """Let everything pass again, held data included; no reply is lost any more."""
         self.delay(0)
         self._do(self._heal)
 
@@ -144,7 +144,7 @@ class Link:
         self._listening = True
 
     def close(self) -> None:
-        """Reset every connection and let go of the port."""
+        """Reset every connection and release the port."""
         self._refuse()
         self._listener.close()
 
@@ -152,7 +152,7 @@ class Link:
         if self._listening:
             self._listening = False
             asyncio.get_running_loop().remove_reader(self._listener)
-            # No longer listening, yet still bound: nobody else takes the port, and connects to it are refused.
+            # No longer listening, but still bound: no one else can take the port, and connects to it are refused.
             self._listener.shutdown(socket.SHUT_RD)
         for task, connection in list(self._connections.items()):
             task.cancel()
@@ -175,7 +175,7 @@ class Link:
 
 
 class _Connection:
-    """One connection of a client and the one to the target that goes with it."""
+    """A client's connection and the matching one to the target."""
 
     def __init__(self, link: Link, client: socket.socket) -> None:
         self._link = link
@@ -184,7 +184,7 @@ class _Connection:
         self._lost: _LostReply | None = None
 
     def reset(self) -> None:
-        """Reset both."""
+        """Reset both connections."""
         loop = asyncio.get_running_loop()
         for each in (self._client, self._server):
             if each.fileno() >= 0:
@@ -194,7 +194,7 @@ class _Connection:
                 each.close()
 
     async def serve(self) -> None:
-        """Until both have closed, or one is reset."""
+        """Run until both have closed, or one is reset."""
         try:
             await self._passable()  # a handshake needs both directions
             await asyncio.get_running_loop().sock_connect(self._server, self._link.target)

@@ -1,4 +1,4 @@
-"""Control groups limit memory and writes in both versions of the kernel's interface, and none is left."""
+"""Control groups limit memory and writes in both versions of the kernel's interface, and none is left behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EATS: Final = "import sys; sys.stdin.readline(); kept = b'x' * (64 << 20); prin
 
 
 def written(group: Cgroup) -> dict[str, str]:
-    """What lies in the files of a group."""
+    """Return the contents of a group's files."""
     return {path.name: path.read_text() for path in group.folder.iterdir()}
 
 

@@ -1,4 +1,4 @@
-"""What the delayer understands of the kernel's messages about packets."""
+"""How the delayer parses the kernel's messages about packets."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ PACKET, VERDICT = 3 << 8, 3 << 8 | 1
 
 
 def told(kind: int, *attributes: bytes) -> bytes:
-    """One message of the kernel."""
+    """Return one message as the kernel sends it."""
     body = struct.pack(">BBH", 0, 0, 7) + b"".join(attributes)
     size = 16 + len(body)
     return struct.pack("=LHHLL", size, kind, 0, 0, 0) + body + b"\0" * (-size % 4)
 
 
 def header(number: int) -> bytes:
-    """The attribute with a packet's number: 4 bytes of it, protocol and hook."""
+    """Return the attribute with a packet's number: 4 bytes of it, protocol and hook."""
     return attribute(1, struct.pack(">IHB", number, 0x0800, 1))
 
 

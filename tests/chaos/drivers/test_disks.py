@@ -1,4 +1,4 @@
-"""A disk of a store's own holds what the folder held, can be full, and is gone with its run."""
+"""A store's small disk holds the folder's files, can be full, and is removed with its run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.chaos.drivers.runs import Run
 
 
 def disk(run: Run, folder: Path) -> Disk:
-    """A disk of 8 MiB over a folder with one file, or a skip with the reason."""
+    """Return a disk of 8 MiB over a folder with one file, or skip with the reason."""
     folder.mkdir()
     (folder / "kept").write_text("kept")
     try:

@@ -1,4 +1,4 @@
-"""The driver `processes` runs a cluster role by role, and its faults do to the nodes what they say."""
+"""The driver `processes` runs a cluster role by role, and its faults have the documented effects on the nodes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tests.chaos.deployment import (
 from tests.chaos.drivers.conftest import World
 from tests.chaos.drivers.processes import ProcessesDeployment
 
-#: By so much no machine's own clock is wrong.
+#: No machine's own clock is wrong by this much.
 YEARS_MS = 1_000 * 86_400_000
-#: A sample that says when a counter was made.
+#: A sample with a counter's creation time.
 _MADE = re.compile(r"\w+_created\b")
 
 
@@ -60,7 +60,7 @@ def test_a_killed_node_is_started_again_with_its_name_address_and_data(world: Wo
     ledger = json.loads(
         (cast(ProcessesDeployment, world.deployment).home / leader / "nodes" / f"{leader}.json").read_text()
     )
-    assert len(ledger["incarnations"]) == 2  # the second process of this name; the lock and the list were its own
+    assert len(ledger["incarnations"]) == 2  # the second process of this name, on the first one's data
     assert world.deployment.addresses == addresses
     world.produce("killed", 5)
     assert world.end("killed") == 25
@@ -119,7 +119,7 @@ def test_a_service_wears_a_clock_that_is_moved_while_it_runs(world: World) -> No
     deployment.start(keeper)
     with urllib.request.urlopen(f"http://{deployment.metrics_addresses[keeper]}/metrics", timeout=10) as answer:
         made_s = [float(line.split()[-1]) for line in answer.read().decode().splitlines() if _MADE.match(line)]
-    assert made_s  # when its counters were made: the log asks another clock, of C code
+    assert made_s  # when its counters were made; the log reads another clock, of C code
     assert {round((each - time.time()) * 1_000 / YEARS_MS) for each in made_s} == {1}
     deployment.set_clock(keeper, wall_ms=0)
     world.topic("clocks")

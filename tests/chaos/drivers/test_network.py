@@ -1,4 +1,5 @@
-"""What the driver `namespaces` is made of: each kind of cut does what it says, and nothing that was made remains."""
+"""The network of the driver `namespaces`: each kind of cut has its documented effect, and nothing that was made
+remains."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class Pair:
 
     @staticmethod
     def ask(client: Child, line: str) -> str:
-        """One order of `echo` and its answer."""
+        """Send one order to `echo` and return its answer."""
         client.say(line)
         return client.line().strip()
 

@@ -1,4 +1,4 @@
-"""Packets of a namespace are held up and lost as asked, and pass again when they are healed."""
+"""Packets of a namespace are delayed and lost as asked, and pass again after healing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.chaos.drivers.runs import Run
 
 PORT = 7_932
 DELAY_MS = 150
-#: Answers each line with itself.
+#: A program that answers each line with itself.
 _ECHO = """
 import socket, sys
 server = socket.create_server((sys.argv[1], int(sys.argv[2])))
@@ -50,7 +50,7 @@ def network() -> Iterator[Network]:
 
 @pytest.fixture
 def echo(network: Network) -> Iterator[str]:
-    """The address of somebody with a namespace of its own that echoes."""
+    """Yield the address of a namespace of its own in which a server echoes."""
     address = network.add("echo")
     words = [*network.enter("echo"), sys.executable, "-I", "-c", _ECHO, address, str(PORT)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
@@ -61,7 +61,7 @@ def echo(network: Network) -> Iterator[str]:
 
 
 def asked_ms(address: str) -> float:
-    """How long a new connection and an answer take."""
+    """Return how long a new connection and an answer take."""
     began = time.monotonic()
     with socket.create_connection((address, PORT), 5.0) as link:
         link.sendall(b"x")
@@ -74,7 +74,7 @@ def test_what_comes_in_is_held_up_until_the_delay_is_changed_or_healed(network: 
         network.delay("echo", DELAY_MS)
     except AssertionError as reason:
         pytest.skip(str(reason))
-    assert asked_ms(echo) >= 2 * DELAY_MS  # the connect's first packet, and the one with the question
+    assert asked_ms(echo) >= 2 * DELAY_MS  # the connect's first packet, and the one with the request
     network.delay("echo", 1)
     assert min(asked_ms(echo) for _ in range(20)) < DELAY_MS
     network.delay("echo", DELAY_MS)
@@ -83,7 +83,7 @@ def test_what_comes_in_is_held_up_until_the_delay_is_changed_or_healed(network: 
 
 
 def test_some_packets_are_lost_by_chance_and_none_after_healing(network: Network) -> None:
-    hub = network.add("sender").rpartition(".")[0] + ".1"  # this machine's end
+    hub = network.add("sender").rpartition(".")[0] + ".1"  # this machine's address
     network.lose("sender", 50)
     assert 0 < arrived(network, hub) < SENT  # by chance all or none: once in 2 ** 200
     network.heal()
@@ -91,7 +91,7 @@ def test_some_packets_are_lost_by_chance_and_none_after_healing(network: Network
 
 
 def arrived(network: Network, hub: str) -> int:
-    """How many of SENT datagrams come here, until the sender has ended and nothing is left."""
+    """Count how many of SENT datagrams arrive, until the sender has ended and none is left."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here:
         here.bind((hub, 0))
         words = [sys.executable, "-I", "-c", _SENDS, hub, str(here.getsockname()[1]), str(SENT)]

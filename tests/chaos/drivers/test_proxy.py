@@ -1,4 +1,4 @@
-"""The driver `proxy`: what links before services and to the store can do to a cluster, and what they cannot."""
+"""The driver `proxy`: what its links can do to a cluster, and what they cannot."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_batch_whose_confirmation_by_the_store_was_lost_is_there_once(world: W
     world.topic("lost-reply")
     world.produce("lost-reply", 1)
     deployment = cast(ProxyDeployment, world.deployment)
-    # Of both: leaders that were cut off take their partitions back at a time of their own.
+    # At both leaders: a leader that was cut off takes its partitions back at a time of its own.
     struck = [deployment.lose_reply(leader, b"XADD") for leader in deployment.names(PARTITION_LEADER)]
     world.produce("lost-reply", 1)
     wait_for(lambda: any(order.is_set() for order in struck), "lost reply", WAIT_S)

@@ -1,4 +1,4 @@
-"""What a killed run left is found by its number and removed; what a living run has is left alone."""
+"""Leftovers of a killed run are found by its number and removed; those of a living run are left alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.chaos.processes import Handle
 
 WAIT_S = 20.0
 
-#: A run that leaves a process which nothing but a SIGKILL ends, and says its number and process id.
+#: A run that leaves a process which only SIGKILL ends, and prints its number and process id.
 LEAVES = """
 import signal, subprocess, sys, time
 from tests.chaos.drivers.runs import Run
@@ -41,7 +41,7 @@ time.sleep(600)
 
 
 class KilledRun:
-    """A run in a process of its own, killed while it has something."""
+    """A run in a process of its own, killed while it holds resources."""
 
     def __init__(self, *options: str) -> None:
         process = subprocess.Popen(
@@ -53,12 +53,12 @@ class KilledRun:
         self.left = Handle(pid)
 
     def kill(self) -> None:
-        """SIGKILL it."""
+        """SIGKILL the run's process."""
         self._process.kill()
         self._process.wait()
 
     def close(self) -> None:
-        """Leave nothing, whatever the test found."""
+        """Leave nothing behind, whatever the test's result."""
         self.kill()
         assert self._process.stdout is not None
         self._process.stdout.close()
@@ -81,7 +81,7 @@ def test_processes_of_a_killed_run_are_ended_and_those_of_a_living_one_are_not(s
         assert not run.left.wait(0.0)
     run.kill()
     with Run():
-        assert run.left.wait(WAIT_S)  # it is dead by now, unless somebody else is about to end it
+        assert run.left.wait(WAIT_S)  # it is dead by now, unless another run is about to end it
 
 
 def test_a_network_of_a_killed_run_is_removed_with_what_runs_in_it(stack: ExitStack) -> None:
@@ -99,7 +99,7 @@ def test_a_network_of_a_killed_run_is_removed_with_what_runs_in_it(stack: ExitSt
     with Run() as mine:
         remove_leftovers(mine.number)
         there = [*(names / name for name in theirs), Path("/sys/class/net", f"sgchaos{run.number}")]
-        # At once, unless another run of the same moment is the one that removes them.
+        # At once, unless another run that starts at the same time is removing them.
         wait_for(lambda: not any(path.exists() for path in there), f"end of {there}", WAIT_S)
         assert run.left.wait(WAIT_S)
 

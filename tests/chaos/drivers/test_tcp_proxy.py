@@ -1,4 +1,4 @@
-"""What the driver `proxy` is made of: each fault of a link does what it says."""
+"""The links of the driver `proxy`: each fault has its documented effect."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Linked:
         assert self.server.line() == "got first\n"
 
     def another(self, stack: ExitStack) -> Asker:
-        """One more client."""
+        """Return one more client."""
         asker = Asker(*self.link.listen)
         stack.callback(asker.close)
         return asker
@@ -71,7 +71,7 @@ def test_a_new_connection_through_a_held_link_gets_nowhere_until_it_is_healed(li
     late = linked.another(stack)
     assert late.new(0.3, "late") == "silent"
     assert linked.client.again(0.3, "arrives") == "silent"
-    assert linked.server.line() == "got arrives\n"  # and not the word of the new connection, which was sent earlier
+    assert linked.server.line() == "got arrives\n"  # not the new connection's word, which was sent earlier
     linked.link.heal()
     assert late.hear(20, "late") == "answered"
 
@@ -111,7 +111,7 @@ def test_a_delay_is_added_to_what_goes_there_and_ends_with_heal(linked: Linked) 
     assert time.monotonic() - began >= 0.4
     linked.link.delay(60_000)
     linked.link.heal()
-    assert linked.client.again(20, "quick") == "answered"  # within less than a minute
+    assert linked.client.again(20, "quick") == "answered"  # in less than a minute
 
 
 def test_a_lost_reply_leaves_the_request_carried_out_and_the_connection_reset(linked: Linked, stack: ExitStack) -> None:
@@ -120,7 +120,7 @@ def test_a_lost_reply_leaves_the_request_carried_out_and_the_connection_reset(li
     assert linked.client.again(20, "this-one") == "reset"
     assert struck.wait(20)
     assert [linked.server.line() for _ in range(2)] == ["got another\n", "got this-one\n"]
-    assert linked.client.new(20, "this-one") == "answered"  # it strikes once
+    assert linked.client.new(20, "this-one") == "answered"  # only one reply is lost
 
 
 def test_a_reply_that_was_to_be_lost_is_not_after_heal(linked: Linked) -> None:
@@ -139,7 +139,7 @@ def test_a_client_is_reset_where_nobody_listens_behind_the_link(linked: Linked) 
 def test_a_connection_that_is_reset_before_its_end_has_looked_is_reset(
     linked: Linked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel tells of it as the outcome of the handshake then, where that is waited for."""
+    """The kernel then reports the reset as the handshake's outcome, if that is still waited for."""
 
     def reset_at_once(*_: object) -> socket.socket:
         raise ConnectionResetError
@@ -149,7 +149,7 @@ def test_a_connection_that_is_reset_before_its_end_has_looked_is_reset(
 
 
 def test_much_passes_in_both_directions_and_unchanged(linked: Linked) -> None:
-    sent = bytes(random.Random(1).choices(b" \t\n", k=2_000_000))  # no words, of which the server would tell
+    sent = bytes(random.Random(1).choices(b" \t\n", k=2_000_000))  # no words, which the server would report
     heard = bytearray()
     with socket.create_connection(linked.link.listen, 20) as client:
         client.settimeout(60)

@@ -1,7 +1,7 @@
-"""The experiments: what each shows, what it does to a cluster, how much work goes on meanwhile.
+"""The experiments: what each shows, which faults it makes in a cluster, and the load meanwhile.
 
 One definition runs on every driver. To add one, write a function that takes a `Trial`, and enter a `Definition` in the
-list of its module; `catalogue` finds it there. What it shows beyond the invariants is a checker over its history.
+list of its module; `catalogue` finds it there. A checker over its history judges what it shows beyond the invariants.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from tests.chaos.experiments.definition import Definition
 
 
 def catalogue() -> tuple[Definition, ...]:
-    """Every experiment, in the order they are run in."""
+    """Return every experiment, in the order of a run."""
     modules = (members, restarts, crashes, pauses, stories, cuts, clocks, scarcity, replies, recovery, failover)
     return tuple(definition for module in modules for definition in module.EXPERIMENTS)
 
 
 def select(names: list[str]) -> tuple[Definition, ...]:
-    """The experiments whose names are given, or begin with a given one and a dash; without names the default ones.
+    """Return the experiments with a given name, or whose name begins with one and a dash; without names the default
+    ones.
 
-    Raises ValueError for a name that means none.
+    Raises ValueError for a name that matches none.
     """
     if not names:
         return tuple(each for each in catalogue() if each.by_default)
@@ -44,5 +45,5 @@ def select(names: list[str]) -> tuple[Definition, ...]:
 
 
 def meant(name: str) -> tuple[Definition, ...]:
-    """The experiments that a name means, none perhaps."""
+    """Return the experiments that a name matches, perhaps none."""
     return tuple(each for each in catalogue() if each.name == name or each.name.startswith(f"{name}-"))

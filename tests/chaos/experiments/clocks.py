@@ -12,15 +12,15 @@ from tests.chaos.trial import Trial
 
 AHEAD_MS: Final = 7 * 60_000
 BEHIND_MS: Final = -13 * 60_000
-#: As far as Linux lets a clock be slewed (adjtimex: a tick of 9 to 11 ms); a crystal is off by 100 ppm at most.
+#: The most that Linux slews a clock (adjtimex: a tick of 9 to 11 ms); a crystal is off by 100 ppm at most.
 DRIFT_PPM: Final = 100_000
-#: Longer than what is done while a lock must hold, short enough to be waited for.
+#: Longer than the steps during which a lock must hold, short enough to wait for.
 LOCK_MS: Final = 6_000
 BEYOND_LEASE_S: Final = (3.8, 4.4)
 
 
 def jump(trial: Trial) -> None:
-    """The owners' wall clocks jump ahead and back: no lock ends early by that, and none stays."""
+    """The owners' wall clocks jump ahead and back: this ends no lock early and prolongs none."""
     trial.wear_clocks(*trial.everybody())
     topic = f"{trial.load.topic}-held"
     trial.load.create_topic(topic, 1)
@@ -45,8 +45,8 @@ def jump(trial: Trial) -> None:
 def drift(trial: Trial) -> None:
     """An owner of each service runs slow and another of its nodes fast; a slow leader and a fast one lose the store.
 
-    The slow one believes in its lease for longer than the store does: what it then confirms must be refused by the
-    store, or be nothing that another could contradict.
+    The slow one believes in its lease for longer than the store does: the store must refuse what it then confirms, or
+    no other node must be able to contradict it.
     """
     trial.wear_clocks(*trial.everybody())
     for role in SERVICES:
@@ -65,7 +65,8 @@ def drift(trial: Trial) -> None:
 
 
 def _lose_store(trial: Trial, leader: str) -> None:
-    """Beyond a lease: its clients still reach it where the driver can cut; else it stands still."""
+    """Lose the store for longer than a lease. Clients still reach the leader if the driver can cut; else it is
+    paused."""
     try:
         trial.cut(leader, trial.master(), Cut.SILENT)
     except Unsupported:

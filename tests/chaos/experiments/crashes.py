@@ -10,7 +10,7 @@ from tests.chaos.trial import Trial
 
 
 def kill_each(trial: Trial) -> None:
-    """Each service in turn, at random moments; a successor takes over before the killed one is back."""
+    """Kill each service in turn, at random moments; a successor takes over before the killed one is back."""
     for role in SERVICES:
         trial.pass_time(0.2, 1.0)
         name = trial.an_owner(role)
@@ -20,7 +20,7 @@ def kill_each(trial: Trial) -> None:
 
 
 def kill_store(trial: Trial) -> None:
-    """The store is killed while acknowledgements are under way, and started on its data; so is a coordinator."""
+    """Kill the store while acknowledgements are under way and start it on its data; then a coordinator."""
     for _ in range(2):
         trial.pass_time(0.5, 1.5)
         store = trial.master()
@@ -33,7 +33,7 @@ def kill_store(trial: Trial) -> None:
 
 
 def kill_replicas(trial: Trial) -> None:
-    """One replica is killed and comes back; then both are, and nothing can be confirmed meanwhile."""
+    """Kill one replica and start it again; then both, while nothing can be confirmed."""
     if len(trial.names(REPLICA)) < 2:
         raise Unsupported("this deployment has no two replicas of the store")
     master = trial.master()
@@ -49,7 +49,7 @@ def kill_replicas(trial: Trial) -> None:
 
 
 def kill_together(trial: Trial) -> None:
-    """Several nodes at the same moment, then all services, then everything with the store."""
+    """Kill several nodes at the same moment, then all services, then everything with the store."""
     trial.pass_time(0.5, 1.0)
     pair = trial.rng.sample([*trial.everybody(), trial.master()], 3)
     trial.kill(*pair)

@@ -1,4 +1,4 @@
-"""Links cut while work goes on: silent, in one direction, and with the name gone."""
+"""Links cut while work goes on: silent, in one direction, and with the name removed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.chaos.experiments.definition import Definition
 from tests.chaos.trial import Trial
 
 DELAY_MS: Final = 60
-#: Of a hundred packets. At every fifth TCP waits for seconds now and then, beyond what a lease bears.
+#: Percentage. With one packet in five lost, TCP sometimes stalls for seconds, longer than a lease allows.
 MUCH_LOSS: Final = 20
 SOME_LOSS: Final = 5
 
 
 def links(trial: Trial) -> Iterator[tuple[str, str]]:
-    """The links between services, and to the store, that the load depends on, as it is at the moment of asking."""
+    """Yield the links between services, and to the store, that the load depends on at the moment of the call."""
     store = trial.master()
     yield trial.leader(partition := trial.a_partition()), trial.state_keeper(partition)
     yield trial.leader(trial.a_partition()), trial.coordinator()
@@ -26,7 +26,7 @@ def links(trial: Trial) -> Iterator[tuple[str, str]]:
 
 
 def cut_silently(trial: Trial) -> None:
-    """Each link in turn, both ways; the last beyond a lease."""
+    """Cut each link in turn, both ways; the last for longer than a lease."""
     for one, other in links(trial):
         trial.cut(one, other, Cut.SILENT)
         trial.pass_time(1.2, 2.0)
@@ -40,7 +40,7 @@ def cut_silently(trial: Trial) -> None:
 
 
 def cut_one_way(trial: Trial) -> None:
-    """Each link in each direction."""
+    """Cut each link in each direction."""
     for one, other in links(trial):
         for first, second in ((one, other), (other, one)):
             trial.cut(first, second, Cut.ONE_WAY)
@@ -51,7 +51,7 @@ def cut_one_way(trial: Trial) -> None:
 
 
 def take_names_away(trial: Trial) -> None:
-    """A leader, a share coordinator and the group's coordinator leave the network, and come back."""
+    """Take a leader, a share coordinator and the group's coordinator off the network in turn, and put them back."""
     for role in SERVICES:
         name = trial.an_owner(role)
         others = [other for other in trial.everybody() if other != name]
@@ -63,7 +63,7 @@ def take_names_away(trial: Trial) -> None:
 
 
 def cut_clients(trial: Trial) -> None:
-    """A consumer and the producer lose a leader: both ways, then each way."""
+    """Cut a consumer and the producer off from a leader: both ways, then each way."""
     for worker in ("consumer0", "producer"):
         leader = trial.leader(trial.a_partition())
         for first, second, kind in (
@@ -79,7 +79,7 @@ def cut_clients(trial: Trial) -> None:
 
 
 def delay(trial: Trial) -> None:
-    """Everything that goes to an owner, then to the store, takes longer."""
+    """Delay everything that goes to an owner, then to the store."""
     for role in (*SERVICES, STORE):
         trial.slow(trial.an_owner(role) if role in SERVICES else trial.master(), DELAY_MS)
         trial.pass_time(1.5, 2.5)
@@ -88,7 +88,7 @@ def delay(trial: Trial) -> None:
 
 
 def lose_packets(trial: Trial) -> None:
-    """An owner of each service, then the store, then everybody, lose packets by chance; TCP sends them again, late."""
+    """Lose packets of an owner of each service, then the store, then all, at random; TCP sends them again, late."""
     for role in (*SERVICES, STORE):
         trial.lose(trial.an_owner(role) if role in SERVICES else trial.master(), MUCH_LOSS)
         trial.pass_time(1.5, 2.5)

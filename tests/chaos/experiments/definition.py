@@ -1,4 +1,4 @@
-"""What an experiment is, and the few checks that several of them share."""
+"""The definition of an experiment, and the few checks that several experiments share."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ USUAL_LOAD: Final = LoadOptions()
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """`shows`: scenarios and fault schedules of docs/spec/scenarios.md. `checks` are added to the invariants'.
+    """`shows`: scenarios and fault schedules of docs/spec/scenarios.md. `checks` are run beside the invariants.
 
     `measures_recovery`: services are killed one at a time while everything else is well, so that the times until they
-    are served again mean something. `by_default`: part of a usual run; any other runs only
-    when it is asked for by name.
+    serve again mean something. `by_default`: part of a usual run; any other experiment runs only when named.
     """
 
     name: str
@@ -34,14 +33,14 @@ class Definition:
 
 
 def no_failed_calls(events: Sequence[Event]) -> Iterator[str]:
-    """S-106: nothing failed for good but what a client repeated by itself."""
+    """S-106: nothing failed for good except calls that a client repeated by itself."""
     for event in events:
         if isinstance(event, Failed):
             yield f"S-106: {event.worker}'s {event.call} failed with {event.error} at {event.at_ms}"
 
 
 def everybody_worked(events: Sequence[Event]) -> Iterator[str]:
-    """S-107, S-108: every consumer that had a record, or was there at all, acknowledged one with NONE."""
+    """S-107, S-108: every consumer that received a record, or was started, had an acknowledgement answered NONE."""
     confirmed = {event.worker for event in events if isinstance(event, Acknowledged) and not event.error}
     had = {event.worker for event in events if isinstance(event, Delivered)}
     there = {event.worker for event in events if isinstance(event, Ended) and event.worker.startswith("consumer")}
@@ -51,7 +50,7 @@ def everybody_worked(events: Sequence[Event]) -> Iterator[str]:
 
 
 def works_again_after(fault: str) -> Checker:
-    """A worker that met this fault got a record that it asked for afterwards."""
+    """Return a check that each worker with this fault received a record that it fetched afterwards."""
 
     def check(events: Sequence[Event]) -> Iterator[str]:
         for met in events:

@@ -1,4 +1,4 @@
-"""The store's master goes away and a replica takes its place. Last of all: it takes a while to be whole again."""
+"""The store's master fails and a replica takes its place. Runs last: the store takes a while to be whole again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _need_sentinels(trial: Trial) -> None:
 
 
 def fail_over(trial: Trial) -> None:
-    """The master of the store is killed and stays down until work goes on with a replica."""
+    """Kill the store's master, and keep it down until work goes on with a replica."""
     _need_sentinels(trial)
     trial.pass_time(1.0, 2.0)
     store = trial.master()
@@ -30,11 +30,11 @@ def fail_over(trial: Trial) -> None:
 
 
 def leader_killed_too(trial: Trial, settled: bool) -> None:
-    """A leader is killed while the former master is down: its successor claims and loads from a promoted replica.
+    """Kill a leader while the former master is down: its successor claims and loads from a promoted replica.
 
-    `settled`: every partition is served from it by then, and the take-over has the bound of any other (CM-4). Else the
-    leader may die before it has seen the promoted replica, and a claim on another history may wait for a lease more
-    (CM-12). Both come back only once every partition is served again.
+    `settled`: the promoted replica serves every partition by then, and the take-over has the usual bound (CM-4).
+    Otherwise the leader may die before it has seen the promoted replica, and a claim on another history may wait for
+    one more lease (CM-12). Both return only once every partition is served again.
     """
     _need_sentinels(trial)
     trial.pass_time(0.5, 1.0)

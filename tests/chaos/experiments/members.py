@@ -12,19 +12,19 @@ from tests.chaos.history import Acknowledged, Configured, Delivered, Event, Faul
 from tests.chaos.load import LoadOptions, Tail
 from tests.chaos.trial import Trial
 
-#: S-108 asks for a million records, scaled down where time is short.
+#: S-108 specifies a million records; scaled down where time is short.
 EXACT: Final = LoadOptions(partitions=3, rate=2_000, records=10_000)
-#: Behind the session timeout of the settings that the runner gives, and far behind the lock.
+#: Longer than the session timeout in the runner's settings, and much longer than the lock.
 BEYOND_SESSION_S: Final = 7.5
 RESTART_ROUNDS: Final = 5
-#: Consumers hold what they got for so long that one can be paused while it does, and two work off what is produced.
+#: Consumers hold their records long enough for one to be paused meanwhile; two keep up with the producer.
 HOLDING: Final = LoadOptions(rate=30, hold_ms=1_000)
 PAUSED: Final = "SIGSTOP of a consumer"
 RESUMED: Final = "SIGCONT of a consumer"
 
 
 def undisturbed(trial: Trial) -> None:
-    """Everything is produced, and accepted, released or rejected; nothing happens."""
+    """Everything is produced, and accepted, released or rejected, without any fault."""
     history = trial.folder / "producer.jsonl"
     trial.until(lambda: history.read_bytes().count(b"\n") >= EXACT.records, "end of producing", 60.0)
 
@@ -37,8 +37,8 @@ def exact_counts(events: Sequence[Event]) -> Iterator[str]:
 
 
 def each_ends_once(events: Sequence[Event]) -> Iterator[str]:
-    """S-108: some records were released and came back, and each of those that were produced ended exactly once: by an
-    ACCEPT or REJECT that was answered NONE, or by a release at the delivery limit."""
+    """S-108: some records were released and came back, and each produced record ended exactly once: by an ACCEPT or
+    REJECT that was answered NONE, or by a release at the delivery limit."""
     limit = next((event.delivery_limit for event in events if isinstance(event, Configured)), 0)
     produced = {place(event) for event in events if isinstance(event, Produced)}
     confirmed = [event for event in events if isinstance(event, Acknowledged) and not event.error]
@@ -67,8 +67,8 @@ def _highest_counts(events: Sequence[Event]) -> dict[Place, int]:
 
 
 def restart_consumers(trial: Trial) -> None:
-    """Five rounds, in good order and by SIGKILL in turns: one after the other, then all at once; every consumer must
-    get work after each step."""
+    """Restart consumers in five rounds, alternately in good order and by SIGKILL: one after the other, then all at
+    once. Every consumer must get work after each step."""
     names = trial.load.consumers()
     for turn in range(RESTART_ROUNDS):
         unclean = bool(turn % 2)
@@ -93,21 +93,21 @@ def _leave(trial: Trial, name: str, unclean: bool) -> None:
 
 
 def churn(trial: Trial) -> None:
-    """Two more members leave and join again every few hundred milliseconds."""
+    """Two additional members leave and join again every few hundred milliseconds."""
     for number in range(2):
         trial.load.start_worker(f"churner{number}", "churner")
     trial.pass_time(8.0, 9.0)
 
 
 def pause_consumer(trial: Trial) -> None:
-    """One consumer stands still, with records, beyond its locks and its session; others get them, it comes back."""
+    """Pause one consumer with records beyond its locks and its session; others get its records, and it comes back."""
     worker = trial.load.workers["consumer0"]
     tail, since_ms = Tail(trial.folder), now_ms()
     trial.until(lambda: any(_got(event, worker.name, since_ms) for event in tail.new()), "records of consumer0")
     trial.tell_worker(PAUSED, worker.name)
     worker.pause()
     trial.pass_time(BEYOND_SESSION_S, BEYOND_SESSION_S + 0.5)
-    trial.tell_worker(RESUMED, worker.name)  # before it: what it sends from then on, it sends late
+    trial.tell_worker(RESUMED, worker.name)  # noted before it resumes: what it sends from then on is late
     worker.resume()
     trial.load.wait_working([worker.name])
 
@@ -117,8 +117,8 @@ def _got(event: Event, worker: str, since_ms: int) -> bool:
 
 
 def held_records_come_back(events: Sequence[Event]) -> Iterator[str]:
-    """S-113: the paused consumer held records, others got some of them when the locks had run out, and none ended by
-    that: each that had deliveries left was delivered again."""
+    """S-113: the paused consumer held records, others received some of them once the locks had expired, and that ended
+    none: each that had deliveries left was delivered again."""
     settings = next((event for event in events if isinstance(event, Configured)), None)
     paused, resumed = (
         next((event for event in events if isinstance(event, Fault) and event.name == name), None)
@@ -154,7 +154,7 @@ def held_records_come_back(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _held(events: Sequence[Event], paused: Fault, resumed: Fault) -> dict[Place, Delivered]:
-    """What the paused worker was the last to get, and had not acknowledged when it stopped."""
+    """Return the records that the paused worker was the last to get and had not acknowledged when it stopped."""
     last: dict[Place, Delivered | Unseen] = {}
     for event in events:
         if isinstance(event, Delivered | Unseen) and event.at_ms <= paused.at_ms:

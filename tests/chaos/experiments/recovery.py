@@ -1,6 +1,6 @@
-"""How long it takes until a service is served again after a SIGKILL of its owner, twenty times and more.
+"""How long a service takes to serve again after a SIGKILL of its owner, measured twenty times and more.
 
-And what clients notice of a rolling restart: no failed call, and a stall.
+Also what clients notice of a rolling restart: no failed call, and a stall.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from tests.chaos.verdict import CONSUMER
 
 KILLS: Final = 21
 CONSUMER_KILLS: Final = 10
-#: Looked at ten times a second: that is how exactly a group coordinator's time is known.
+#: Observed ten times a second, which is how precisely a group coordinator's time is known.
 WATCHED: Final = LoadOptions(observe_s=0.1)
 
 
 def kill_again_and_again(trial: Trial, role: str) -> None:
-    """The killed node stays down until its successor serves, so that it is the take-over which is measured."""
+    """Keep the killed node down until its successor serves, so that the take-over is what is measured."""
     for _ in range(KILLS):
         name = trial.an_owner(role)
         trial.kill(name)
         trial.until_served_again(role)
         trial.start(name)
-        trial.pass_time(1.5, 2.5)  # a returned node takes its share back, and leases begin anywhere in their second
+        trial.pass_time(1.5, 2.5)  # a returned node takes its share back, and leases begin at any moment of a second
 
 
 KILLED: Final = tuple(
@@ -46,7 +46,7 @@ KILLED: Final = tuple(
 
 
 def kill_consumers(trial: Trial) -> None:
-    """Each killed consumer stays down until its partitions, which it has alone, are served by others (GC-36)."""
+    """Keep each killed consumer down until others serve its partitions, which it has alone (GC-36)."""
     names = [f"consumer{number}" for number in range(trial.load.options.consumers)]
     for kill in range(CONSUMER_KILLS):
         trial.kill_consumer(names.pop(0))

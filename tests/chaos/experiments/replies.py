@@ -1,4 +1,4 @@
-"""Replies of the store lost one by one: the request was carried out, and the node that asked cannot know it."""
+"""Replies of the store lost one by one: the request was carried out, and the requesting node cannot know it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORDS: Final = (b"XADD", b"EVALSHA")
 
 
 def lose_replies(trial: Trial) -> None:
-    """Owners in each service lose the reply to a write, then to a renewal, again and again."""
+    """Owners in each service repeatedly lose the reply to a write, then to a renewal."""
     deployment = trial.deployment
     if not isinstance(deployment, ProxyDeployment):
         raise Unsupported(f"the driver {deployment.driver} cannot lose the reply to one request; the driver proxy can")

@@ -9,7 +9,7 @@ from tests.chaos.trial import Trial
 
 
 def rolling_restart(trial: Trial) -> None:
-    """SIGTERM and start, one node after the other."""
+    """SIGTERM each node and start it again, one after the other."""
     for name in trial.everybody():
         trial.stop(name)
         trial.start(name)
@@ -17,7 +17,7 @@ def rolling_restart(trial: Trial) -> None:
 
 
 def rolling_kill(trial: Trial) -> None:
-    """The same by SIGKILL."""
+    """SIGKILL each node and start it again, one after the other."""
     for name in trial.everybody():
         trial.kill(name)
         trial.start(name)

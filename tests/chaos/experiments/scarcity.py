@@ -1,4 +1,4 @@
-"""Too little of something: memory of the store or of a service, room on a disk, speed of a disk."""
+"""A resource runs short: memory of the store or of a service, space on a disk, speed of a disk."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from tests.chaos.experiments.definition import Definition
 from tests.chaos.load import LoadOptions
 from tests.chaos.trial import Trial
 
-#: What a producer is told when the store takes no more: at once, or when its own time for a record is over.
+#: The errors a producer gets when the store takes no more: at once, or when its own time for a record is over.
 REFUSED: Final = frozenset({"KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"})
-#: Enough for a second or so of work.
+#: Room for about a second of work.
 STORE_ROOM: Final = 64 * 1024
 DISK_MIB: Final = 64
-#: A write of the store is some of the disk's: an fsync takes half a second then.
+#: Each write of the store takes several of the disk's: an fsync then takes half a second.
 SLOW_WRITES: Final = 10
-#: What a leader needs by itself, and about fifty of the records that it is sent.
+#: The leader's own need, plus about fifty of the records that it receives.
 LEADER_MIB: Final = 112
 BIG: Final = LoadOptions(rate=40, value_bytes=400_000)
 
 
 def store_full(trial: Trial) -> None:
-    """The store's master reaches its maxmemory: nothing more is confirmed until it is given room."""
+    """The store's master reaches its maxmemory: nothing more is confirmed until the limit is lifted."""
     trial.pass_time(0.5, 1.0)
     master = trial.master()
     trial.leave_store(master, STORE_ROOM)
     trial.until(lambda: _told(trial, "OOM"), "refusal of a write in the log of a leader")
-    trial.leave_store(master, -STORE_ROOM)  # buffers come and go: from here on no write has room by chance
+    trial.leave_store(master, -STORE_ROOM)  # buffers come and go: from here on no write has room, not even by chance
     error = trial.refused_produce()
     assert error in REFUSED, f"a record that the full store cannot take failed with {error or 'no error'}"
-    trial.pass_time(3.5, 4.0)  # longer than a lease: those are written too
+    trial.pass_time(3.5, 4.0)  # longer than a lease, whose renewals are writes too
     trial.give_store_back(master)
     trial.load.wait_working(trial.load.consumers())
 
 
 def disk_full(trial: Trial) -> None:
-    """The disk of the store's master has no room: it ends, for it cannot keep what it confirms, and comes back."""
+    """The store's master runs out of disk space: it ends, for it cannot keep what it confirms, and is started again."""
     store = trial.master()
     trial.move_to_disk(store, DISK_MIB)
     trial.load.wait_working(trial.load.consumers())
@@ -62,7 +62,7 @@ def disk_slow(trial: Trial) -> None:
 
 
 def leader_short(trial: Trial) -> None:
-    """A leader has little memory while large records come: it is slow, or the kernel kills it and it is started."""
+    """A leader has little memory while large records come: it is slow, or the kernel kills it and it is restarted."""
     leader = trial.an_owner(PARTITION_LEADER)
     trial.kill(leader)
     trial.limit_memory(leader, LEADER_MIB)

@@ -1,4 +1,4 @@
-"""Scenarios told step by step with clients of the test's own: what each was answered is checked too."""
+"""Scenarios played step by step with clients of the test's own, whose answers are checked too."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.chaos.load import LoadOptions
 from tests.chaos.trial import Trial
 
 ALONE: Final = LoadOptions(partitions=1, consumers=0, rate=0)
-#: Where a lock must not be what gives records back.
+#: For stories in which an expiring lock must not be what releases records.
 LONG_LOCKS: Final = replace(ALONE, lock_ms=30_000)
 SECOND_TOPIC: Final = "-unloaded"
 
 
 def crash_of_a_leader(trial: Trial) -> None:
-    """S-109: what was accepted stays away, what was released or only acquired comes back."""
+    """S-109: accepted records stay away; released or merely acquired ones come back."""
     trial.produce(30)
     one = trial.hand("m1")
     messages = one.take(30)
@@ -40,7 +40,8 @@ def crash_of_a_leader(trial: Trial) -> None:
 
 
 def leadership_moves(trial: Trial) -> None:
-    """S-110: the leader hands a partition over while it goes on running; what its members held is refused there."""
+    """S-110: a running leader hands a partition over; acknowledgements of records acquired from it are refused
+    there."""
     first = trial.leader()
     trial.kill(first)
     trial.until(lambda: trial.leader() != first, "take-over of the partition")
@@ -49,7 +50,7 @@ def leadership_moves(trial: Trial) -> None:
     messages = one.take(10)
     two = trial.hand("m2")
     with ThreadPoolExecutor(1) as pool:
-        parked = pool.submit(two.take_and_accept, range(10))  # there is nothing for it until the partition moves
+        parked = pool.submit(two.take_and_accept, range(10))  # gets nothing until the partition moves
         trial.pass_time(1.5, 2.0)
         trial.start(first)
         trial.until(lambda: trial.leader() == first, "return of the partition to its first leader")
@@ -59,7 +60,7 @@ def leadership_moves(trial: Trial) -> None:
 
 
 def old_leader(trial: Trial, isolate: Callable[[Trial, str], None], rejoin: Callable[[Trial, str], None]) -> None:
-    """S-111: a leader that others believe dead confirms nothing when it is back."""
+    """S-111: a leader that others believe dead confirms nothing when it returns."""
     trial.produce(10)
     one = trial.hand("m1")
     messages = one.take(10)
@@ -98,10 +99,11 @@ def _heal(trial: Trial, name: str) -> None:
 def no_share_coordinator(trial: Trial, kind: Cut, unread_s: float) -> None:
     """S-112: without its share coordinator a leader confirms nothing, and invents no state.
 
-    What it sent may still arrive when the link is back: the acceptance then holds although nobody was told so (INV-5).
-    Else the records come again, counted on; only where the leader could not read back either what became of the
-    acceptance, and let the share-partition go, from the beginning (PL-707). A cut that refuses connections keeps what
-    was sent from arriving later, and when it is mended soon (`unread_s`), the read-back is answered.
+    Requests it sent may still arrive once the link is back: the acceptance then holds although no client got an answer
+    (INV-5). Otherwise the records come again with rising counts. Only a leader that could not read back the outcome of
+    the acceptance either, and dropped the share-partition, counts from the beginning (PL-707). A cut that refuses
+    connections keeps sent requests from arriving later, and when it is healed soon (`unread_s`), the read-back is
+    answered.
     """
     other = f"{trial.load.topic}{SECOND_TOPIC}"
     trial.produce(10)
@@ -110,7 +112,7 @@ def no_share_coordinator(trial: Trial, kind: Cut, unread_s: float) -> None:
     trial.load.create_topic(other, 1)
     trial.produce(10, other)
     for keeper in trial.names(SHARE_COORDINATOR):
-        for leader in trial.names(PARTITION_LEADER):  # all: a partition may move meanwhile
+        for leader in trial.names(PARTITION_LEADER):  # all leaders: a partition may move meanwhile
             trial.cut(leader, keeper, kind)
     one.settle(messages, AcknowledgeType.ACCEPT)
     assert one.commit(), "an acceptance was confirmed without a share coordinator"
@@ -131,7 +133,8 @@ def no_share_coordinator(trial: Trial, kind: Cut, unread_s: float) -> None:
 
 
 def never_confirmed(worker: str, offsets: range, first_only: bool = False) -> Checker:
-    """This worker's acknowledgements of these offsets (`first_only`: the first of each) were refused, every one."""
+    """Check that every acknowledgement of these offsets by this worker was refused (`first_only`: the first of
+    each)."""
 
     def check(events: Sequence[Event]) -> Iterator[str]:
         seen: set[tuple[str, int]] = set()
@@ -148,7 +151,7 @@ def never_confirmed(worker: str, offsets: range, first_only: bool = False) -> Ch
 
 
 def delivered_to(worker: str, offsets: range, least_count: int = 1) -> Checker:
-    """This worker got these offsets, with at least this delivery count."""
+    """Check that this worker received these offsets, with at least this delivery count."""
 
     def check(events: Sequence[Event]) -> Iterator[str]:
         counts = {e.offset: e.delivery_count for e in events if isinstance(e, Delivered) and e.worker == worker}
@@ -160,7 +163,7 @@ def delivered_to(worker: str, offsets: range, least_count: int = 1) -> Checker:
 
 
 def not_delivered_to(worker: str, offsets: range) -> Checker:
-    """This worker never got any of these offsets."""
+    """Check that this worker received none of these offsets."""
 
     def check(events: Sequence[Event]) -> Iterator[str]:
         for event in events:

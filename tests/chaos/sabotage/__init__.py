@@ -1,1 +1,1 @@
-"""Nodes and stores that do one thing wrong, run for real: the judge of the chaos experiments must refuse each."""
+"""Real nodes and stores that do one thing wrong: the judge of the chaos experiments must refuse each."""

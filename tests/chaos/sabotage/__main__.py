@@ -18,7 +18,7 @@ from tests.chaos.signals import exit_on_sigterm
 
 
 def main(words: Sequence[str]) -> int:
-    """Run some or all; the exit status."""
+    """Run some or all; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.sabotage", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="which ones; all without a name")
     parser.add_argument("--seed", type=int, help="repeat a run's choices; made up and told when left out")

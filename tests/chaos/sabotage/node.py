@@ -9,7 +9,7 @@ from tests.simulation.mutants.mutant import plant
 
 if __name__ == "__main__":
     plant(named(sys.argv[1]).mutant)
-    # Only now: the product must be imported with the bug in it.
+    # Imported only now, so that the product has the bug.
     from share_node.serve import main
 
     sys.exit(main(sys.argv[3:]))

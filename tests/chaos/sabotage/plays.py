@@ -1,4 +1,4 @@
-"""What happens to the cluster while a sabotaged node works in it."""
+"""The plays: faults of the cluster while a sabotaged node works in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.chaos.trial import Trial
 LEADER_0: Final = f"{sabotages.LEADER}-0"
 STATE_0: Final = f"{sabotages.STATE}-0"
 STORE_0: Final = "store-0"
-#: More than one flush, less than what was written since the start.
+#: More than one flush, and less than everything written since the start.
 _LOST_BYTES: Final = 30_000
 
 
@@ -56,7 +56,7 @@ def _store_cut_short(trial: Trial) -> None:
 
 
 def shorten(data: Path) -> None:
-    """Take the end off the append-only file in this folder."""
+    """Truncate the append-only file in this folder."""
     (file,) = data.rglob("*.incr.aof")
     size = file.stat().st_size
     assert size > _LOST_BYTES, f"{file} has {size} bytes, too few to lose {_LOST_BYTES} of them"
@@ -75,7 +75,7 @@ PLAYS: Final[Mapping[str, Callable[[Trial], None]]] = MappingProxyType(
         sabotages.CONSUMER_PAUSED: pause_consumer,
     }
 )
-#: What is asked beyond the invariants, as of the experiments that play the same.
+#: The checks beyond the invariants: those of the experiments with the same play.
 CHECKS: Final[Mapping[str, tuple[Checker, ...]]] = MappingProxyType(
     {sabotages.NOTHING_FAILS: (each_ends_once,), sabotages.CONSUMER_PAUSED: (held_records_come_back,)}
 )

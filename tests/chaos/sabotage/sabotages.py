@@ -1,6 +1,6 @@
-"""The sabotages: what each node does wrong, what happens to the cluster meanwhile, and for what the judge refuses it.
+"""The sabotages: each node's bug, what is done to the cluster meanwhile, and why the judge refuses it.
 
-It imports nothing of the product: a node imports it before the bug is planted.
+This module imports nothing of the product: a node imports it before the bug is planted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.simulation.mutants.mutant import Edit, Mutant
 LEADER: Final = "partition_leader"
 STATE: Final = "share_coordinator"
 GROUPS: Final = "group_coordinator"
-#: What happens: see `tests.chaos.sabotage.plays`.
+#: The plays: see `tests.chaos.sabotage.plays`.
 QUIET, LEADER_DIES, KEEPERS_DIE, MEMBERS_COME, STORE_CUT_SHORT, NOTHING_FAILS, CONSUMER_PAUSED = (
     "quiet", "leader dies", "leader and share coordinator die", "members come", "store is cut short", "nothing fails",
     "a consumer is paused",
@@ -22,8 +22,8 @@ QUIET, LEADER_DIES, KEEPERS_DIE, MEMBERS_COME, STORE_CUT_SHORT, NOTHING_FAILS, C
 
 @dataclass(frozen=True, slots=True)
 class Sabotage:
-    """`refused`: how one of the judge's sentences begins, any of these. `hold_ms`: how long consumers hold records
-    before they acknowledge. Without edits the nodes are honest, and what is done to the cluster is the sabotage."""
+    """`refused`: possible beginnings of the judge's sentence that refuses it. `hold_ms`: how long consumers hold
+    records before they acknowledge. Without edits the nodes are honest, and the play itself is the sabotage."""
 
     name: str
     wrong: str
@@ -35,7 +35,7 @@ class Sabotage:
 
     @property
     def mutant(self) -> Mutant:
-        """Its bug, to be planted."""
+        """Return its bug, to be planted."""
         return Mutant(self.name, self.wrong, (), self.edits)
 
 
@@ -256,7 +256,7 @@ SABOTAGES: Final = (
 
 
 def named(name: str) -> Sabotage:
-    """One of them. Raises ValueError for a name that nobody has."""
+    """Return the sabotage with this name. Raises ValueError for an unknown name."""
     for sabotage in SABOTAGES:
         if sabotage.name == name:
             return sabotage

@@ -1,4 +1,4 @@
-"""The judge is judged with real histories: a sabotaged node is refused for what it does, an honest one is accepted.
+"""Tests the judge on real histories: a sabotaged node is refused for what it does, an honest one is accepted.
 
 Two of the sabotages run here; `make sabotages` runs all.
 """

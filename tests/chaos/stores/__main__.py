@@ -21,7 +21,7 @@ from tests.chaos.stores.runner import Result, run
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run experiments; the exit status."""
+    """Run experiments; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.stores", description="Store fail-overs under load.")
     parser.add_argument("names", nargs="*", help="sentinel-1/master_killed, or sentinel-1 for all of a shape")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="repeats a run")

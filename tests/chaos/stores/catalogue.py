@@ -16,13 +16,13 @@ from tests.chaos.stores.single import SingleServer
 from tests.chaos.stores.trial import StoreTrial
 
 Play = Callable[[StoreTrial], None]
-#: The word for all experiments of all shapes.
+#: The name that selects all experiments of all shapes.
 ALL: Final = "stores"
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A store with a durability setting, and what is done to it."""
+    """A store with a durability setting, and the plays on it."""
 
     name: str
     make_store: MakeStore
@@ -39,12 +39,12 @@ class StoreExperiment:
 
     @property
     def name(self) -> str:
-        """As in `sentinel-1/master_killed`."""
+        """The experiment's name, as in `sentinel-1/master_killed`."""
         return f"{self.shape.name}/{self.play.__name__}"
 
     @property
     def sentence(self) -> str:
-        """What is done."""
+        """Describes what is done."""
         return (self.play.__doc__ or "").partition("\n")[0]
 
     @property
@@ -81,14 +81,14 @@ SHAPES: Final = (
 
 
 def catalogue() -> Iterator[StoreExperiment]:
-    """Every experiment, those of one shape together."""
+    """Yield every experiment, those of one shape together."""
     for shape in SHAPES:
         for play in shape.plays:
             yield StoreExperiment(shape, play)
 
 
-#: What `python -m tests.chaos` plays unless it is asked for more: the fail-overs with which most can go wrong, on every
-#: setting that promises to lose nothing, and one in which a tail is lost. About five minutes.
+#: What `python -m tests.chaos` plays unless more is selected: the fail-overs with the most risks, on every setting that
+#: promises to lose nothing, and one in which a tail is lost. About five minutes.
 BY_DEFAULT: Final[Mapping[str, tuple[Play, ...]]] = {
     "own-always": (plays.store_killed,),
     "sentinel-1": (plays.lagging_replicas,),
@@ -105,17 +105,18 @@ BY_DEFAULT: Final[Mapping[str, tuple[Play, ...]]] = {
 
 
 def default() -> list[StoreExperiment]:
-    """The experiments of `BY_DEFAULT`."""
+    """Return the experiments of `BY_DEFAULT`."""
     return [each for each in catalogue() if each.play in BY_DEFAULT.get(each.shape.name, ())]
 
 
 def named(name: str) -> list[StoreExperiment]:
-    """The experiment of this name, those of a shape of this name, or of `stores` all; [] when it means none."""
+    """Return the experiment of this name, those of a shape of this name, or all for `stores`; [] when nothing
+    matches."""
     return [each for each in catalogue() if name in {each.name, each.shape.name, ALL}]
 
 
 def select(names: Sequence[str]) -> list[StoreExperiment]:
-    """The experiments that are meant, those of one shape together; all when none is named. Raises ValueError."""
+    """Return the named experiments, those of one shape together; all when none is named. Raises ValueError."""
     for name in names:
         if not named(name):
             known = ", ".join(each.name for each in catalogue())

@@ -1,4 +1,4 @@
-"""A Redis Cluster: masters with a replica each, which votes and promotes by itself."""
+"""A Redis Cluster of masters with a replica each, which votes on and makes promotions by itself."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class ClusterStore:
 
     @property
     def url(self) -> str:
-        """Some of its nodes."""
+        """`store.url` with some of its nodes."""
         return store_url("redis+cluster", self.nodes)
 
     # ---- life
 
     def start(self) -> None:
-        """Start the nodes, let them meet, give the masters slots and each a replica."""
+        """Start the nodes, join them, give the masters slots and each a replica."""
         for epoch, node in enumerate(self.nodes, 1):
             node.start()
             self._ids[node.name] = node.ask("CLUSTER", "MYID")
@@ -61,7 +61,7 @@ class ClusterStore:
         return replica.ask("CLUSTER", "REPLICATE", self._ids[master.name]) in {True, "OK"}
 
     def _wait_whole(self) -> None:
-        """Every node sees the same, serves, and every replica has its master's data."""
+        """Wait until all nodes agree and serve, and every replica has its master's data."""
 
         def whole() -> bool:
             views = {_view(node.ask("CLUSTER", "NODES")) for node in self.nodes}
@@ -73,19 +73,19 @@ class ClusterStore:
         until(whole, "every node of the cluster to see the same and to be in step")
 
     def close(self) -> None:
-        """End all."""
+        """End all nodes."""
         for node in self.nodes:
             with contextlib.suppress(redis.RedisError):
                 node.kill()
 
-    # ---- who answers
+    # ---- masters and replicas
 
     def master_of(self, key: str) -> ValkeyNode:
-        """By the word of most nodes that answer."""
+        """Return the master that most nodes name."""
         return self._holder(key, None)
 
     def promoted(self, old: ValkeyNode, key: str) -> ValkeyNode:
-        """The replica that was elected."""
+        """Return the elected replica."""
         return self._holder(key, old)
 
     def _holder(self, key: str, old: ValkeyNode | None) -> ValkeyNode:
@@ -105,7 +105,7 @@ class ClusterStore:
 
     @staticmethod
     def _said(node: ValkeyNode, key: str) -> int:
-        """The port of the key's master by a node's word; 0 when it has none."""
+        """Return the port of the key's master as a node reports it; 0 when it has none."""
         slot = slot_of(key)
         with contextlib.suppress(redis.RedisError):
             for first, last, master, *_replicas in node.ask("CLUSTER", "SLOTS"):
@@ -114,7 +114,7 @@ class ClusterStore:
         return 0
 
     def replicas_of(self, master: ValkeyNode) -> list[ValkeyNode]:
-        """Running nodes that follow it."""
+        """Return the running nodes that follow it."""
         found = []
         for node in self.nodes:
             if node is not master and node.running and node.info().get("master_port") == master.port:
@@ -124,22 +124,22 @@ class ClusterStore:
     # ---- faults
 
     def lag(self, replica: ValkeyNode) -> None:
-        """Its master lets it in no more."""
+        """Have its master refuse the replica from now on."""
         port = replica.info()["master_port"]
         next(node for node in self.nodes if node.port == port).throw_out(replica.name)
 
     def cut_off(self, master: ValkeyNode) -> None:
-        """It hears nothing of the other nodes, nor they an answer of it; its clients reach it still."""
+        """Cut a master off from all other nodes, in both directions; its clients still reach it."""
         self.hide(master)
         for node in self.nodes:
             master.throw_out(node.name)
 
     def hide(self, master: ValkeyNode) -> None:
-        """On the bus of the cluster it hears nothing and answers nothing; replication goes on."""
+        """Make the master drop every packet on the cluster's bus; replication goes on."""
         master.ask("DEBUG", "DROP-CLUSTER-PACKET-FILTER", _EVERYTHING)
 
     def heal(self) -> None:
-        """Start the dead, let everybody hear and in again, and wait until the cluster is whole."""
+        """Start ended nodes, undo every cut, and wait until the cluster is whole."""
         for node in self.nodes:
             node.start()
             node.ask("DEBUG", "DROP-CLUSTER-PACKET-FILTER", _NOTHING)
@@ -148,7 +148,8 @@ class ClusterStore:
         self._wait_whole()
 
     def hand_over(self, replica: ValkeyNode) -> None:
-        """A planned fail-over: the master waits until its replica has everything. Votes are asked for again."""
+        """Make a planned fail-over: the master waits until its replica has everything. Votes are requested
+        repeatedly."""
 
         def elected() -> bool:
             if not replica.is_master:
@@ -158,7 +159,7 @@ class ClusterStore:
         until(elected, f"{replica.name} to be handed its master's slots")
 
     def move_slot(self, key: str, target: ValkeyNode) -> None:
-        """Move the slot of a key with everything in it, as resharding does: key by key, while all are in use."""
+        """Move a key's slot with everything in it, as resharding does: key by key, while all keys are in use."""
         slot, here = slot_of(key), self.master_of(key)
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", self._ids[here.name])
         here.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", self._ids[target.name])
@@ -175,11 +176,12 @@ def _cluster_lines(bus: int) -> list[str]:
         f"cluster-port {bus}",
         f"cluster-announce-ip {HOST}",
         f"cluster-node-timeout {NODE_TIMEOUT_MS}",
-        "cluster-allow-replica-migration no",  # a replica stays with its master, or an experiment means another
+        "cluster-allow-replica-migration no",  # a replica stays with its master, as the experiments assume
     ]
 
 
 def _view(nodes: str) -> frozenset[tuple[str, ...]]:
-    """CLUSTER NODES as all nodes must agree on it: id, role, master, config epoch and slots of each node."""
+    """Return the part of CLUSTER NODES on which all nodes must agree: each node's id, role, master, config epoch,
+    slots."""
     words = [line.split() for line in nodes.splitlines()]
     return frozenset((w[0], str("master" in w[2]), w[3], w[6], *w[8:]) for w in words)

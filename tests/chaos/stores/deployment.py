@@ -1,4 +1,4 @@
-"""The services as processes of this machine, on a store of an experiment's choice."""
+"""The services as processes of this machine, on a store chosen by the experiment."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MakeStore = Callable[[Run, Path], StoreUnderTest]
 
 
 class StoreDeployment(LocalDeployment):
-    """A `Deployment` of driver `processes`; its store nodes are all of role `store`, whatever they are at the moment.
+    """A `Deployment` of driver `processes`; its store nodes all have the role `store`, whether master or replica.
 
-    What they can do beyond being killed, paused and started is asked of `store` itself.
+    Faults of store nodes beyond kill, pause and start are methods of `store` itself.
     """
 
     driver: ClassVar[str] = "processes"
@@ -59,7 +59,7 @@ class StoreDeployment(LocalDeployment):
         self.store.start()
 
     def _store_names(self) -> list[str]:
-        return []  # none is the base class's to start
+        return []  # the base class starts none
 
     def _place(self, name: str) -> Place:
         return Place(Address(HOST, self.run.port()))
@@ -68,7 +68,7 @@ class StoreDeployment(LocalDeployment):
         return self.store.url
 
     def names(self, role: str) -> list[str]:
-        """The nodes of a role."""
+        """Return the nodes of a role."""
         if role == STORE:
             return [node.name for node in self.store.nodes]
         return [] if role in {REPLICA, SENTINEL} else super().names(role)
@@ -76,11 +76,11 @@ class StoreDeployment(LocalDeployment):
     # ---- faults
 
     def kill(self, name: str) -> None:
-        """SIGKILL a node; it is dead when this returns."""
+        """SIGKILL a node; it has ended when this returns."""
         self._either(name).kill()
 
     def start(self, name: str) -> None:
-        """Start a node that is down; a store node answers when this returns, and may not be in step yet."""
+        """Start a node that is down; a store node answers when this returns, but may not be in step yet."""
         node = self._node(name)
         if node is None:
             super().start(name)
@@ -88,7 +88,7 @@ class StoreDeployment(LocalDeployment):
             node.start()
 
     def stop(self, name: str) -> bool:
-        """SIGTERM and a bounded wait; whether it left in good order."""
+        """SIGTERM and a bounded wait. Returns whether it left in good order."""
         return self._either(name).stop()
 
     def pause(self, name: str) -> None:
@@ -108,7 +108,7 @@ class StoreDeployment(LocalDeployment):
             node.resume()
 
     def heal(self) -> None:
-        """Mend the store."""
+        """Heal the store."""
         self.store.heal()
 
     def _node(self, name: str) -> ValkeyNode | None:
@@ -118,6 +118,6 @@ class StoreDeployment(LocalDeployment):
         return self._node(name) or self._child(name)
 
     def logs(self) -> dict[str, str]:
-        """What every node said since its first start, the store's too."""
+        """Return each node's output since its first start, the store's too."""
         said = {node.name: node.log.read_text(errors="replace") for node in self.store.nodes if node.log.exists()}
         return {**super().logs(), **said}

@@ -1,8 +1,8 @@
-"""One valkey-server of a store under test: its file, its process, and how to talk to it.
+"""One valkey-server of a store under test: its file, its process, and commands to it.
 
-Every node knows a user per peer, so that one link can be taken away while clients and all other links go on: nothing of
-the machine's network is touched. A replica logs in as the user of its own name, Sentinels as `sentinel`, clients as
-`client`; nobody gets in without a name.
+Every node has a user per peer, so that one link can be cut while clients and all other links work, without touching the
+machine's network. A replica logs in as the user of its own name, Sentinels as `sentinel`, clients as `client`; a login
+without a name is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _POLL_S: Final = 0.02
 
 
 def until(happened: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
-    """Ask again and again; a server that does not answer has not done it yet. Raises AssertionError."""
+    """Poll until something happened; a server that does not answer counts as not yet. Raises AssertionError."""
     deadline, cause = time.monotonic() + timeout_s, ""
     while time.monotonic() < deadline:
         try:
@@ -42,7 +42,7 @@ def until(happened: Callable[[], bool], what: str, timeout_s: float = WAIT_S) ->
 
 
 class ValkeyNode:
-    """A server, or a Sentinel. What it was when it went down it is still when it is started again."""
+    """A server, or a Sentinel. It keeps its role and data through a restart."""
 
     def __init__(self, run: Run, folder: Path, name: str, lines: Sequence[str], *words: str) -> None:
         self.name = name
@@ -63,21 +63,21 @@ class ValkeyNode:
 
     @property
     def running(self) -> bool:
-        """Whether it runs, paused or not."""
+        """Return whether it runs, paused or not."""
         return self._child.running
 
     def start(self) -> None:
-        """Start it unless it runs, and wait until it answers, through the replay of its append-only file."""
+        """Start it unless it runs, and wait until it answers, after replaying its append-only file."""
         if not self.running:
             self._child.launch()
             until(lambda: self.ask("PING") in {True, "PONG"}, f"{self.name} to answer PING")
 
     def kill(self) -> None:
-        """SIGKILL; it is gone when this returns."""
+        """SIGKILL it; it has ended when this returns."""
         self._child.kill()
 
     def stop(self) -> bool:
-        """SIGTERM and a bounded wait; whether it left in good order."""
+        """SIGTERM and a bounded wait. Returns whether it left in good order."""
         return self._child.stop()
 
     def pause(self) -> None:
@@ -89,11 +89,11 @@ class ValkeyNode:
         self._child.signal(signal.SIGCONT)
 
     def ask(self, *words: str | int) -> Any:
-        """The reply to one command. Raises redis.RedisError."""
+        """Return the reply to one command. Raises redis.RedisError."""
         return self.ask_all(words)[0]
 
     def ask_all(self, *commands: Sequence[str | int]) -> list[Any]:
-        """The replies to some commands, asked one after the other on a connection of their own."""
+        """Return the replies to some commands, sent one after the other on a separate connection."""
         with redis.Redis(
             HOST,
             self.port,
@@ -111,36 +111,37 @@ class ValkeyNode:
 
     @property
     def is_master(self) -> bool:
-        """Whether it says so now."""
+        """Return whether it reports itself as a master now."""
         return self.running and self.info()["role"] == "master"
 
     @property
     def offset(self) -> int:
-        """How far its data goes, in bytes of the replication stream."""
+        """Return how far its data reaches, in bytes of the replication stream."""
         return int(self.info()["master_repl_offset"])
 
     def follows_in_step(self) -> bool:
-        """Whether its link to its master is up."""
+        """Return whether its link to its master is up."""
         return self.info().get("master_link_status") == "up"
 
     # ---- links
 
     def let_in(self, user: str) -> None:
-        """A peer may log in again."""
+        """Let a peer log in again."""
         self.ask("ACL", "SETUSER", user, "on")
 
     def throw_out(self, user: str) -> None:
-        """A peer loses its connections, and gets no new one until `let_in`."""
+        """Close a peer's connections, and refuse it new ones until `let_in`."""
         self.ask_all(("ACL", "SETUSER", user, "off"), ("CLIENT", "KILL", "USER", user))
 
 
 def store_url(scheme: str, nodes: Sequence[ValkeyNode], path: str = "") -> str:
-    """`store.url` of some nodes, with the name and password that clients have."""
+    """Return `store.url` of some nodes, with the clients' name and password."""
     return f"{scheme}://{CLIENT_USER}:{PASSWORD}@{','.join(node.address for node in nodes)}{path}"
 
 
 def server_lines(name: str, names: Sequence[str], fsync: str) -> list[str]:
-    """The configuration of a server: a user for each of `names`, its peers; it logs in to them by its own."""
+    """Return a server's configuration: a user for each of its peers `names`; it logs in to them as the user of its own
+    name."""
     return [
         "user default off",
         *(f"user {user} on >{PASSWORD} ~* &* +@all" for user in (*names, SENTINEL_USER, CLIENT_USER)),
@@ -152,7 +153,7 @@ def server_lines(name: str, names: Sequence[str], fsync: str) -> list[str]:
         f"appendfsync {fsync}",
         "maxmemory-policy noeviction",
         "enable-debug-command local",
-        "repl-diskless-sync no",  # else a replica waits seconds for others to come
+        "repl-diskless-sync no",  # otherwise a replica waits seconds for others to come
         "repl-diskless-load swapdb",
         "repl-ping-replica-period 1",
     ]

@@ -1,4 +1,4 @@
-"""What is done to a store under load: one function per fault, for every shape of store that it fits."""
+"""The faults of a store under load: one function per fault, for every shape of store that it fits."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.chaos.stores.node import ValkeyNode
 from tests.chaos.stores.sentinel import SentinelStore
 from tests.chaos.stores.trial import LEASE_MS, StoreTrial
 
-#: What `appendfsync everysec` may not have written when a slow disk holds it up.
+#: The age of writes that `appendfsync everysec` may not have written when a slow disk delays it.
 EVERYSEC_MS: Final = 2_000
 
 
 def store_killed(trial: StoreTrial) -> None:
-    """A single server is killed again and again, and started on the same data."""
+    """Kill a single server repeatedly, and start it on the same data."""
     (node,) = trial.store.nodes
     for _ in range(3):
         trial.pass_time(0.6, 1.8)
@@ -25,15 +25,15 @@ def store_killed(trial: StoreTrial) -> None:
             trial.allow_loss(now_ms() - EVERYSEC_MS)
         trial.pass_time(0.1, 1.0)
         trial.start(node.name)
-        trial.load.wait_working(["consumer0", "consumer1"])  # without `always` owners wait for a lease first
+        trial.load.wait_working(["consumer0", "consumer1"])  # without `always` owners first wait for a lease
     trial.pass_time(0.5, 1.0)
 
 
 def store_restarted(trial: StoreTrial) -> None:
-    """Every server in turn is stopped in good order, and started on the same data.
+    """Stop every server in turn in good order, and start it on the same data.
 
-    A replica may take over from a master meanwhile; what that one then confirms, alone or with a replica that still
-    follows it, is lost once they hear of it.
+    A replica may take over from a master meanwhile. What the old master then confirms, alone or with a replica that
+    still follows it, is lost once they learn of the take-over.
     """
     for node in trial.store.nodes:
         trial.pass_time(0.3, 1.0)
@@ -47,7 +47,7 @@ def store_restarted(trial: StoreTrial) -> None:
 
 
 def store_lost_and_back(trial: StoreTrial) -> None:
-    """Every server of the store is killed at the same moment, and comes back."""
+    """Kill every server of the store at the same moment, and start them again."""
     trial.pass_time(0.5, 1.5)
     trial.kill(*(node.name for node in trial.store.nodes))
     trial.allow_loss(now_ms() - EVERYSEC_MS, now_ms() + LEASE_MS)  # a replica may lead for a moment
@@ -59,9 +59,9 @@ def store_lost_and_back(trial: StoreTrial) -> None:
 
 
 def master_killed(trial: StoreTrial) -> None:
-    """A master is killed, a replica takes over, the old one comes back as a replica.
+    """Kill a master; a replica takes over, and the old one comes back as a replica.
 
-    With `min.insync.replicas` 1, what the replicas had not got yet is lost: here they are milliseconds behind.
+    With `min.insync.replicas` 1, writes that had not reached the replicas are lost: here the last milliseconds.
     """
     for _ in range(2):
         key = trial.topic_key()
@@ -77,7 +77,7 @@ def master_killed(trial: StoreTrial) -> None:
 
 
 def lagging_replicas(trial: StoreTrial) -> None:
-    """All replicas of a master lag; then it is killed, and one of them takes over without the tail (SR-22)."""
+    """Let all replicas of a master lag, then kill it; one of them takes over without the tail (SR-22)."""
     key = trial.topic_key()
     master = trial.store.master_of(key)
     trial.pass_time(0.5, 1.0)
@@ -97,7 +97,7 @@ def lagging_replicas(trial: StoreTrial) -> None:
 
 
 def one_lagging_replica(trial: StoreTrial) -> None:
-    """One replica of two lags; the master is killed, and the other one takes over."""
+    """Let one of two replicas lag, then kill the master; the other one takes over."""
     key = trial.topic_key()
     master = trial.store.master_of(key)
     behind, ahead = trial.store.replicas_of(master)
@@ -113,9 +113,9 @@ def one_lagging_replica(trial: StoreTrial) -> None:
 
 
 def master_cut_off(trial: StoreTrial) -> None:
-    """A master loses all other nodes and keeps its clients; a replica takes over; the old one hears of it late.
+    """Cut a master off from all other nodes but not its clients; a replica takes over; the old one learns of it late.
 
-    Until their leases run out, owners on its side confirm what it alone has, where one copy is enough.
+    Until their leases expire, owners on its side confirm what it alone has, where one copy is enough.
     """
     key = trial.topic_key()
     master = trial.store.master_of(key)
@@ -131,9 +131,9 @@ def master_cut_off(trial: StoreTrial) -> None:
 
 
 def master_hidden(trial: StoreTrial) -> None:
-    """Those who replace masters miss one that is well: its clients and replicas stay with it until they are told.
+    """Hide a healthy master from those who replace masters: clients and replicas stay with it until they learn of that.
 
-    So a replica that was not promoted confirms for a while what the promoted one does not have.
+    So a replica that was not promoted confirms for a while writes that the promoted one does not have.
     """
     key = trial.topic_key()
     master = trial.store.master_of(key)
@@ -149,7 +149,7 @@ def master_hidden(trial: StoreTrial) -> None:
 
 
 def replica_lost(trial: StoreTrial) -> None:
-    """A replica dies for longer than a lease, and comes back; its master lives on."""
+    """Kill a replica for longer than a lease, and start it again; its master lives on."""
     master = trial.busy_master()
     replica = trial.rng.choice(trial.store.replicas_of(master))
     trial.pass_time(0.5, 1.0)
@@ -161,7 +161,7 @@ def replica_lost(trial: StoreTrial) -> None:
 
 
 def hand_over(trial: StoreTrial) -> None:
-    """An operator asks for a fail-over in which the master holds writes back until the replica has everything."""
+    """Have an operator request a fail-over in which the master holds writes back until the replica has everything."""
     for _ in range(2):
         key, store = trial.topic_key(), trial.store
         master = store.master_of(key)
@@ -177,9 +177,9 @@ def hand_over(trial: StoreTrial) -> None:
 
 
 def forced_fail_over(trial: StoreTrial) -> None:
-    """An operator asks Sentinel for a fail-over without more ado.
+    """Have an operator request a fail-over from Sentinel without coordination.
 
-    The old master lives and hears of it late: until then it confirms with what replicas still follow it.
+    The old master lives and learns of it late: until then it confirms with the replicas that still follow it.
     """
     store = trial.store
     assert isinstance(store, SentinelStore)
@@ -196,7 +196,7 @@ def forced_fail_over(trial: StoreTrial) -> None:
 
 
 def slot_moved(trial: StoreTrial) -> None:
-    """Slots of a topic-partition and of share state move to another master while they are in use, and back."""
+    """Move slots of a topic-partition and of share state to another master while they are in use, and back."""
     store = trial.store
     assert isinstance(store, ClusterStore)
     for key in (trial.topic_key(), trial.state_key(), trial.topic_key()):
@@ -209,7 +209,7 @@ def slot_moved(trial: StoreTrial) -> None:
 
 
 def services_die(trial: StoreTrial) -> None:
-    """A consumer dies; each service is killed; all are at once; a leader sleeps beyond its lease."""
+    """Kill a consumer, then each service, then all at once; pause a leader beyond its lease."""
     trial.pass_time(0.3, 0.8)
     trial.tell_worker("SIGKILL", "consumer0")
     trial.load.kill_worker("consumer0")
@@ -230,11 +230,11 @@ def services_die(trial: StoreTrial) -> None:
 
 
 def took_over_at(promoted: ValkeyNode) -> int:
-    """Up to which offset a promoted replica has what its master wrote."""
+    """Return the offset up to which a promoted replica has its master's writes."""
     return int(promoted.info()["second_repl_offset"])
 
 
 def _may_lose(trial: StoreTrial, since_ms: int, until_ms: int | None = None) -> None:
-    """One copy that confirms a write is one that can be lost; of two, a fail-over leaves one."""
+    """Allow losses when one copy confirms a write: that copy can be lost. With two, a fail-over leaves one."""
     if trial.min_insync_replicas == 1:
         trial.allow_loss(since_ms, until_ms)

@@ -23,13 +23,14 @@ from tests.chaos.stores.catalogue import Shape, StoreExperiment, select
 from tests.chaos.stores.deployment import StoreDeployment
 from tests.chaos.stores.trial import StoreTrial, StoreVerdict, judge_kept, open_on
 
-#: What stands for a driver in outcomes of these experiments: they run as processes, whatever runs beside them.
+#: The driver's name in outcomes of these experiments: they run as processes, beside any driver.
 STORES: Final = "stores"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one experiment: `failure` says why it could not be judged. Its histories lie in `folder`."""
+    """The result of one experiment: `failure` is the reason why it could not be judged. Its histories are in
+    `folder`."""
 
     name: str
     folder: Path
@@ -40,7 +41,7 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Played to its end, and nothing violated."""
+        """Whether it was played to its end and nothing was violated."""
         return self.verdict is not None and not self.verdict.verdict.violations
 
     def __str__(self) -> str:
@@ -61,9 +62,9 @@ def run(
     *,
     keep: bool = False,
 ) -> list[Result]:
-    """Run experiments; `say` is told each result. A deployment on which one failed is not used again.
+    """Run experiments; `say` is called with each result. A deployment on which one failed is not used again.
 
-    Histories and logs of a shape go when all its experiments passed, unless they are to be kept.
+    Histories and logs of a shape are removed when all its experiments passed, unless they are to be kept.
     """
     results = []
     for shape, group in groupby(experiments, key=lambda experiment: experiment.shape):
@@ -90,7 +91,7 @@ def _on_shape(shape: Shape, experiments: list[StoreExperiment], folder: Path, se
                     nodes = folder / f"nodes-{number}"
                     deployment = stack.enter_context(open_on(nodes, shape.make_store, shape.min_insync_replicas))
                 verdict = _play(deployment, experiment, mine, chance)
-            except Exception as error:  # whatever it is, it is this experiment's result, and the others go on
+            except Exception as error:  # any error is this experiment's result, and the others go on
                 failure = f"{type(error).__name__}: {error}"
             result = Result(experiment.name, mine, verdict, failure, chance, round(time.monotonic() - began, 1))
             yield result
@@ -107,7 +108,7 @@ def _play(deployment: StoreDeployment, experiment: StoreExperiment, folder: Path
 
 
 def outcome_of(experiment: StoreExperiment, result: Result) -> Outcome:
-    """A result as the reports of `python -m tests.chaos` tell it."""
+    """Return a result as an outcome for the reports of `python -m tests.chaos`."""
     told = Outcome(
         experiment.name,
         STORES,
@@ -122,7 +123,7 @@ def outcome_of(experiment: StoreExperiment, result: Result) -> Outcome:
 
 
 def judged(outcome: Outcome, folder: Path) -> Outcome:
-    """The outcome with the verdict on the histories in a folder. What ended badly stays bad whatever they say."""
+    """Return the outcome with the verdict on the histories in a folder. A failed one stays BAD whatever they show."""
     found = judge_kept(folder)
     return outcome.with_verdict(
         found.verdict,
@@ -133,7 +134,7 @@ def judged(outcome: Outcome, folder: Path) -> Outcome:
 
 
 def main(words: list[str]) -> int:
-    """Run the named experiments; 0 whatever became of them, for their outcomes tell that."""
+    """Run the named experiments; return 0 whatever their results, which their outcomes hold."""
     exit_on_sigterm()
     out, seed, *names = words
     experiments = {experiment.name: experiment for experiment in select(names)}

@@ -21,7 +21,7 @@ from tests.chaos.stores.node import (
 )
 
 SERVICE: Final = "main"
-DOWN_AFTER_MS: Final = 3_000  # less, and on a busy machine a master that lives is replaced
+DOWN_AFTER_MS: Final = 3_000  # with less, a busy machine's live master would be replaced
 
 
 class SentinelStore:
@@ -52,11 +52,11 @@ class SentinelStore:
 
     @property
     def url(self) -> str:
-        """The Sentinels' addresses and the service."""
+        """`store.url` with the Sentinels' addresses and the service."""
         return store_url("redis+sentinel", self.sentinels, f"/{SERVICE}")
 
     def start(self) -> None:
-        """Servers first, then those who watch them."""
+        """Start the servers first, then the Sentinels."""
         for node in self.nodes:
             node.start()
         until(lambda: all(node.follows_in_step() for node in self.nodes[1:]), "the replicas to be in step")
@@ -77,12 +77,12 @@ class SentinelStore:
         until(watched, "every Sentinel to know the servers and the other Sentinels")
 
     def _named(self) -> ValkeyNode | None:
-        """The master by the word of the Sentinels, if all say the same."""
+        """Return the master that the Sentinels name, if they agree."""
         ports = {int(sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)[1]) for sentinel in self.sentinels}
         return next((node for node in self.nodes if {node.port} == ports), None)
 
     def master_of(self, key: str) -> ValkeyNode:
-        """The one master."""
+        """Return the one master."""
         return self._master_but(None)
 
     def _master_but(self, old: ValkeyNode | None) -> ValkeyNode:
@@ -99,29 +99,29 @@ class SentinelStore:
         return found[-1]
 
     def replicas_of(self, master: ValkeyNode) -> list[ValkeyNode]:
-        """All other servers that run."""
+        """Return all other running servers."""
         return [node for node in self.nodes if node is not master and node.running]
 
     def lag(self, replica: ValkeyNode) -> None:
-        """Its master lets it in no more."""
+        """Have its master refuse the replica from now on."""
         self.master_of("").throw_out(replica.name)
 
     def cut_off(self, master: ValkeyNode) -> None:
-        """Neither replicas nor Sentinels reach it, nor it them."""
+        """Cut a master off from replicas and Sentinels, in both directions."""
         for user in (SENTINEL_USER, *(node.name for node in self.nodes)):
             master.throw_out(user)
 
     def hide(self, master: ValkeyNode) -> None:
-        """The Sentinels reach it no more."""
+        """Cut the master off from the Sentinels."""
         master.throw_out(SENTINEL_USER)
 
     def heal(self) -> None:
-        """Start the dead, let everybody in again, and wait for all to follow the one master."""
+        """Start ended nodes, admit every peer again, and wait until all follow the one master."""
         for node in self.nodes:
             node.start()
             for user in (SENTINEL_USER, *(other.name for other in self.nodes)):
                 node.let_in(user)
-            node.ask("CLIENT", "KILL", "USER", "default")  # Sentinels never log in again by themselves
+            node.ask("CLIENT", "KILL", "USER", "default")  # Sentinels do not log in again by themselves
 
         def whole() -> bool:
             master = self._named()
@@ -133,11 +133,11 @@ class SentinelStore:
         self._wait_watched()
 
     def promoted(self, old: ValkeyNode, key: str) -> ValkeyNode:
-        """The new master."""
+        """Return the new master."""
         return self._master_but(old)
 
     def fail_over(self, *how: str) -> None:
-        """Ask a Sentinel for a fail-over: COORDINATED, or without care that the replica has everything."""
+        """Request a fail-over from a Sentinel: COORDINATED, or without waiting until the replica has everything."""
 
         def begun() -> bool:
             return self.sentinels[0].ask("SENTINEL", "FAILOVER", SERVICE, *how) in {True, "OK"}
@@ -145,7 +145,7 @@ class SentinelStore:
         until(begun, "a Sentinel to begin a fail-over")
 
     def close(self) -> None:
-        """End all."""
+        """End all nodes."""
         for node in (*self.sentinels, *self.nodes):
             with contextlib.suppress(redis.RedisError):
                 node.kill()

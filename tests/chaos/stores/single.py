@@ -1,4 +1,4 @@
-"""One server of one's own, without replicas: what it promises is what its `appendfsync` does."""
+"""A single server without replicas: its promises are those of its `appendfsync`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SingleServer:
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """`store.url` with its address."""
         return store_url("redis", self.nodes)
 
     def start(self) -> None:
@@ -28,31 +28,31 @@ class SingleServer:
         self._node.start()
 
     def master_of(self, key: str) -> ValkeyNode:
-        """The one there is."""
+        """Return the only server."""
         return self._node
 
     def replicas_of(self, master: ValkeyNode) -> list[ValkeyNode]:
-        """None."""
+        """Return []."""
         return []
 
     def lag(self, replica: ValkeyNode) -> None:
-        """There is none."""
+        """Raises AssertionError: there is no replica."""
         raise AssertionError("a single server has no replica")
 
     def cut_off(self, master: ValkeyNode) -> None:
-        """It has no other node to lose."""
+        """Raises AssertionError: there is no other node."""
         raise AssertionError("a single server has no other node to lose")
 
     def hide(self, master: ValkeyNode) -> None:
-        """Nobody watches it."""
+        """Raises AssertionError: no other process watches it."""
         raise AssertionError("a single server is watched by nobody")
 
     def heal(self) -> None:
-        """Let it run."""
+        """Start it unless it runs."""
         self._node.start()
 
     def promoted(self, old: ValkeyNode, key: str) -> ValkeyNode:
-        """Nobody can be."""
+        """Raises AssertionError: there is no replica to promote."""
         raise AssertionError("a single server has no replica to promote")
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What an experiment asks of a store under test: its URL, its nodes, its fail-overs."""
+"""The interface through which an experiment uses a store under test: its URL, its nodes, its fail-overs."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ class StoreUnderTest(Protocol):
 
     @property
     def nodes(self) -> Sequence[ValkeyNode]:
-        """All servers that keep data; Sentinels are none."""
+        """All servers that keep data; Sentinels are not among them."""
 
     def start(self) -> None:
         """Start it, empty, and wait until every replica is in step."""
 
     def master_of(self, key: str) -> ValkeyNode:
-        """The server that answers for a key, by the word of those who decide that. Waits for one; AssertionError."""
+        """Return the key's server, named by those who decide that. Waits for one; raises AssertionError."""
 
     def replicas_of(self, master: ValkeyNode) -> list[ValkeyNode]:
-        """Running servers that follow a master, in step or not."""
+        """Return the running servers that follow a master, in step or not."""
 
     def lag(self, replica: ValkeyNode) -> None:
-        """From here on a replica gets nothing of its master, and asks in vain."""
+        """Cut a replica off from its master from now on; it keeps trying to connect."""
 
     def cut_off(self, master: ValkeyNode) -> None:
-        """A master loses every other node of the store; its clients reach it still."""
+        """Cut a master off from every other node of the store; its clients still reach it."""
 
     def hide(self, master: ValkeyNode) -> None:
-        """Those who replace masters miss it; its replicas and clients reach it still."""
+        """Hide a master from those who replace masters; its replicas and clients still reach it."""
 
     def heal(self) -> None:
-        """Take every such fault away, start what is dead, and wait until the store is whole and in step."""
+        """Undo every such fault, start what has ended, and wait until the store is whole and in step."""
 
     def promoted(self, old: ValkeyNode, key: str) -> ValkeyNode:
-        """Wait until another node than `old` answers for a key; AssertionError."""
+        """Wait until a node other than `old` answers for a key, and return it; raises AssertionError."""
 
     def close(self) -> None:
         """End everything."""

@@ -26,12 +26,12 @@ class Cell(NamedTuple):
 
     @property
     def promises(self) -> bool:
-        """Whether it promises something that a test can show."""
+        """Return whether it promises something that a test can show."""
         return self.text != "–" and not any(words in self.text for words in WITHOUT_A_TEST)
 
 
 def cells(page: str) -> Iterator[Cell]:
-    """The cells of the table of a page."""
+    """Yield the cells of a page's table."""
     lines = [line for line in page.splitlines() if line.startswith("|")]
     header, _, *rows = ([word.strip() for word in line.strip("|").split("|")] for line in lines)
     for row, *texts in rows:
@@ -40,7 +40,7 @@ def cells(page: str) -> Iterator[Cell]:
 
 
 def gaps(page: str) -> list[str]:
-    """What the page promises and nothing shows."""
+    """Return the promises of the page that nothing shows."""
     return [
         f"{cell.row} / {cell.column}: no test on {shape}"
         for cell in cells(page)
@@ -52,7 +52,7 @@ def gaps(page: str) -> list[str]:
 
 @cache
 def exists(name: str) -> bool:
-    """Whether there is an experiment or a test of this name."""
+    """Return whether there is an experiment or a test of this name."""
     path, _, test = name.partition("::")
     if not test:
         return name in {experiment.name for experiment in catalogue()}
@@ -65,7 +65,7 @@ def exists(name: str) -> bool:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    """The page."""
+    """Return the page."""
     return (ROOT / "docs" / "guarantees.md").read_text()
 
 

@@ -1,4 +1,4 @@
-"""What may be lost in a window is forgiven, and nothing else is."""
+"""A loss that a window allows is forgiven, and nothing else is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def accepted(offset: int, at_ms: int, sent_ms: int = 0) -> Acknowledged:
 
 
 def verdict(*events: Event) -> StoreVerdict:
-    """Of a history in which a first record goes its way, and all is drained at the end."""
+    """Return the verdict on a history with one undisturbed record that is drained at the end."""
     settings = Configured("g", 2_000, 5, 0)
     whole = [settings, produced(0, 10), delivered(0, 20), accepted(0, 30), *events, Observed("t", 0, 9, 0, 9_000)]
     return judge(sorted(whole, key=lambda event: event.at_ms), [WINDOW])
@@ -48,7 +48,7 @@ def test_a_record_confirmed_outside_may_not(at_ms: int) -> None:
 def test_a_record_accepted_in_the_window_may_come_again_and_another_may_not(
     sent_ms: int, at_ms: int, allowed: bool
 ) -> None:
-    """Of an answer that was told late nobody knows when it came: from when it was asked for."""
+    """When an answer was recorded late, its arrival time is unknown: it counts from when it was requested."""
     answer = accepted(1, at_ms, sent_ms)
     history = (produced(1, 500), delivered(1, 600), answer, delivered(1, 3_000, 2), accepted(1, 3_100))
     found = verdict(*history)

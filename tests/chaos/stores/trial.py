@@ -1,8 +1,8 @@
-"""A trial whose faults strike the store, and what it may lose.
+"""A trial with faults of the store, and the losses it allows.
 
-Where a cell of docs/guarantees.md says "can be lost", the experiment says from when to when: what was confirmed in that
-time counts as never answered, and everything else is judged as always. That no offset is used twice, and that nothing
-is delivered which was not produced, holds in those cells too.
+Where a cell of docs/guarantees.md says "can be lost", the experiment names the window: what was confirmed in that time
+counts as never answered, and everything else is judged as always. In those cells too, no offset is used twice, and
+nothing is delivered that was not produced.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TOLD_LATER_MS: Final = 1_000
 
 
 class Window(NamedTuple):
-    """A time in which what is confirmed may be lost, in `now_ms`."""
+    """A time, in `now_ms`, in which confirmed events may be lost."""
 
     since_ms: int
     until_ms: int
@@ -61,7 +61,7 @@ class StoreVerdict:
 
 
 class StoreTrial(Trial):
-    """What a function of `plays` is given."""
+    """The argument of a function of `plays`."""
 
     deployment: StoreDeployment
 
@@ -76,24 +76,24 @@ class StoreTrial(Trial):
 
     @property
     def min_insync_replicas(self) -> int:
-        """Copies that confirm a write."""
+        """The number of copies that confirm a write."""
         return self.deployment.min_insync_replicas
 
     @property
     def every_copy_confirms(self) -> bool:
-        """Whether whatever replica takes over has everything that was confirmed."""
+        """Whether any replica that takes over has everything that was confirmed."""
         return self.min_insync_replicas == self.store.replicas + 1
 
     def busy_master(self) -> ValkeyNode:
-        """A master that holds logs of topic-partitions."""
+        """Return a master that holds logs of topic-partitions."""
         return self.store.master_of(self.topic_key())
 
     def topic_key(self) -> str:
-        """The owner record of some topic-partition."""
+        """Return the key of some topic-partition's owner record."""
         return self._some("{tp:*}:owner")
 
     def state_key(self) -> str:
-        """The owner record of some shard of the share coordinator."""
+        """Return the key of the owner record of some shard of the share coordinator."""
         return self._some("{sgs:*}:owner")
 
     def _some(self, pattern: str) -> str:
@@ -101,29 +101,30 @@ class StoreTrial(Trial):
         return str(self.rng.choice(sorted(key for node in masters for key in node.ask("KEYS", pattern))))
 
     def note(self, fault: str, *targets: ValkeyNode) -> int:
-        """Something that the trial does to store nodes by itself; when that is."""
+        """Record a fault that the trial itself makes in store nodes; return its time."""
         return self._tell(fault, " ".join(target.name for target in targets))
 
     def allow_loss(self, since_ms: int, until_ms: int | None = None) -> None:
-        """What was confirmed from then on, till now if no end is given, may be lost. Kept beside the histories."""
+        """Allow the loss of what was confirmed from `since_ms` on, by default until now. Written beside the
+        histories."""
         end = now_ms() if until_ms is None else until_ms
         self.windows.append(Window(since_ms - _TOLD_LATER_MS, end + _TOLD_LATER_MS))
         (self.folder / WINDOWS_FILE).write_text(json.dumps(self.windows) + "\n")
 
     def judged(self) -> StoreVerdict:
-        """The verdict on the histories, once `finish` is done."""
+        """Return the verdict on the histories, once `finish` has returned."""
         return judge_kept(self.folder)
 
 
 def judge_kept(folder: Path) -> StoreVerdict:
-    """The verdict on what a trial left in its folder."""
+    """Return the verdict on what a trial left in its folder."""
     kept = folder / WINDOWS_FILE
     windows = [Window(*window) for window in json.loads(kept.read_text())] if kept.exists() else []
     return judge(read_history(sorted(folder.glob("*.jsonl"))), windows)
 
 
 def judge(events: Sequence[Event], windows: Sequence[Window]) -> StoreVerdict:
-    """The verdict on a history in which things may be lost in some windows."""
+    """Return the verdict on a history, with the losses that some windows allow."""
     allowed = [event for event in events if _within(event, windows)]
     checks = (lambda _: no_invention(events),) if windows else ()
     verdict = judge_history(list(_forgiven(events, windows)), checks)
@@ -136,7 +137,7 @@ def judge(events: Sequence[Event], windows: Sequence[Window]) -> StoreVerdict:
 
 
 def _forgiven(events: Iterable[Event], windows: Sequence[Window]) -> Iterator[Event]:
-    """The history with what was confirmed in a window as if no answer had come, and what was seen then unseen."""
+    """Yield the history with events confirmed in a window as unanswered, and observations made then left out."""
     for event in events:
         if not _within(event, windows):
             yield event
@@ -147,23 +148,23 @@ def _forgiven(events: Iterable[Event], windows: Sequence[Window]) -> Iterator[Ev
 
 
 def _within(event: Event, windows: Sequence[Window]) -> bool:
-    """Whether it happened in a window, as far as anybody knows.
+    """Return whether an event may have happened in a window.
 
-    An answer to an acknowledgement may have come any time since that was sent: a consumer is told of all answers to a
-    commit together, when the last leader has answered or its time is over.
+    An answer to an acknowledgement may have come at any time since it was sent: a consumer receives all answers to a
+    commit together, once the last leader has answered or its time-out has passed.
     """
     begin_ms = event.sent_ms if isinstance(event, Acknowledged) else event.at_ms
     return any(begin_ms <= until and since <= event.at_ms for since, until in windows)
 
 
 def never_delivered(events: Iterable[Event], of: Iterable[Event]) -> set[Place]:
-    """Places among `of` that were confirmed to their producer and went to nobody."""
+    """Return the places of `of` that were confirmed to their producer and never delivered."""
     delivered = {place(event) for event in events if isinstance(event, Delivered)}
     return {place(event) for event in of if isinstance(event, Produced)} - delivered
 
 
 def came_again(events: Iterable[Event], of: Iterable[Event]) -> set[Place]:
-    """Places whose ACCEPT is among `of`, and which were fetched after it had been answered NONE."""
+    """Return the places whose ACCEPT is in `of`, and which were fetched after it had been answered NONE."""
     accepted: dict[Place, int] = {}
     for event in of:
         if isinstance(event, Acknowledged) and event.type == "ACCEPT" and not event.error:
@@ -176,12 +177,12 @@ def came_again(events: Iterable[Event], of: Iterable[Event]) -> set[Place]:
 
 
 def open_on(folder: Path, make_store: MakeStore, min_insync_replicas: int) -> StoreDeployment:
-    """The services on a store, not yet started."""
+    """Return the services on a store, not yet started."""
     settings = {**SETTINGS, "lease.ms": str(LEASE_MS)}
     return StoreDeployment(folder, TOPOLOGY, settings, make_store, min_insync_replicas)
 
 
 def require(verdict: StoreVerdict, where: str) -> None:
-    """Raises AssertionError with what was violated."""
+    """Raises AssertionError naming the violations."""
     found: Sequence[str] = verdict.verdict.violations
     assert not found, "\n".join([*found[:20], f"{len(found)} violations; {where}"])

@@ -1,4 +1,4 @@
-"""Every test of the contract of the client-facing services is played by the fake and by real services."""
+"""Every test of the client-facing services' contract runs on the fake and on real services."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS: Final = ("fake", "simulated", "node")
 
 @pytest.fixture(scope="package")
 def node_cluster() -> Iterator[Cluster]:
-    """Two real processes on a real store; they start when the first test needs them."""
+    """Yields two real processes on a real store; they start when the first test needs them."""
     with Cluster(SETTINGS) as made:
         made.add_leader("second")
         asyncio.run(_both_known(made))
@@ -27,7 +27,7 @@ def node_cluster() -> Iterator[Cluster]:
 
 
 async def _both_known(cluster: Cluster) -> None:
-    """The first node has heard of the second one."""
+    """Wait until the first node knows the second one."""
     async with Wire(cluster.bootstrap) as wire:
         async for _ in attempts():
             if len((await wire.call("Metadata", MetadataRequest())).brokers) == 2:
@@ -37,7 +37,7 @@ async def _both_known(cluster: Cluster) -> None:
 
 @pytest.fixture(params=KINDS)
 def hosting(request: pytest.FixtureRequest) -> Hosting:
-    """Who plays the test."""
+    """Returns the services that the test runs on."""
     if request.param == "node":
         return Node(request.getfixturevalue("node_cluster"))
     return Fake() if request.param == "fake" else Simulated()

@@ -1,6 +1,6 @@
-"""Where the contract of the client-facing services is played: the client's fake, and real services in two ways.
+"""The services on which the client-facing contract is tested: the client's fake, and real services in two ways.
 
-A test speaks through `kip932.rpc.transport` and cannot tell them apart. Three hostings of two nodes each:
+A test speaks through `kip932.rpc.transport` and cannot distinguish them. Three hostings of two nodes each:
 
 * `fake`: the FakeCluster of the client's unit tests, on virtual time;
 * `simulated`: two processes with all roles, as the simulator runs them: the real services on the in-memory store and
@@ -26,9 +26,9 @@ from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.node import QUICK, Cluster
 from tests.support.virtual_time import run
 
-#: Groups begin at the first record, and have Kafka's assignor, as those of the fake do; the rest are defaults.
+#: Groups begin at the first record, and have Kafka's assignor, as the fake's do; the rest are defaults.
 SETTINGS = {**QUICK, "group.share.auto.offset.reset": "earliest", "group.share.assignors": "simple"}
-#: What the simulator sets lower than its default, set back.
+#: Settings that the simulator lowers, reset to their defaults.
 DEFAULTS = {
     "group.share.auto.offset.reset": "earliest",
     "group.share.record.lock.duration.ms": "30000",
@@ -52,11 +52,11 @@ class Services(Wire):
         return await self.wire.call(address or self.bootstrap, METHODS[name], request, CALL_S)
 
     async def stream(self, name: str, address: str) -> Any:
-        """A stream by the name of its RPC."""
+        """Open a stream by the name of its RPC."""
         return await self.wire.open_stream(address, METHODS[name])
 
     def another_client(self) -> Services:
-        """The same services over other connections."""
+        """Return the same services over other connections."""
         made = Services(self.bootstrap, self._connect, self._fake)
         self._more.append(made)
         return made
@@ -66,7 +66,7 @@ class Services(Wire):
             await super()._until_served(name, topic_id, partition, partitions)
 
     async def lock_ms(self, group: str, ms: int) -> None:
-        """Let records of a group be locked for so long. The one setting that the fake takes by another way."""
+        """Set the lock duration of a group's records: the one setting that the fake takes in another way."""
         if self._fake is not None:
             self._fake.lock_ms = ms
         else:
@@ -83,7 +83,7 @@ Test = Callable[..., Coroutine[Any, Any, None]]
 
 
 class Hosting(Protocol):
-    """Plays one test on services of its kind."""
+    """Runs one test on services of its kind."""
 
     def play(self, test: Callable[[Services], Awaitable[None]]) -> None: ...
 
@@ -96,7 +96,7 @@ async def _played(services: Services, test: Callable[[Services], Awaitable[None]
 
 
 class Fake:
-    """The client's fake cluster; each test has its own."""
+    """The client's fake cluster, a new one for each test."""
 
     def play(self, test: Callable[[Services], Awaitable[None]]) -> None:
         async def main() -> None:
@@ -107,7 +107,7 @@ class Fake:
 
 
 class Simulated:
-    """Two real processes in memory; each test has its own."""
+    """Two real processes in memory, new ones for each test."""
 
     def play(self, test: Callable[[Services], Awaitable[None]]) -> None:
         async def main() -> list[str]:

@@ -12,7 +12,7 @@ from .hosting import Services
 
 
 class Topic(NamedTuple):
-    """A topic, and who leads its partitions: address by number."""
+    """A topic, and the addresses of its partitions' leaders by number."""
 
     name: str
     id: bytes
@@ -20,7 +20,7 @@ class Topic(NamedTuple):
 
 
 async def topic(services: Services, partitions: int = 1) -> Topic:
-    """A new topic that is served."""
+    """Create a topic and wait until it is served."""
     name = unique("t")
     topic_id = await services.create_topic(name, partitions)
     leaders = await services.leaders(name, partitions)
@@ -28,24 +28,24 @@ async def topic(services: Services, partitions: int = 1) -> Topic:
 
 
 async def other_node(services: Services, place: Topic) -> str:
-    """Address of a node that does not lead the topic's first partition."""
+    """Return the address of a node that does not lead the topic's first partition."""
     nodes = [f"{node.host}:{node.port}" for node in (await services.call("Metadata", MetadataRequest())).brokers]
     return next(address for address in nodes if address != place.leaders[0])
 
 
 async def member(services: Services, place: Topic, group: str = "") -> Session:
-    """A new member of a group, of a new one if none is named; its session is not open yet."""
+    """Return a new member of a group, by default of a new one; its session is not open yet."""
     group = group or unique("g")
     return Session(services, group, await services.join(group, [place.name]), place.id, address=place.leaders[0])
 
 
 async def opened(services: Services, place: Topic, group: str = "") -> Session:
-    """A new member with an open session; the topic must be empty."""
+    """Return a new member with an open session; the topic must be empty."""
     made = await member(services, place, group)
     await made.open()
     return made
 
 
 async def produced(services: Services, place: Topic, count: int, partition: int = 0) -> int:
-    """One batch of so many records; its base offset."""
+    """Produce one batch of this many records; return its base offset."""
     return await services.produce(place.id, count, partition, place.leaders[partition])

@@ -1,4 +1,4 @@
-"""What a client learns of the cluster: nodes, topics, leaders, coordinators, producer ids."""
+"""A client's view of the cluster: nodes, topics, leaders, coordinators, producer ids."""
 
 from __future__ import annotations
 

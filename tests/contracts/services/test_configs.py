@@ -1,4 +1,4 @@
-"""Configs of topics, groups and nodes: what a client is told of them, and what becomes of a change."""
+"""Configs of topics, groups and nodes: how clients see them, and the effects of a change."""
 
 from __future__ import annotations
 

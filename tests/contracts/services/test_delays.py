@@ -1,4 +1,4 @@
-"""A record that is released with a delay comes again when it is over, and a delay that cannot be changes nothing."""
+"""A record released with a delay comes again when it is over, and an invalid delay changes nothing."""
 
 from __future__ import annotations
 

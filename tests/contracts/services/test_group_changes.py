@@ -1,4 +1,4 @@
-"""What an administrator changes in groups: offsets set and deleted, groups deleted, and what is refused."""
+"""An administrator's changes of groups: offsets set and deleted, groups deleted, and what is refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATEST, EARLIEST = -1, -2
 
 
 async def altered(services: Services, group: str, name: str, offsets: dict[int, int]) -> Any:
-    """The answer to new offsets by partition: the error of the call, or those of the partitions."""
+    """Set new offsets by partition; return the error of the call, or those of the partitions."""
     request = AlterShareGroupOffsetsRequest(group_id=group)
     request.topics.SetInParent()
     entry = request.topics.values.add(topic_name=name)
@@ -33,7 +33,7 @@ async def altered(services: Services, group: str, name: str, offsets: dict[int, 
 
 
 async def forgotten(services: Services, group: str, *names: str) -> Any:
-    """The answer to a deletion of offsets: the error of the call, or those of the topics."""
+    """Delete offsets; return the error of the call, or those of the topics."""
     request = DeleteShareGroupOffsetsRequest(group_id=group)
     request.topics.SetInParent()
     for name in names:
@@ -50,7 +50,7 @@ async def deleted(services: Services, group: str) -> int:
 
 
 async def starts(services: Services, group: str) -> dict[tuple[str, int], tuple[int, int]]:
-    """Start offset and lag of everything that the group has begun with."""
+    """Return start offset and lag of everything that the group has begun."""
     request = DescribeShareGroupOffsetsRequest()
     request.groups.add(group_id=group)
     (found,) = (await services.call("DescribeShareGroupOffsets", request, await services.coordinator(group))).groups

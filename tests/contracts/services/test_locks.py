@@ -1,4 +1,4 @@
-"""A record that nobody acknowledges in time is free again; one whose lock is renewed is not."""
+"""A record that is not acknowledged in time is available again; one whose lock is renewed is not."""
 
 from __future__ import annotations
 

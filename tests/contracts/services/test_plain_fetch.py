@@ -1,4 +1,4 @@
-"""What a plain Fetch answers: whole batches from an offset on, with the time of their append."""
+"""Answers to a plain Fetch: whole batches from an offset on, with the time of their append."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER = 1, 3, 6
 
 
 async def fetched(services: Services, place: Topic, offset: int, partition: int = 0, max_bytes: int = 1 << 20) -> Any:
-    """The answer for the only partition."""
+    """Fetch the only partition and return its answer."""
     request = FetchRequest(max_bytes=max_bytes)
     request.topics.add(topic_id=place.id).partitions.add(
         partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes
@@ -68,7 +68,7 @@ async def test_a_node_that_does_not_lead_answers_no_records(services: Services) 
     place = await topic(services)
     await produced(services, place, 1)
     elsewhere = place._replace(leaders={0: await other_node(services, place)})
-    async for _ in attempts():  # until it has heard who leads
+    async for _ in attempts():  # until it knows the leader
         refused = await fetched(services, elsewhere, 0)
         assert (refused.error_code, extents(refused)) == (NOT_LEADER, [])
         if refused.HasField("current_leader"):

@@ -1,4 +1,4 @@
-"""Produce, as a call and as a stream: offsets, repeats, and what is refused with what."""
+"""Produce, as a call and as a stream: offsets, repeats, and the errors of refusals."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def request(topic_id: bytes, *batches: ProduceRequest.Batch, partition: int = 0,
 
 
 def answered(answer: Any) -> Any:
-    """The answer for the only partition."""
+    """Return the answer for the only partition."""
     (result,) = answer.responses
     (found,) = result.partition_responses
     return found
@@ -129,7 +129,7 @@ async def test_a_node_that_does_not_lead_names_who_does(services: Services) -> N
     place = await topic(services)
     (leader,) = (await services.leaders(place.name)).values()
     elsewhere = await other_node(services, place)
-    async for _ in attempts():  # until it has heard who leads
+    async for _ in attempts():  # until it knows the leader
         answer = await services.call("Produce", request(place.id, batch(1)), elsewhere)
         refused = answered(answer)
         assert (refused.error_code, refused.base_offset) == (NOT_LEADER, -1)
@@ -158,7 +158,7 @@ async def begin(services: Services, place: Topic, **fields: int) -> InitProducer
 
 
 async def transact(services: Services, place: Topic, producer: InitProducerIdResponse) -> int:
-    """The error code of a record in a transaction of this producer."""
+    """Produce a record in a transaction of this producer; return its error code."""
     sent = request(place.id, batch(1, producer.producer_id, 0, producer.producer_epoch))
     sent.transactional_id = place.name
     sent.topic_data[0].partition_data[0].batches[0].is_transactional = True

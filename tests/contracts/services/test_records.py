@@ -1,4 +1,4 @@
-"""What a fetch acquires, and what becomes of records that are acknowledged."""
+"""The records that a fetch acquires, and the effects of their acknowledgements."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ async def test_a_record_is_given_up_after_its_last_delivery(services: Services) 
 
 @contract
 async def test_a_member_is_given_no_record_that_it_cannot_decompress(services: Services) -> None:
-    """And no delivery is counted for a refusal: the record comes to another member for the first time."""
+    """The refusal counts no delivery: the record comes to another member for the first time."""
     place = await topic(services)
     poor = await opened(services, place)
     rich = await opened(services, place, poor.group)

@@ -124,7 +124,7 @@ async def test_a_partition_that_another_node_leads_names_its_leader(services: Se
     (leader,) = (await services.leaders(place.name)).values()
     session = await member(services, place)
     session.address = await other_node(services, place)
-    async for _ in attempts():  # until it has heard who leads
+    async for _ in attempts():  # until it knows the leader
         answer = await session.fetch(epoch=0, wait_ms=0)
         found = part(answer)
         assert (answer.error_code, found.error_code) == (0, NOT_LEADER)

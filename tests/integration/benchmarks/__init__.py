@@ -1,1 +1,1 @@
-"""Benchmarks, run for a moment."""
+"""Short runs of the benchmarks."""

@@ -1,4 +1,5 @@
-"""B6 as it is run: a server, a producer and consumers as processes, and every record seen. Nothing here is timed."""
+"""B6 run as a whole: a server, a producer and consumers as processes, and every record is received. Nothing is
+timed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""B13 as it is run: a node and a producer as processes, here and as another release. Nothing here is timed."""
+"""B13 run as a whole: a node and a producer as processes, here and as another release. Nothing is timed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.produce import KIB, MIB, SIZES, main
 def test_every_record_of_both_releases_is_confirmed_and_the_memory_of_each_process_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    # The other release is this one, started as an interpreter of its own would be.
+    # The "other release" is this one, started as a separate interpreter would be.
     words = ["--rounds", "1", "--scale", "0.02", "--sizes", str(KIB), str(MIB), "--before", sys.executable]
     assert main(words) == 0
     out, table = capsys.readouterr()

@@ -1,6 +1,6 @@
-"""A program of `test_forks.py`: clients and a worker in a child of this process, made in the way that is asked for.
+"""The program that `test_forks.py` runs: clients and a worker in a child of this process, forked by the given method.
 
-usage: python forking.py BOOTSTRAP TOPIC METHOD BEFORE WHAT
+usage: python forking.py BOOTSTRAP TOPIC METHOD BEFORE WHAT.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def stop_when_done(worker: Worker) -> None:
 
 
 def child(said: Any, what: str, at: dict[str, Any], topic: str) -> None:
-    """What runs in the child."""
+    """The child's body: use clients or a worker, and put the result or the refusal into `said`."""
     try:
         said.put(use_clients(at, topic) if what == "clients" else use_worker(at, topic, what == "processes"))
     except IllegalStateError as error:
@@ -61,7 +61,7 @@ def child(said: Any, what: str, at: dict[str, Any], topic: str) -> None:
 
 
 def main() -> None:
-    """Run one cell, and print what the child said."""
+    """Run one cell of the table, and print the child's result."""
     bootstrap, topic, method, before, what = sys.argv[1:]
     at = {"bootstrap.servers": bootstrap}
     if before == "used":

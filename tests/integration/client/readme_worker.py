@@ -1,7 +1,7 @@
-"""The README's consumer, run as it stands there, but that its `print` of a record does a job: `BOOTSTRAP TOPIC GROUP`.
+"""The README's consumer, run unchanged except that its `print` of a record does a job: `BOOTSTRAP TOPIC GROUP`.
 
-A record's value says for how many seconds the job takes. With a fourth word the settings for jobs are left out. It says
-what it did, one JSON line each, and ends with its standard input.
+A record's value gives the seconds that its job takes. A fourth argument omits the settings for jobs. The program
+reports what it did as one JSON line per event, and ends when its standard input closes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def loop(bootstrap: str, topic: str, group: str, plain: bool) -> str:
 
 
 def do(*words: object) -> None:
-    """In place of print: the job, and what was refused."""
+    """Stand in for `print`: do the job, or report a refusal."""
     if len(words) == 1:
         told: dict[str, object] = {"refused": str(words[0])}
     else:
@@ -46,7 +46,7 @@ def do(*words: object) -> None:
 
 
 def end_with_parent() -> None:
-    """Have the loop left, through its `with`, once nobody listens."""
+    """Leave the loop through its `with` once standard input is closed."""
     sys.stdin.read()
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -1,4 +1,5 @@
-"""The table of docs/howto/forks.md, for the kinds that need no server of others: each cell works, or says why not."""
+"""The table of docs/howto/forks.md, for the kinds that need no third-party server: each cell works or gives the
+reason."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a producer compresses is read by the libraries that Kafka's Java client uses, and the other way round.
+"""The libraries of Kafka's Java client read what a producer compresses, and the client reads what they compress.
 
-They come with Spark, which has them for its own files.
+The libraries come with Spark, which uses them for its own files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONTENTS = {
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[Any]:
-    """A Java machine with those libraries."""
+    """A Java virtual machine with those libraries."""
     try:
         home = java_home() or os.environ.get("JAVA_HOME")
     except NoJavaError as error:
@@ -48,7 +48,7 @@ def java() -> Iterator[Any]:
 
 
 def reader(java: Any, kind: Compression, packed: bytes) -> Any:
-    """The stream with which Kafka's Java client reads; of lz4 that of the library it is built on."""
+    """The stream class that Kafka's Java client reads with; for lz4, the library's class that the client builds on."""
     source = java.java.io.ByteArrayInputStream(packed)
     match kind:
         case Compression.GZIP:
@@ -62,7 +62,7 @@ def reader(java: Any, kind: Compression, packed: bytes) -> Any:
 
 
 def writer(java: Any, kind: Compression, into: Any) -> Any:
-    """The stream with which it writes."""
+    """The stream class that Kafka's Java client writes with."""
     match kind:
         case Compression.GZIP:
             return java.java.util.zip.GZIPOutputStream(into)

@@ -1,4 +1,4 @@
-"""Programs that end without closing a client: a blocking one's work is ended, and what is lost is told."""
+"""Programs that end without closing a client: a blocking client finishes its work, and lost records are logged."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def ended(folder: Path, program: str, cluster: Cluster) -> tuple[subprocess.CompletedProcess[str], str]:
-    """The end of a program, and the topic that it writes to."""
+    """Run a program to its end; also returns the topic that it writes to."""
     topic = unique("left")
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 1)])

@@ -31,7 +31,7 @@ class ServedCluster(FakeCluster):
             self.server.add(descriptor, service)
 
     def serve(self, node: int) -> None:
-        """Nothing in memory."""
+        """Do nothing: this node is not served in memory."""
 
     def endpoint(self, node: int) -> common_pb2.NodeEndpoint:
         return common_pb2.NodeEndpoint(node_id=node, host="127.0.0.1", port=self.server.port)

@@ -1,7 +1,7 @@
 """The README's loop with slow jobs and four workers: every job runs once, and the work is shared.
 
-Times are a sixth of those that a user meets: a lock of 5 s in place of 30 s, jobs of 17 ms, 0.33 s and 3.3 s.
-`python -m tests.integration.client.test_readme_loop` plays it for real, with jobs of 0.1, 2 and 20 s.
+Times are a sixth of real ones: a lock of 5 s instead of 30 s, jobs of 17 ms, 0.33 s and 3.3 s. `python -m
+tests.integration.client.test_readme_loop` runs it in full, with jobs of 0.1, 2 and 20 s.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sharegroups import Admin, AlterConfig, ConfigResource, KafkaError, Producer
 from tests.support.node import BOUND_S, Cluster, unique
 
 WORKERS = 4
-#: Seconds of one job and how many jobs, for a lock of 30 s.
+#: The number of jobs by the seconds of one job, for a lock of 30 s.
 JOBS = {0.1: 240, 2.0: 60, 20.0: 24}
 
 
@@ -39,7 +39,7 @@ class Worker:
         )
 
     def end(self) -> list[dict[str, Any]]:
-        """What it said until its end."""
+        """End the process; returns all that it printed."""
         try:
             out, err = self.process.communicate(timeout=BOUND_S)
         except subprocess.TimeoutExpired:
@@ -53,7 +53,8 @@ class Worker:
 def play(
     bootstrap: str, job_s: float, jobs: int, lock_s: float, plain: bool
 ) -> tuple[list[list[dict[str, Any]]], float]:
-    """What each worker said, and how long it took from the first job to the last confirmed acknowledgement."""
+    """Run the workers. Returns what each one printed, and the seconds from the first job to the last confirmed
+    acknowledgement."""
     topic = group = unique("readme")
     with Admin(bootstrap_servers=bootstrap) as admin:
         assert admin.create_topics([topic]) == {topic: None}
@@ -94,7 +95,7 @@ def _start_offset(admin: Admin, group: str) -> int:
 
 
 def check(said: list[list[dict[str, Any]]], jobs: int) -> list[float]:
-    """Every job ran once, nothing was refused, each worker did its part; the parts."""
+    """Assert that every job ran once, nothing was refused and each worker did its part; returns the parts."""
     runs = Counter(line["offset"] for lines in said for line in lines if "offset" in line)
     assert [line for lines in said for line in lines if "refused" in line] == []
     assert runs == Counter(range(jobs))
@@ -121,7 +122,7 @@ def test_every_job_of_the_readme_s_loop_runs_once_and_the_work_is_shared(
 
 
 def for_real() -> None:
-    """With a lock of 30 s, the jobs of the issue; prints what was seen."""
+    """Run with a lock of 30 s and the jobs of the issue; print the results."""
     with Cluster() as cluster:
         for plain in (False, True):
             for job_s, jobs in JOBS.items():

@@ -1,4 +1,4 @@
-"""The node that tests of dead letters share."""
+"""The node shared by the tests of dead letters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.ports import free_port
 
 @pytest.fixture(scope="session")
 def metrics_port() -> int:
-    """Where the node tells its metrics."""
+    """The port of the node's metrics."""
     return free_port()
 
 

@@ -22,7 +22,8 @@ from tests.support.ports import free_port
 
 
 class Worker:
-    """One consumer in a thread: what `act` says of each record, committed poll by poll. It goes on over errors."""
+    """One consumer in a thread: acknowledges each record as `act` decides, commits after each poll, and survives
+    errors."""
 
     def __init__(self, queues: Queues, act: Callable[[Message], object], records_max: int) -> None:
         self._queues = queues
@@ -78,7 +79,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """What was seen while the topic was away, and after it."""
+    """Results while the topic was away, and after it."""
 
     away_s: float
     produced: int
@@ -93,7 +94,7 @@ class Away:
 
 
 def play_away(queues: Queues, away_s: float, rate: int) -> Away:
-    """A producer and a worker at work; every tenth record is rejected. The dead-letter topic is deleted, and made again
+    """Run a producer and a worker; every tenth record is rejected. The dead-letter topic is deleted, and created again
     after `away_s` s."""
     worker = Worker(queues, lambda message: REJECT if message.offset() % 10 == 0 else ACCEPT, 50)
     produced = 0
@@ -143,7 +144,7 @@ def play_away(queues: Queues, away_s: float, rate: int) -> Away:
 
 
 def _start(queues: Queues) -> int | None:
-    """The start offset; None while no leader tells it."""
+    """The start offset; None while no leader reports it."""
     with contextlib.suppress(KeyError):
         return queues.offsets().start_offset
     return None
@@ -151,7 +152,7 @@ def _start(queues: Queues) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """What was seen of a leader that was killed while records were rejected."""
+    """Results after a leader was killed while records were being rejected."""
 
     records: int
     answered_before: int
@@ -161,7 +162,7 @@ class Killed:
 
 
 def led_by_another(queues: Queues) -> None:
-    """Have a source topic that the second leader leads; where a topic is led follows from the chance of its id."""
+    """Use a source topic that the second leader leads; which node leads a topic depends on its random id."""
     queues.cluster.add_leader("second")
     deadline = time.monotonic() + BOUND_S
     while time.monotonic() < deadline:
@@ -177,8 +178,8 @@ def led_by_another(queues: Queues) -> None:
 
 
 def play_kill(records: int, *, takeover: bool = False) -> Killed:
-    """A worker rejects; the leader is killed after a third of the answers. It is started again on the same data, or
-    with `takeover` another one takes its place."""
+    """A worker rejects records, and the leader is killed after a third of the answers. It is restarted on the same
+    data, or with `takeover` another leader takes its place."""
     with Cluster(QUICK, "--port", str(free_port())) as cluster:
         queues = Queues(cluster)
         try:
@@ -195,7 +196,7 @@ def play_kill(records: int, *, takeover: bool = False) -> Killed:
                 before = set(worker.answered)
                 if not takeover:
                     cluster.start()
-                # What was answered is not known of all: an answer may be lost.
+                # Not every answer reaches the worker: one may be lost.
                 worker.until(lambda: _start(queues) == records, "every record is finished")
             letters = queues.letters()
             found = {int(said(letter)["offset"]) for letter in letters}
@@ -208,7 +209,7 @@ def play_kill(records: int, *, takeover: bool = False) -> Killed:
 
 
 def main() -> None:
-    """Play one, and print what was seen as JSON."""
+    """Run one of the two, and print the results as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("play", choices=("away", "kill", "takeover"))
     parser.add_argument("--seconds", type=float, default=60)

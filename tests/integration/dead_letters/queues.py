@@ -1,4 +1,4 @@
-"""A topic, a group and its dead-letter topic on a real node, and what tests of dead letters ask of them."""
+"""A topic, a group and its dead-letter topic on a real node, with the operations that tests of dead letters need."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Queues:
         assert self.refusal(**configs) == ""
 
     def refusal(self, **configs: str) -> str:
-        """Set configs of the group; why they are refused."""
+        """Set configs of the group, which must be refused; returns the reason."""
         return self.alter(RESOURCE_GROUP, self.group, configs)
 
     def alter(self, kind: int, name: str, configs: Mapping[str, str]) -> str:
@@ -60,14 +60,14 @@ class Queues:
         return "" if error is None else str(error)
 
     def config(self, name: str) -> str | None:
-        """The value in force of a config of the group."""
+        """The effective value of a config of the group."""
         resource = ConfigResource(RESOURCE_GROUP, self.group)
         found = self.admin.describe_configs([resource])[resource]
         assert isinstance(found, Mapping), found
         return found[name].value
 
     def take_away(self, name: str) -> None:
-        """Delete a config of the group, so that its default is in force."""
+        """Delete a config of the group, so that its default takes effect."""
         resource = ConfigResource(RESOURCE_GROUP, self.group)
         changes = {resource: [AlterConfig(name, operation=OP_DELETE)]}
         assert self.admin.incremental_alter_configs(changes) == {resource: None}
@@ -76,7 +76,7 @@ class Queues:
         assert self.alter(RESOURCE_TOPIC, topic, {ENABLE_CONFIG: "true" if enabled else "false"}) == ""
 
     def produce(self, count: int, first: int = 0, partition: int = 0) -> None:
-        """Records with a key, a value, a header and a time of their own."""
+        """Produce records, each with a key, a value, a header and a timestamp of its own."""
         with Producer(bootstrap_servers=self.cluster.bootstrap) as producer:
             for number in range(first, first + count):
                 producer.produce(
@@ -103,7 +103,7 @@ class Queues:
         until: Callable[[], bool],
         seen: list[Message] | None = None,
     ) -> None:
-        """Poll and acknowledge until it is done; the first error of a commit fails."""
+        """Poll and acknowledge until `until` holds; raises on the first failed commit."""
         deadline = time.monotonic() + BOUND_S
         while not until():
             assert time.monotonic() < deadline, "it is not done in time"
@@ -114,14 +114,14 @@ class Queues:
             assert not any(consumer.commit_sync().values())
 
     def settle(self, consumer: ShareConsumer, kind: AcknowledgeType, count: int) -> list[Message]:
-        """Give this answer to the next `count` records."""
+        """Acknowledge the next `count` records with this type."""
         seen: list[Message] = []
         self.work(consumer, lambda _: kind, lambda: len(seen) >= count, seen)
         assert len(seen) == count
         return seen
 
     def letters(self, partition: int = 0, topic: str | None = None) -> list[ReadRecord]:
-        """Everything in a partition of the dead-letter topic."""
+        """Every record in a partition of the dead-letter topic."""
         found: list[ReadRecord] = []
         at = TopicPartition(topic or self.dlq, partition)
         while True:
@@ -132,7 +132,7 @@ class Queues:
             found += read.records
 
     def until_letters(self, count: int, partition: int = 0, topic: str | None = None) -> list[ReadRecord]:
-        """The letters, once there are at least so many."""
+        """Wait for at least `count` letters; returns them."""
         deadline = time.monotonic() + BOUND_S
         while True:
             found = self.letters(partition, topic)
@@ -142,7 +142,7 @@ class Queues:
             time.sleep(0.05)
 
     def offsets(self, partition: int = 0, backlog: bool = False) -> ShareGroupOffset:
-        """Where the group is in a partition."""
+        """The group's offsets in a partition."""
         (found,) = self.admin.list_share_group_offsets({self.group: None}, backlog).values()
         assert isinstance(found, Mapping), found
         offset = found[TopicPartition(self.topic, partition)]
@@ -160,12 +160,12 @@ class Queues:
 
 
 def topic_id_of(queues: Queues) -> str:
-    """The id of the source topic, as letters name it."""
+    """The id of the source topic, in the form that letters contain."""
     return topic_id_text(queues.admin.list_topics([queues.topic])[queues.topic].topic_id)
 
 
 def said(letter: ReadRecord) -> dict[str, str]:
-    """The server's headers of a letter, by their names without the prefix; they are the last ones, in order."""
+    """The server's headers of a letter, keyed by name without the prefix; they are the last headers, in order."""
     assert [name for name, _ in letter.headers[-7:]] == [
         PREFIX + name for name in ("topic", "partition", "offset", "group", "delivery.count", "message", "topic.id")
     ]

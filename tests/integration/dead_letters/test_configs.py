@@ -1,4 +1,5 @@
-"""What may be set as a dead-letter queue, and when a change takes effect; beside what Kafka did (delivery §1.2)."""
+"""Which topics may be set as a dead-letter queue, and when a change takes effect, compared with Kafka (delivery
+§1.2)."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def test_a_topic_that_is_not_enabled_or_that_the_group_reads_is_refused(queues: 
 def test_a_group_that_subscribes_to_its_queue_is_warned_of_and_what_it_rejects_there_does_not_loop(
     queues: Queues,
 ) -> None:
-    """Kafka 4.4.0 writes each rejected letter again, for ever."""
+    """Kafka 4.4.0 writes each rejected letter again, forever."""
     queues.configure(**{"share.heartbeat.interval.ms": "200"})
     queues.produce(1)
     with queues.consumer() as consumer:
@@ -84,7 +85,7 @@ def test_a_group_that_subscribes_to_its_queue_is_warned_of_and_what_it_rejects_t
 
 @pytest.mark.rule("PL-903", "PL-923")
 def test_a_longer_circle_is_refused_when_it_is_set_and_warned_of_when_a_subscription_closes_it(queues: Queues) -> None:
-    """Three groups, each of which reads the dead-letter topic of the one before."""
+    """Three groups, each of which reads the dead-letter topic of the previous one."""
     others = [Queues(queues.cluster), Queues(queues.cluster)]
     circle = [queues, *others]
     try:
@@ -94,7 +95,7 @@ def test_a_longer_circle_is_refused_when_it_is_set_and_warned_of_when_a_subscrip
                 each.configure(**{"share.heartbeat.interval.ms": "200"})
                 consumers.enter_context(each.consumer()).poll(timeout=0.5)
             last = others[1]
-            # The configs were set before anyone read, so only the log could say it.
+            # The configs were set before any group read, so only the log could report the circle.
             until_logged(queues, "dead-letter topics lead in a circle", *(each.group for each in circle))
             last.configure(**{TOPIC_CONFIG: ""})
             refused = last.refusal(**{TOPIC_CONFIG: last.dlq})
@@ -109,7 +110,7 @@ def test_a_longer_circle_is_refused_when_it_is_set_and_warned_of_when_a_subscrip
 
 
 def until_logged(queues: Queues, *words: str) -> None:
-    """Until the node has logged a line with all these words."""
+    """Wait until the node has logged a line with all these words."""
     deadline = time.monotonic() + BOUND_S
     while not any(all(word in line for word in words) for line in queues.cluster.node.errors.splitlines()):
         assert time.monotonic() < deadline, f"no line has {words}"

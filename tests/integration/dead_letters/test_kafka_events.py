@@ -1,4 +1,4 @@
-"""Which ends of a record become a letter, beside what Kafka 4.4.0 did (delivery §1.3, and the crash of §1.6)."""
+"""Which ends of a record produce a letter, compared with Kafka 4.4.0 (delivery §1.3, and the crash of §1.6)."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ LIMIT = "Offset delivery count exceeded the threshold."
 
 
 def told(queues: Queues, count: int) -> dict[str, tuple[str, str]]:
-    """Count and cause of each letter, by the offset of its record."""
+    """The delivery count and cause of each letter, by the offset of its record."""
     found = queues.until_letters(count)
     assert len(found) == count
     return {said(one)["offset"]: (said(one)["delivery.count"], said(one)["message"]) for one in found}
 
 
 class GivenUpError(Exception):
-    """What an application raises to abort a transaction."""
+    """Raised by an application to abort a transaction."""
 
 
 def refuse_one(data: bytes) -> str:
@@ -65,7 +65,7 @@ def test_a_lock_that_runs_out_and_a_close_count_as_the_last_delivery_as_a_releas
 
 @pytest.mark.rule("PL-905", "CL-44")
 def test_a_record_that_nobody_can_decode_becomes_a_letter_at_the_limit_or_when_it_is_rejected(queues: Queues) -> None:
-    """Java's client releases it by itself; here the application gets it with its error and says what becomes of it."""
+    """Java's client releases it by itself; here the application gets it with its error and decides."""
     queues.produce(2)
     with queues.consumer(value_deserializer=refuse_one) as consumer:
         seen: list[Message] = []
@@ -154,7 +154,7 @@ def test_a_reject_of_a_record_whose_topic_was_deleted_is_refused_and_becomes_no_
 @pytest.mark.rule("PL-906", "PL-907")
 @pytest.mark.parametrize("meanwhile", ["not enabled", "deleted"])
 def test_a_topic_that_is_taken_away_between_delivery_and_reject_is_waited_for(queues: Queues, meanwhile: str) -> None:
-    """Kafka archives these records without a letter, and tells the client of success."""
+    """Kafka archives these records without a letter, and reports success to the client."""
     queues.produce(2)
     with queues.consumer() as consumer:
         seen = consumer.poll(timeout=BOUND_S)

@@ -1,4 +1,5 @@
-"""Rows of what Kafka 4.4.0 did with dead letters (delivery §1.4, §1.5), and where this suite does better, by rule."""
+"""Kafka 4.4.0's behaviour with dead letters, row by row (delivery §1.4, §1.5), and where this suite does better, by
+rule."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def test_two_groups_on_one_topic_are_told_apart_by_header_and_key(queues: Queues
 
 @pytest.mark.rule("PL-911")
 def test_a_record_larger_than_the_topic_takes_gets_a_letter_without_a_copy(queues: Queues) -> None:
-    """As Kafka; and one that has no room even for that waits, where Kafka loses it with its whole batch."""
+    """As in Kafka. A letter that is too large even without a copy waits, where Kafka loses it with its whole batch."""
     queues.configure(**{COPY_CONFIG: "true"})
     assert queues.alter(RESOURCE_TOPIC, queues.dlq, {"max.message.bytes": "2000"}) == ""
     with Producer(bootstrap_servers=queues.cluster.bootstrap) as producer:
@@ -130,7 +131,7 @@ def test_nothing_is_created_for_a_name_whose_prefix_does_not_fit_any_more(node: 
 
 
 def until_made(queues: Queues, count: int) -> list[ReadRecord]:
-    """The letters, once there is such a topic and it has so many."""
+    """Wait for the topic to exist and to hold `count` letters; returns them."""
     deadline = time.monotonic() + BOUND_S
     while queues.dlq not in queues.admin.list_topics():
         assert time.monotonic() < deadline, "the topic was not created"
@@ -140,7 +141,7 @@ def until_made(queues: Queues, count: int) -> list[ReadRecord]:
 
 @pytest.mark.rule("PL-905", "PL-404")
 def test_a_record_that_was_deleted_before_its_reject_gets_no_letter(queues: Queues) -> None:
-    """Kafka writes one without a copy, where its leader has not moved the start offset yet."""
+    """Kafka writes a letter without a copy if its leader has not moved the start offset yet."""
     queues.produce(1)
     with queues.consumer() as consumer:
         (message,) = consumer.poll(timeout=BOUND_S)

@@ -1,4 +1,5 @@
-"""`sharegroups dlq` on letters that the services wrote: a job that fails goes to the queue, back, and there again."""
+"""`sharegroups dlq` on letters that the services wrote: a failing job goes to the queue, back, and to the queue
+again."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ REJECTED = "Offset rejected by client."
 
 
 class Tool:
-    """The command line, about the letters of one group."""
+    """The command line, for the letters of one group."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
@@ -29,7 +30,7 @@ class Tool:
         return result.stdout
 
     def groups(self, *words: str) -> Result:
-        """A command about the group itself."""
+        """Run a command about the group itself."""
         where = ("--group", self._queues.group, "--bootstrap-server", self._queues.cluster.bootstrap)
         result = CliRunner().invoke(main, ["groups", *words, *where])
         assert result.exit_code == 0, result.output
@@ -96,7 +97,7 @@ def test_letters_are_told_apart_by_their_cause(queues: Queues) -> None:
 
 @pytest.mark.rule("PL-919", "CT-24a")
 def test_letters_that_wait_go_with_the_offsets_of_their_group_and_the_tools_say_so(node: Cluster) -> None:
-    """One topic's offsets are reset, one's are deleted, one goes itself, and at last the group is deleted."""
+    """One topic's offsets are reset, another's deleted, a third topic is deleted, and at last the group is deleted."""
     queues = Queues(node, dlq=unique("dlq.later"))
     others = [Queues(node, dlq=queues.dlq) for _ in range(3)]
     tool = Tool(queues)

@@ -1,4 +1,4 @@
-"""Poison, a queue whose topic is away, and a leader that is killed: nothing is lost, and nothing waits for a letter."""
+"""Poison records, a missing dead-letter topic and a killed leader: nothing is lost, and nothing waits for a letter."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_poisonous_record_among_five_hundred_becomes_a_letter_and_redriven_is_
 
 @pytest.mark.rule("INV-18", "PL-907", "PL-915", "PL-920")
 def test_a_topic_that_is_away_under_load_loses_nothing_and_stalls_nothing(queues: Queues) -> None:
-    """More records than there are locks come behind the first letter that waits."""
+    """More records than the lock limit arrive after the first letter that waits."""
     queues.configure(**{"share.partition.max.record.locks": "100"})
     done: set[int] = set()
 
@@ -132,7 +132,7 @@ def test_with_the_policy_drop_a_topic_that_is_away_loses_letters_as_in_kafka(que
 
 @pytest.mark.rule("INV-18", "PL-907", "PL-915")
 def test_under_load_a_topic_that_is_away_for_a_while_costs_no_letter_and_no_pause(queues: Queues) -> None:
-    """The play that `plays away --seconds 60` plays for a minute."""
+    """A short run of `plays away --seconds 60`."""
     seen = play_away(queues, away_s=1.0, rate=200)
     assert seen.waited_most > 0
     assert seen.accepted + seen.rejected == seen.produced
@@ -141,7 +141,7 @@ def test_under_load_a_topic_that_is_away_for_a_while_costs_no_letter_and_no_paus
 
 @pytest.mark.rule("INV-18", "PL-611", "12.22")
 def test_a_node_that_is_killed_amid_a_thousand_rejects_writes_each_letter_at_least_once() -> None:
-    """The play asserts that each letter is there, and that a duplicate has the key of the first."""
+    """`play_kill` asserts that each letter exists, and that a duplicate has the key of the first."""
     seen = play_kill(1_000)
     assert seen.letters == 1_000
     assert seen.answered_before >= 333

@@ -1,4 +1,4 @@
-"""client/examples as programs of their own, on a real node and store."""
+"""Runs client/examples as separate programs, on a real node and store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLES = Path(__file__).parents[3] / "client" / "examples"
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[Cluster]:
-    """The examples name their topics and groups themselves."""
+    """A cluster of this module's own, since the examples name their topics and groups themselves."""
     with Cluster() as cluster:
         with Admin(bootstrap_servers=cluster.bootstrap) as admin:
             assert set(admin.create_topics(["orders", "raw-orders", "mails"]).values()) == {None}
@@ -55,7 +55,7 @@ def test_every_example_is_run_here() -> None:
 
 
 def test_a_program_with_only_the_generated_stubs(own: Cluster) -> None:
-    """No client library: what it imports is the generated modules and gRPC."""
+    """No client library: the program imports only the generated modules and gRPC."""
     imported = re.findall(r"^(?:from|import) ([\w.]+)", (EXAMPLES / "raw_stubs.py").read_text(), re.MULTILINE)
     assert {name.split(".")[0] for name in imported} <= {
         "__future__",
@@ -161,7 +161,7 @@ def test_the_worker_and_what_readme_and_how_to_show_of_it(own: Cluster) -> None:
 
 
 def _has_done(cluster: Cluster, group: str) -> bool:
-    """Whether the group has begun, and has no lag."""
+    """Whether the group has initialised offsets and no lag."""
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         listed = admin.list_share_group_offsets({group: None})[group]
     return (

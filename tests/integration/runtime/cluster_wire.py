@@ -1,4 +1,4 @@
-"""Calls ClusterService by its methods' names, over the in-memory transport."""
+"""Calls ClusterService by method name, over the in-memory transport."""
 
 from __future__ import annotations
 

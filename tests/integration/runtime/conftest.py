@@ -1,4 +1,4 @@
-"""The cluster of one process whose ClusterService several modules call."""
+"""The one-process cluster whose ClusterService several modules call."""
 
 from __future__ import annotations
 

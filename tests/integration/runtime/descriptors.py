@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def no_descriptor_left(spare: int = 0) -> Iterator[None]:
-    """As amid a flood of connections: but for `spare` ones every open fails in this process until the end of the
-    block."""
+    """Let every open in this process fail until the end of the block, except for `spare` ones, as in a flood of
+    connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken: list[int] = []
     try:

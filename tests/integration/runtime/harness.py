@@ -32,7 +32,7 @@ FLAGS = {
 
 
 class Leader:
-    """An owner of a topic shard that only notes what it is told."""
+    """An owner of a topic shard that only records its notifications."""
 
     demand = 0
 
@@ -99,7 +99,7 @@ class Process:
         }
 
     async def submit(self, shard: str, command: object) -> object:
-        """Run a command on a group shard, trying again for a while."""
+        """Run a command on a group shard; retries for a while."""
         for _ in range(200):
             host = self.hosts.get(ShardId(ShardKind.GROUP, shard))
             if host is not None:
@@ -116,7 +116,7 @@ class Process:
         await self.close()
 
     async def kill(self) -> None:
-        """As if by SIGKILL: nothing is released, nothing is sent."""
+        """Stop as if by SIGKILL: nothing is released, nothing is sent."""
         ownership = self.node.ownership
         assert ownership is not None
         for task in [ownership._runner, *ownership._tasks, self.node._listener, self.node.metadata._task,
@@ -134,7 +134,7 @@ class Process:
 
 
 class Cluster:
-    """The store, and the processes on it."""
+    """The store, and the processes that share it."""
 
     def __init__(self) -> None:
         self.store = MemoryStore(SystemClock())
@@ -174,7 +174,7 @@ class Cluster:
 
 
 async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait until something is so."""
+    """Wait until the condition holds."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while not condition():

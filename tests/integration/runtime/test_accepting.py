@@ -1,4 +1,4 @@
-"""A listener that takes no calls any more says so, and one that is only slow does not (CM-85)."""
+"""A listener that accepts no more calls reports it, and one that is only slow does not (CM-85)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_server_that_takes_no_calls_is_told_though_nothing_failed(monkey
 @pytest.mark.rule("CM-85")
 @pytest.mark.asyncio
 async def test_a_loop_that_stands_still_is_no_server_that_does() -> None:
-    """Each call of ours meets a standstill."""
+    """The loop is blocked during each of the watch's calls."""
     failures: list[str] = []
     server = await _started(failures)
     calls = 0
@@ -110,7 +110,7 @@ async def test_a_loop_that_stands_still_is_no_server_that_does() -> None:
 @pytest.mark.rule("CM-85")
 @pytest.mark.asyncio
 async def test_too_few_descriptors_for_both_ends_of_a_call_are_no_miss() -> None:
-    """A flood of connections leaves one: with that the node could call itself, and could not accept the call."""
+    """With the one descriptor that a flood of connections left, the node could call itself, but not accept the call."""
     asked = 0
 
     async def probe() -> bool:

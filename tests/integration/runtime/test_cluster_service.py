@@ -81,7 +81,7 @@ async def test_the_partitions_of_a_cluster_are_bounded_and_the_error_names_the_b
     assert "more than the 10 that a cluster may have; ask for at most 4" in refused.error_message
     assert (await wire.create("b", 2)).error_code == 0
     topics = [{"name": "a", "count": 8}, {"name": "b", "count": 3}]
-    answer = await wire.call("CreatePartitions", topics=topics)  # each by itself would fit
+    answer = await wire.call("CreatePartitions", topics=topics)  # each one alone would fit
     assert [result.error_code for result in answer.results] == [0, errors.InvalidPartitionsError.code]
     assert "ask for at most 2" in answer.results[1].error_message
     found = {name: topic.partitions for name, topic in wire.process.node.metadata.image.topics.items()}
@@ -95,7 +95,7 @@ async def test_topics_of_one_request_count_together_and_a_cluster_that_has_more_
     assert (await wire.create("before", 5)).error_code == 0
     monkeypatch.setattr(topic_admin, "CLUSTER_PARTITIONS_MAX", 10)
     topics = [{"name": "a", "num_partitions": 4}, {"name": "b", "num_partitions": 2}]
-    answer = await wire.call("CreateTopics", topics=topics)  # each by itself would fit
+    answer = await wire.call("CreateTopics", topics=topics)  # each one alone would fit
     assert [topic.error_code for topic in answer.topics] == [0, errors.InvalidPartitionsError.code]
     assert "ask for at most 1" in answer.topics[1].error_message
     monkeypatch.setattr(topic_admin, "CLUSTER_PARTITIONS_MAX", 3)  # as when an older build allowed more
@@ -107,7 +107,7 @@ async def test_topics_of_one_request_count_together_and_a_cluster_that_has_more_
 
 
 class CountedTurns(Turns):
-    """Notes how many entries were counted, and after how many others have their turn."""
+    """Records how many entries were counted, and after how many of them other tasks get a turn."""
 
     every: ClassVar[list[int]] = []
     steps = 0

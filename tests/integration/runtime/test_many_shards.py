@@ -1,4 +1,4 @@
-"""Ownership of more shards than it takes in one go: claims, renewals and looks in slices. The store is a script."""
+"""Ownership of more shards than one slice holds: claims, renewals and checks in slices. The store is a script."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_no_more_is_claimed_while_what_is_claimed_waits_for_its_replay(wor
         owner.gate.clear()
     world.ownership.start()
     await world.until(lambda: len(world.loading) == 1 and len(world.script.requests) == 4)
-    for _ in range(20):  # ticks and wakes change nothing of it
+    for _ in range(20):  # ticks and wake-ups do not change that
         world.ownership.wake()
         await asyncio.sleep(0.002)
     assert len(world.script.requests) == 4
@@ -72,7 +72,7 @@ async def test_renewals_follow_each_other_and_one_without_an_answer_ends_the_rou
         return [Renewed(True, "h", world.clock.ms) for _ in renewals]
 
     world.script.renew = renew  # type: ignore[method-assign]
-    await asyncio.sleep(0.02)  # a round that began before
+    await asyncio.sleep(0.02)  # lets a round that began earlier end
     calls.clear()
     world.clock.ms += 1_000
     await world.until(lambda: len(calls) >= 3)

@@ -148,7 +148,7 @@ async def test_a_lost_tail_rebuilds_the_image(world: World) -> None:
 
 @pytest.mark.rule("CM-20", "SR-22")
 async def test_a_change_is_not_written_behind_another_entry_than_it_was_computed_from(world: World) -> None:
-    """The store fails over between the look and the append, and another node's change gets there first."""
+    """The store fails over between the read and the append, and another node's change is appended first."""
     a, b = await world.log("a"), await world.log("b")
     await a.change(lambda image: [config(1)])
     await b.load()
@@ -199,7 +199,7 @@ async def test_what_may_still_be_lost_is_not_believed(world: World) -> None:
 async def test_a_look_of_several_pages_does_not_mix_two_histories(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two pages the store loses the end of the first one, and other entries take its place."""
+    """Between two pages the store loses the end of the first page, and other entries take its place."""
     monkeypatch.setattr(metadata_log, "_PAGE", 3)
     safe = replace(SETTINGS, replicas=1, min_insync_replicas=2, wait_ms=20)
     a, b, c = await world.log("a", safe), await world.log("b", safe), await world.log("c")
@@ -231,7 +231,7 @@ async def test_a_look_of_several_pages_does_not_mix_two_histories(
 async def test_a_snapshot_that_was_lost_lets_nothing_be_folded_that_this_build_does_not_know(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A newer build had folded it, as its snapshot said; the snapshot is gone, so the entry is all there is."""
+    """A newer build had folded the entry into its snapshot; the snapshot is lost, so only the entry remains."""
     monkeypatch.setattr(metadata_log, "SNAPSHOT_EVERY", 5)
     safe = replace(SETTINGS, replicas=1, min_insync_replicas=2, wait_ms=20)
     b = await world.log("b", safe)
@@ -322,7 +322,7 @@ async def test_with_a_damaged_entry_nodes_that_run_keep_their_image_and_nobody_s
     await a.change(lambda image: [config(1)])
     image = a.image
     disk = await world.memory.client("disk").connect("")
-    whole = encode_changes((config(2),), b"c" * 16, 1)  # it can be decoded, and still is not what was written
+    whole = encode_changes((config(2),), b"c" * 16, 1)  # decodable, but not the entry that was written
     await disk.run([("XADD", "{meta}:log", "1-2", "t", "V", "r", whole, "c", b"\x00" * 4)], 1_000)
     for attempt in (a.load, lambda: a.change(lambda image: [config(2)]), lambda: world.log("b")):
         with pytest.raises(MetadataDamagedError, match="1-2"):

@@ -1,4 +1,5 @@
-"""What ownership does around its core: bounded replays, hand-over order, hints, failed loads. The store is a script."""
+"""The tasks of ownership around its core: bounded replays, hand-over order, hints, failed loads. The store is a
+script."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ FIRST = ShardId(ShardKind.GROUP, "0")
 
 @dataclass
 class Script:
-    """The store: grants every claim with a rising epoch, unless told otherwise; notes what it is asked."""
+    """The store: grants every claim with a rising epoch, unless told otherwise; records the calls."""
 
     clock: HandClock
     events: list[str] = field(default_factory=list)
@@ -144,8 +145,8 @@ class World:
         self.deleted: set[ShardId] = set()
         self.nodes = [self.node(1)]
         self.ownership = Ownership(
-            self.script,  # type: ignore[arg-type]  # only what ownership calls
-            self.script,  # type: ignore[arg-type]  # only what ownership calls
+            self.script,  # type: ignore[arg-type]  # implements only what ownership calls
+            self.script,  # type: ignore[arg-type]  # implements only what ownership calls
             self.clock,
             OwnerIdentity(1, 77, "127.0.0.1:1"),
             shards=lambda: self.shards,
@@ -160,7 +161,8 @@ class World:
         return NodeRecord(number, number, f"n{number}", f"127.0.0.1:{number}", ROLES, "", NODE_LIVE)
 
     async def until(self, condition: Callable[[], bool], pause_ms: int = 0) -> None:
-        """Wait for something; with `pause_ms` as much time passes again and again, since a pause may begin late."""
+        """Wait for the condition. `pause_ms`: advance the clock by so much again and again, since a pause may begin
+        late."""
         for turn in range(2_000):
             if condition():
                 return
@@ -191,7 +193,7 @@ async def test_replays_are_bounded_and_those_asked_for_come_first(world: World) 
     await world.until(lambda: len(world.ownership.core.queued()) == 6)
     world.owners[ShardId(ShardKind.GROUP, "3")].demand = 9
     waiting = [claim.shard.name for claim in world.ownership.core.queued()]
-    await asyncio.sleep(0.05)  # a few ticks: the order of replays is made once per tick
+    await asyncio.sleep(0.05)  # a few ticks: the order of replays is decided once per tick
     for owner in world.owners.values():
         owner.gate.set()
     await world.settled()

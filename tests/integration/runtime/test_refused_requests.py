@@ -1,4 +1,4 @@
-"""A request that is refused leaves memory at once: nothing keeps it until Python searches for rings (CM-181)."""
+"""A refused request is freed at once: nothing keeps it until Python collects reference cycles (CM-181)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REQUEST: Final = produce_pb2.ProduceStreamRequest.DESCRIPTOR.fields_by_name["req
 
 
 class Leader:
-    """Refuses every Produce; of a stream it keeps what its first message weighs."""
+    """Refuses every Produce; records the weight of each request, for a stream that of its first message."""
 
     request_bytes_max: Final = {"Produce": None, "ProduceStream": None}
 
@@ -45,7 +45,7 @@ class Leader:
 
 
 async def refused(server: RpcServer, method: str, body: bytes) -> str:
-    """Why a call with this request was refused; it must be a wrong argument."""
+    """The reason why a call with this request was refused, which must be INVALID_ARGUMENT."""
     async with grpc.aio.insecure_channel(server.address) as channel:
         if method == "ProduceStream":
             call: Any = channel.stream_stream(PATH + method)()
@@ -61,7 +61,7 @@ async def refused(server: RpcServer, method: str, body: bytes) -> str:
 
 
 def framed(method: str, topics: bytes) -> bytes:
-    """Topics in a request of this method."""
+    """These topics framed as a request of this method."""
     if method == "Produce":
         return topics
     size, head = len(topics), bytearray([REQUEST])
@@ -72,7 +72,7 @@ def framed(method: str, topics: bytes) -> bytes:
 
 
 def keepers() -> list[FrameType]:
-    """Frames of the adapter that still hold a large request, or what it became."""
+    """Frames of the adapter that still hold a large request, or a copy of it."""
     return [
         found
         for found in gc.get_objects()

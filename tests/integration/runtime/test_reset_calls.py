@@ -1,4 +1,4 @@
-"""Calls that their client resets leave no memory in a real server (CM-99)."""
+"""Calls that their client resets leave no memory in use in a real server (CM-99)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.attack.http2 import Connection
 pytestmark = pytest.mark.asyncio
 
 CALLS = 4_000
-#: grpcio left 96 bytes or more of each reset call; other memory moves by some ten thousand bytes in all.
+#: grpcio leaked 96 bytes or more per reset call; other memory varies by some ten thousand bytes in all.
 LEFT_BYTES_MAX = 30
 
 
@@ -34,7 +34,7 @@ def _reset(address: str, calls: int) -> None:
         for number in range(calls):
             connection.reset(connection.call(("/t.T/Stream", "/t.T/Unary")[number % 2]))
             if number % 100 == 99:
-                connection.pump(0.01)  # so that the server begins them before they are reset
+                connection.pump(0.01)  # lets the server begin them before they are reset
         connection.pump(0.2)
 
 

@@ -1,4 +1,4 @@
-"""Answers when the memory for calls is taken: of something done, and those that may be asked for again."""
+"""Answers while the memory for calls is used up: to a change that was made, and to calls that may be repeated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLUSTER = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"]
 
 
 class Filling:
-    """Serves a change and a look-up while whose handlers run somebody else takes all memory that calls may have."""
+    """Serves a change and a look-up; while a handler runs, another connection takes all memory that calls may have."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -69,7 +69,7 @@ async def test_what_was_done_is_answered_so_though_there_is_no_room_and_a_look_u
 
 
 class Full:
-    """Has no room for anything."""
+    """Refuses every call for lack of memory."""
 
     async def create_topics(
         self, _request: create_topics_pb2.CreateTopicsRequest, _context: CallContext

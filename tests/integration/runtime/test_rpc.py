@@ -1,4 +1,4 @@
-"""The same service object behind gRPC on loopback and behind the in-memory transport: one contract for both."""
+"""The same service object served over gRPC on loopback and over the in-memory transport: one contract for both."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ async def test_a_node_that_stops_breaks_open_calls_and_streams(wire: Wire) -> No
 
 @pytest.mark.rule("CM-80", "CM-81")
 async def test_a_service_that_is_served_only_for_a_time_is_else_no_service_and_its_request_is_not_read() -> None:
-    """As the client port serves what only nodes call, while one of an older build is about."""
+    """As the client port serves methods that only nodes call, while a node of an older build is registered."""
     served, older = Echo(), [False]
     server = RpcServer("127.0.0.1")
     server.add(CLUSTER, served, only_while=lambda: older[0])
@@ -224,7 +224,7 @@ async def test_a_service_that_is_served_only_for_a_time_is_else_no_service_and_i
     request = find_coordinator_pb2.FindCoordinatorRequest(coordinator_keys=["k"]).SerializeToString()
     async with grpc.aio.insecure_channel(server.address) as channel:
         call: Any = channel.unary_unary(FIND.path)
-        for sent in (request, b"\xff\xff\xff"):  # what cannot be decoded is not even looked at
+        for sent in (request, b"\xff\xff\xff"):  # an undecodable request gets the same answer, unread
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await call(sent)
             assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
@@ -339,7 +339,7 @@ async def test_a_call_that_fails_again_and_again_leaves_one_trace() -> None:
 
 @pytest.mark.rule("CM-4")
 async def test_a_stream_that_stays_open_ends_soon_and_a_call_gets_its_time() -> None:
-    """A second for both cut calls off; all of drain.grace.ms for both would wait for idle streams."""
+    """One second for both would cut calls off; all of drain.grace.ms for both would wait for idle streams."""
     service = Echo()
     server = RpcServer("127.0.0.1")
     server.add(CLUSTER, service)
@@ -350,10 +350,10 @@ async def test_a_stream_that_stays_open_ends_soon_and_a_call_gets_its_time() -> 
     request = find_coordinator_pb2.FindCoordinatorRequest(coordinator_keys=["slow"])
     call = asyncio.create_task(transport.call(server.address, FIND, request, 600))
     try:
-        while not service.contexts:  # noqa: ASYNC110 - no one event tells it
+        while not service.contexts:  # noqa: ASYNC110 - no event signals it
             await asyncio.sleep(0.01)
         draining = asyncio.create_task(server.drain(600, 0.05))
-        await asyncio.sleep(1.5)  # more than a stream gets, and than a call got before
+        await asyncio.sleep(1.5)  # longer than a stream gets, and than a call used to get
         assert not draining.done()
         service.release.set()
         assert await call
@@ -364,7 +364,7 @@ async def test_a_stream_that_stays_open_ends_soon_and_a_call_gets_its_time() -> 
 
 
 async def test_a_server_that_took_its_port_and_never_started_gives_it_back() -> None:
-    """A process that could not join its cluster tries again, at the same port."""
+    """A process that could not join its cluster tries again on the same port."""
     first = RpcServer("127.0.0.1")
     port = first.listen()
     await first.drain(0)

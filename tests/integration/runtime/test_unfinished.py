@@ -1,4 +1,4 @@
-"""The watch over unfinished messages asks the kernel, which needs file descriptors: without one it neither ends nor
+"""The watch over unfinished messages uses file descriptors to ask the kernel. With none left it neither ends nor
 forgets what it counted (CM-93)."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def test_no_descriptor_left_neither_ends_the_watch_nor_makes_what_came_unf
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(size)
         host, port = writer.get_extra_info("peername")
-        watch.came(f"ipv4:{host}:{port}", size)  # all of it was a message that reached its handler
+        watch.came(f"ipv4:{host}:{port}", size)  # all of it was one message that reached its handler
         came.set()
         await reader.read()
         writer.close()
@@ -43,7 +43,7 @@ async def test_no_descriptor_left_neither_ends_the_watch_nor_makes_what_came_unf
     await watch.look(port)
     assert watch.unfinished_bytes == 0
 
-    listed = unfinished._descriptors()  # and then connections that were accepted meanwhile took the last ones
+    listed = unfinished._descriptors()  # the last ones are taken afterwards, by connections accepted meanwhile
     with no_descriptor_left():
         watch.start(port)
         await asyncio.sleep(EVERY_S * 2)
@@ -65,8 +65,8 @@ async def test_no_descriptor_left_neither_ends_the_watch_nor_makes_what_came_unf
 @pytest.mark.rule("CM-93")
 @pytest.mark.parametrize("gives_back", [False, True], ids=["stalled", "one call after the other"])
 async def test_who_has_more_than_an_equal_part_is_cut_only_when_it_gives_nothing_back(gives_back: bool) -> None:
-    """Nothing is left, and somebody waits. The one connection reads no answers; the other sends one large call after
-    the other: each time it is looked at it holds as much, yet it has given everything back in between."""
+    """No memory is left, and a newcomer waits. The stalled connection reads no answers; the other sends one large call
+    after another: at each check it holds as much, yet it has given everything back in between."""
     part = 200_000
     budget = Budget(4 * part + part // 4)
     cut: list[str] = []

@@ -1,4 +1,4 @@
-"""What scenarios that speak of the client share: its world, its first records, and a count of what it sends."""
+"""Shared by client scenarios: a topic, a group and their clients, the first records, and counts of what is sent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class World:
         self.topic_id = self.ask("create_topic", self.topic, partitions)
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """One call of the wire's."""
+        """Call a method of the wire."""
 
         async def asked() -> Any:
             async with Wire(self.cluster.bootstrap, self.cluster.internal) as wire:
@@ -54,7 +54,7 @@ class World:
 
     @contextmanager
     def consumer(self, mode: str = "implicit", subscribed: bool = True, **settings: Any) -> Iterator[ShareConsumer]:
-        """A member of the group, or of the one that `settings` name."""
+        """A member of the group, or of the group in `settings`."""
         given: dict[str, Any] = {"group_id": self.group, "share_acknowledgement_mode": mode, **settings}
         with ShareConsumer(bootstrap_servers=self.cluster.bootstrap, **given) as consumer:
             if subscribed:
@@ -63,7 +63,7 @@ class World:
 
 
 def first(consumer: ShareConsumer) -> Messages:
-    """What the first poll that is not empty returns: assignment and initialisation take a moment."""
+    """The first poll that returns records; assignment and initialisation take a moment."""
     deadline = time.monotonic() + BOUND_S
     while time.monotonic() < deadline:
         if messages := consumer.poll(1):
@@ -72,12 +72,12 @@ def first(consumer: ShareConsumer) -> Messages:
 
 
 def deliveries(messages: Messages) -> list[tuple[int, int]]:
-    """(offset, delivery count) of each."""
+    """(offset, delivery count) of each message."""
     return [(message.offset(), message.delivery_count()) for message in messages]
 
 
 class CountingTransport(GrpcTransport):
-    """Counts the records whose acknowledgements leave the process, by type; keeps the requests that renew."""
+    """Counts the records whose acknowledgements leave the process, by type; keeps the renewal requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class CountingTransport(GrpcTransport):
 
 
 class _Stream:
-    """A stream whose writes are counted."""
+    """A stream that counts its writes."""
 
     def __init__(self, stream: Any, write: Any) -> None:
         self.read, self.close, self.write = stream.read, stream.close, write

@@ -1,9 +1,9 @@
-"""A consumer that stands still: `python -m tests.integration.scenarios.frozen_consumer HOW BOOTSTRAP GROUP TOPIC`.
+"""A consumer that freezes: `python -m tests.integration.scenarios.frozen_consumer HOW BOOTSTRAP GROUP TOPIC`.
 
-It says in lines of JSON what it got and what became of its acknowledgements. After each poll with records it goes on
-when a line comes in. HOW is `process`: a blocking consumer, which heartbeats meanwhile, for a test that stops the
-process; `loop`: an asyncio consumer whose event loop is blocked meanwhile; `parked`: the same, blocked once while its
-fetch is under way.
+It prints lines of JSON with the records it got and the results of its acknowledgements. After each poll that returned
+records it waits for an input line. HOW is `process`: a blocking consumer, which heartbeats meanwhile, for a test that
+stops the process; `loop`: an asyncio consumer whose event loop is blocked meanwhile; `parked`: like `loop`, and blocked
+once while its fetch is in flight.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from sharegroups import AcknowledgeType, Messages, ShareConsumer, aio
 
-#: Longer than the tests wait: a fetch without records stays with the leader.
+#: Longer than the tests wait, so that a fetch without records stays parked at the leader.
 FETCH_WAIT_MS = 60_000
 
 

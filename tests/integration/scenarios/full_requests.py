@@ -1,4 +1,4 @@
-"""Requests that are full in every field, and what they presuppose of a cluster."""
+"""Requests with every field set, and the cluster state that they require."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.integration.scenarios.wire import METHODS, Wire
 from tests.support.node import unique
 
 STATE_RPCS: Final = {name for name in METHODS if "ShareGroupState" in name}
-#: All that is asked where only nodes call.
+#: The other methods that only nodes call.
 _OTHERS: Final = {"StateStream", "ReadTopicStartOffsets", "ReportMemberConnections", "EndMemberSessions"}
 _INTERNAL: Final = STATE_RPCS | _OTHERS
 
 
 class World:
-    """A topic of two partitions with three records each, and what the requests need of the cluster."""
+    """A topic of two partitions with three records each, and the cluster state that the requests need."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
@@ -32,7 +32,7 @@ class World:
         self.session: Session | None = None
 
     async def set_up(self, name: str) -> Message:
-        """What the request presupposes; the request, full in every field that can be."""
+        """Create the state that the request requires; returns the request with every field set that can be."""
         self.topic_id = await self.wire.create_topic(self.topic, 2)
         for partition in (0, 1):
             await self.wire.produce(self.topic_id, 3, partition)
@@ -40,7 +40,7 @@ class World:
         return request
 
     async def call(self, name: str, request: Message) -> Any:
-        """The answer; of a stream the first one."""
+        """The answer; for a stream, the first one."""
         address = self.wire.internal if name in _INTERNAL else self.wire.bootstrap
         if name in STATE_RPCS:
             text = f"{self.group}:{topic_id_text(self.topic_id)}:1"
@@ -55,7 +55,7 @@ class World:
             await stream.close()
 
     async def state_call(self, name: str, **fields: Any) -> Any:
-        """One call about the state of partition 1."""
+        """Call one method about the state of partition 1."""
         request = METHODS[name].request_type(group_id=self.group)
         request.topics.add(topic_id=self.topic_id).partitions.add(partition=1, **fields)
         answer = await self.call(name, request)
@@ -128,7 +128,8 @@ async def _delete_records(world: World) -> Any:
 
 
 async def _session(world: World) -> Session:
-    """A member that holds records 0 to 2 of partition 1, where a fourth one waits; partition 0 is in its session."""
+    """A member that holds records 0 to 2 of partition 1, where a fourth one is available; partition 0 is in its
+    session."""
     member = await world.wire.join(world.group, [world.topic])
     session = world.session = Session(world.wire, world.group, member, world.topic_id, partitions=(1,))
     await session.open_with_records()
@@ -198,7 +199,7 @@ async def _describe_share_group_offsets(world: World) -> Any:
 
 
 async def _emptied(world: World) -> None:
-    """A group with state of both partitions, and no member."""
+    """Leave the group with state of both partitions and no member."""
     member = await world.wire.join(world.group, [world.topic])
     assert (await world.wire.heartbeat(world.group, member, -1)).error_code == 0
 
@@ -297,7 +298,7 @@ async def _init_producer_id(world: World) -> Any:
 
 @full
 async def _end_txn(world: World) -> Any:
-    """Of the second instance of a producer, so that its epoch is not 0."""
+    """The request of a producer's second instance, so that its epoch is not 0."""
     writer = Writer(world.wire, world.topic_id)
     await writer.begin()
     await writer.begin()
@@ -315,7 +316,7 @@ async def _end_txn(world: World) -> Any:
 
 @full
 async def _list_transactions(world: World) -> Any:
-    """Of a transaction that is open. A cursor is an answer's alone."""
+    """Lists an open transaction. A cursor can only come from an answer."""
     writer = Writer(world.wire, world.topic_id)
     await writer.write(1)
     return _new(
@@ -331,7 +332,7 @@ async def _describe_transactions(world: World) -> Any:
 
 
 async def _state(world: World, name: str, **fields: Any) -> Any:
-    """State of epoch 5 that a leader of epoch 3 and generation 2 has read, its start offset at 2."""
+    """State with epoch 5 and start offset 2, read by a leader of epoch 3 and generation 2."""
     await world.state_call("InitializeShareGroupState", state_epoch=5, start_offset=2)
     await world.state_call("ReadShareGroupState", leader_epoch=3, generation=2)
     request = _new(name, group_id=world.group)

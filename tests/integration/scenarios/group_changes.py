@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets, DeleteShareGroupOffsets and DeleteGroups as a client without the library sends them."""
+"""Sends AlterShareGroupOffsets, DeleteShareGroupOffsets and DeleteGroups as a client without the library does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AGAIN: Final = {
 
 
 async def _call(wire: Wire, name: str, request: Any, group: str) -> Any:
-    """One call to the group's coordinator; None while that one has gone and the next is not known."""
+    """Call the group's coordinator once; None while the coordinator is gone and the next one is not known."""
     try:
         return await wire.call(name, request, await wire.coordinator(group or "any"))
     except TransportError as error:
@@ -41,7 +41,7 @@ async def _until_coordinated(wire: Wire, name: str, request: Any, group: str) ->
 
 
 async def alter(wire: Wire, group: str, topics: Mapping[str, Sequence[tuple[int, int]]] | None) -> Any:
-    """AlterShareGroupOffsets; by topic (partition, start offset)."""
+    """Send AlterShareGroupOffsets; `topics` maps each topic to (partition, start offset) pairs."""
     request = alter_pb.AlterShareGroupOffsetsRequest(group_id=group)
     if topics is not None:
         request.topics.SetInParent()
@@ -53,7 +53,7 @@ async def alter(wire: Wire, group: str, topics: Mapping[str, Sequence[tuple[int,
 
 
 async def delete_offsets(wire: Wire, group: str, topics: Collection[str] | None) -> Any:
-    """DeleteShareGroupOffsets."""
+    """Send DeleteShareGroupOffsets."""
     request = delete_pb.DeleteShareGroupOffsetsRequest(group_id=group)
     if topics is not None:
         request.topics.SetInParent()
@@ -63,7 +63,7 @@ async def delete_offsets(wire: Wire, group: str, topics: Collection[str] | None)
 
 
 async def delete_groups(wire: Wire, *groups: str) -> dict[str, int]:
-    """DeleteGroups; each group's error code. Groups whose coordinator is changing are asked for again."""
+    """Send DeleteGroups; returns each group's error code. Groups whose coordinator is changing are asked for again."""
     found: dict[str, int] = {}
     async for _ in attempts():
         left = [group for group in groups if found.get(group, -2) in {-2, *_AGAIN}]
@@ -76,7 +76,7 @@ async def delete_groups(wire: Wire, *groups: str) -> dict[str, int]:
 
 
 def altered(answer: Any) -> dict[str, list[tuple[int, int]]]:
-    """By topic (partition, error code)."""
+    """(partition, error code) pairs by topic."""
     assert answer.error_code == 0, answer.error_message
     return {
         topic.topic_name: [(part.partition_index, int(part.error_code)) for part in topic.partitions]
@@ -91,12 +91,12 @@ def deleted(answer: Any) -> dict[str, int]:
 
 
 async def leave(wire: Wire, group: str, member: str) -> None:
-    """The member leaves."""
+    """Make the member leave."""
     assert (await wire.heartbeat(group, member, -1)).error_code == 0
 
 
 async def emptied(wire: Wire, group: str, *topics: str) -> None:
-    """A group with state of the topics' partitions, and no member."""
+    """Leave the group with state of the topics' partitions and no member."""
     await leave(wire, group, await wire.join(group, list(topics)))
 
 

@@ -1,4 +1,4 @@
-"""The state of one share-partition, through the share coordinator's RPCs and past them."""
+"""The state of one share-partition, accessed through the share coordinator's RPCs and directly in the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.node import Cluster, unique
 
 
 class Key:
-    """The state of one share-partition that no leader looks at."""
+    """The state of one share-partition that no leader reads."""
 
     def __init__(self, wire: Wire, cluster: Cluster, group: str, topic_id: bytes) -> None:
         self.wire = wire
@@ -71,5 +71,5 @@ class Key:
 
 
 async def new_key(wire: Wire, cluster: Cluster) -> Key:
-    """The key of a topic and group of its own, without state."""
+    """A key with its own topic and group, without state."""
     return Key(wire, cluster, unique("g"), await wire.create_topic(unique("T")))

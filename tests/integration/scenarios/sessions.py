@@ -1,4 +1,4 @@
-"""A member of a share group with its share session at one leader, as FX-RPC of the scenarios has it."""
+"""A member of a share group with its share session at one leader, as defined by the scenarios' FX-RPC."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.integration.scenarios.wire import Wire, attempts
 from tests.support.node import unique
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-#: First and last offset, acknowledge types, and perhaps delays of releases.
+#: First offset, last offset, acknowledge types, and optionally delays of releases.
 AckBatch = tuple[int, int, list[int]] | tuple[int, int, list[int], list[int]]
 Acks = Mapping[int, Sequence[AckBatch]]
 Acquired = list[tuple[int, int, int]]
 
 
 class Session:
-    """Requests of one member to one leader; `epoch` is the next request's."""
+    """One member's requests to one leader; `epoch` is the next request's."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class Session:
         change: Callable[[ShareFetchRequest], None] = lambda _: None,
         **fields: int | bool,
     ) -> ShareFetchResponse:
-        """One ShareFetch, with the next epoch or the one given; acknowledgements by partition; partitions to forget;
-        `change` for what concerns other topics; `fields` of the request that differ from the usual ones."""
+        """Send one ShareFetch, with the next epoch or the one given; acknowledgements by partition; partitions to
+        forget; `change` for other topics; `fields` of the request that differ from the usual ones."""
         request = ShareFetchRequest(
             group_id=self.group,
             member_id=self.member,
@@ -92,7 +92,7 @@ class Session:
         renew: bool = False,
         more: Acks | None = None,
     ) -> ShareAcknowledgeResponse:
-        """One ShareAcknowledge for one partition, and for `more`; `renew` is its `is_renew_ack`."""
+        """Send one ShareAcknowledge for one partition, and for `more`; `renew` is its `is_renew_ack`."""
         request = ShareAcknowledgeRequest(
             group_id=self.group,
             member_id=self.member,
@@ -113,13 +113,14 @@ class Session:
         return answer
 
     async def ack(self, first: int, last: int, kind: int) -> int:
-        """Acknowledge one range; the partition's error, the request having been fine as a whole."""
+        """Acknowledge one range; returns the partition's error, after asserting that the request as a whole
+        succeeded."""
         answer = await self.acknowledge((first, last, [kind]))
         assert answer.error_code == 0, answer.error_message
         return int(answer.responses[0].partitions[0].error_code)
 
     async def open(self) -> None:
-        """Epoch 0, repeated until every partition is reported, without error and empty (FX-RPC)."""
+        """Fetch with epoch 0 until every partition is reported, without error and empty (FX-RPC)."""
         async for _ in attempts():
             answer = await self.fetch(epoch=0, min_bytes=0)
             assert answer.error_code == 0, answer.error_message
@@ -130,14 +131,14 @@ class Session:
         raise AssertionError(f"the session was not opened: {answer}")
 
     async def open_with_records(self) -> None:
-        """Open on partitions that hold records, and acquire some."""
+        """Open on partitions that hold records, and acquire some of them."""
         async for _ in attempts():
             if acquired(await self.fetch()):
                 return
         raise AssertionError(f"{self.member} acquired nothing")
 
     async def acquire(self) -> Acquired:
-        """Fetch until something of the first partition is acquired: a fetch may legally come back empty."""
+        """Fetch until a record of the first partition is acquired: a fetch may legally return nothing."""
         async for _ in attempts():
             found = acquired(await self.fetch())
             if found:
@@ -146,7 +147,8 @@ class Session:
 
 
 async def fx_rpc(wire: Wire, settings: dict[str, str] | None = None) -> tuple[Session, str]:
-    """FX-RPC: topic of one partition, group at earliest, a member with an open, empty session. Also the topic."""
+    """FX-RPC: a topic of one partition, a group at earliest, a member with an open, empty session. Also returns the
+    topic."""
     topic, group = unique("t"), unique("g")
     topic_id = await wire.create_topic(topic)
     if settings:
@@ -157,7 +159,7 @@ async def fx_rpc(wire: Wire, settings: dict[str, str] | None = None) -> tuple[Se
 
 
 async def holding(wire: Wire, first: int, last: int, settings: dict[str, str] | None = None) -> tuple[Session, str]:
-    """A member that has acquired `first`…`last`, one producer batch, with everything below accepted. Also the topic."""
+    """A member that has acquired `first`…`last`, one producer batch; all below is accepted. Also returns the topic."""
     session, topic = await fx_rpc(wire, settings)
     if first:
         await wire.produce(session.topic_id, first)
@@ -169,13 +171,13 @@ async def holding(wire: Wire, first: int, last: int, settings: dict[str, str] | 
 
 
 async def another(session: Session, topic: str) -> Session:
-    """A second member of the group; its session is not open yet."""
+    """A second member of the group, whose session is not open yet."""
     member = await session.wire.join(session.group, [topic])
     return Session(session.wire, session.group, member, session.topic_id)
 
 
 async def cut(wire: Wire, topic_id: bytes, before: int) -> None:
-    """DeleteRecords before an offset of partition 0."""
+    """Send DeleteRecords before an offset of partition 0."""
     request = DeleteRecordsRequest(timeout_ms=10_000)
     request.topics.add(topic_id=topic_id).partitions.add(partition_index=0, offset=before)
     (found,) = (await wire.call("DeleteRecords", request)).topics[0].partitions
@@ -190,7 +192,7 @@ def part(answer: Any) -> Any:
 
 
 def acquired(answer: ShareFetchResponse) -> Acquired:
-    """What was acquired, over all partitions of the answer."""
+    """The acquired ranges over all partitions of the answer."""
     assert answer.error_code == 0, answer.error_message
     found = []
     for topic in answer.responses:
@@ -212,7 +214,7 @@ def offsets(answer: ShareFetchResponse) -> list[int]:
 
 
 async def all_of(session: Session, count: int) -> Acquired:
-    """What several fetches acquire together, until so many records are held; ranges that touch are one."""
+    """Fetch until `count` records are held in all; returns their ranges, adjoining ones merged."""
     found: Acquired = []
     async for _ in attempts():
         found += acquired(await session.fetch(wait_ms=300))
@@ -228,7 +230,7 @@ async def all_of(session: Session, count: int) -> Acquired:
 
 
 class Keeping:
-    """Renews the locks of a range of records from now until `end`."""
+    """Renews the locks of a range of records from construction until `end`."""
 
     def __init__(self, session: Session, first: int, last: int) -> None:
         self._session = session
@@ -237,7 +239,8 @@ class Keeping:
         self._renewals = asyncio.create_task(self._renew())
 
     async def end(self) -> None:
-        """No renewal is under way after this, so the session's next epoch is the leader's too; raises what one met."""
+        """Stop renewing; no renewal is in flight afterwards, so the session's next epoch matches the leader's. Raises a
+        renewal's error."""
         self._over.set()
         await self._renewals
 
@@ -249,7 +252,7 @@ class Keeping:
 
 
 def _fill(partition: Any, batches: Any) -> None:
-    """Each batch: first and last offset, acknowledge types, and perhaps the delays of releases."""
+    """Add each batch: first offset, last offset, acknowledge types, and optionally the delays of releases."""
     for first, last, kinds, *delays in batches:
         partition.acknowledgement_batches.add(
             first_offset=first,

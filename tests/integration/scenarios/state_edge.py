@@ -1,8 +1,8 @@
-"""The edge between a cluster and its share coordinator, with faults: what goes over it may be held or refused.
+"""A proxy between a cluster and its share coordinator that can hold or refuse calls: the edge.
 
-Leader, share coordinator and store are real. The share coordinator is a process of its own, whose advertised address is
-the edge's (`internal.advertised.port`): nodes send their calls there, and the edge passes them on unless a test has
-ordered a fault for the group of the call.
+Leader, share coordinator and store are real. The share coordinator is a separate process that advertises the edge's
+address (`internal.advertised.port`): nodes send their calls there, and the edge forwards them unless a test has ordered
+a fault for the call's group.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ from tests.support.ports import free_port
 _CLUSTER = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"]
 _STATE = share_coordinator_service_pb2.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 READ, WRITE = "ReadShareGroupState", "WriteShareGroupState"
-#: What the edge says with an error.
+#: The error message of calls that the edge refuses.
 REFUSED = "refused at the edge of the test"
 INITIALIZE, DELETE = "InitializeShareGroupState", "DeleteShareGroupState"
 
-#: How long the leader tries to write state, ms: longer than the shortest lock, so that this can run out meanwhile.
+#: How long the leader retries a state write, ms: longer than the shortest lock, which can thus expire meanwhile.
 WRITING_MS = 3_000
 
 
 class Held:
-    """Calls that wait at the edge."""
+    """Calls that are held at the edge."""
 
     def __init__(self) -> None:
-        #: Set when the first one waits.
+        #: Set when the first call is held.
         self.came = asyncio.Event()
         self._open = asyncio.Event()
 
     def let_go(self) -> None:
-        """Let them go on, to the coordinator or to a refusal."""
+        """Let the calls proceed, to the coordinator or to a refusal."""
         self._open.set()
 
     async def wait(self) -> None:
-        """Until they may go on."""
+        """Wait until the calls may proceed."""
         self.came.set()
         await self._open.wait()
 
 
 class StateEdge:
-    """Passes calls on to the share coordinator at `target`; the faults of each group and RPC."""
+    """Forwards calls to the share coordinator at `target`, subject to the faults of each group and RPC."""
 
     def __init__(self, target: str) -> None:
         self._target = target
         self._transport = GrpcTransport()
         self._held: dict[tuple[str, str], Held] = {}
-        #: The error, and the only partition that it is for; None: all.
+        #: The error code, and the only partition that gets it; None for all.
         self._codes: dict[tuple[str, str], tuple[int, int | None]] = {}
         self._came: Counter[tuple[str, str]] = Counter()
         self._refused: Counter[tuple[str, str]] = Counter()
@@ -73,36 +73,35 @@ class StateEdge:
                     setattr(self, snake_case(name), partial(self._unary, method))
 
     def refuse(self, group: str, code: int, rpc: str = WRITE, partition: int | None = None) -> None:
-        """Answer this error from now on, for every share-partition or for those of one number, and pass on only what is
-        for others."""
+        """Answer this error from now on, for every share-partition or only those of one number; forward the others."""
         self._codes[rpc, group] = code, partition
 
     def repair(self, group: str, rpc: str = WRITE) -> None:
-        """Refuse no more."""
+        """Stop refusing."""
         del self._codes[rpc, group]
 
     def hold(self, group: str, rpc: str = WRITE) -> Held:
-        """Let calls wait from now on."""
+        """Hold calls from now on."""
         held = self._held[rpc, group] = Held()
         return held
 
     def release(self, group: str, rpc: str = WRITE) -> None:
-        """Let what is held go on, and hold nothing more."""
+        """Let held calls proceed, and hold no more."""
         self._held.pop((rpc, group)).let_go()
 
     def writes(self, group: str) -> int:
-        """How many WriteShareGroupState requests have come, those that were refused too."""
+        """The number of WriteShareGroupState requests received, refused ones included."""
         return self._came[WRITE, group]
 
     def refused(self, group: str, rpc: str = WRITE) -> int:
-        """How many requests were refused, or a part of them."""
+        """The number of requests that were refused in whole or in part."""
         return self._refused[rpc, group]
 
     async def close(self) -> None:
         await self._transport.close()
 
     async def state_stream(self, stream: ServerStream) -> None:
-        """Each request goes on as the single call that means the same."""
+        """Handle each request of the stream as the equivalent single call."""
         async with asyncio.TaskGroup() as tasks:
             while (message := await stream.read()) is not None:
                 tasks.create_task(self._streamed(stream, message))
@@ -133,7 +132,7 @@ class StateEdge:
 
 
 def _refusal(method: Method[Any, Any], request: Any, code: int, only: int | None) -> tuple[Any, Any]:
-    # What is refused at once, and what goes on.
+    # The refused part of the answer, and the part of the request to forward.
     answer, left = method.response_type(), type(request)()
     left.CopyFrom(request)
     del left.topics[:]
@@ -145,7 +144,7 @@ def _refusal(method: Method[Any, Any], request: Any, code: int, only: int | None
             for one in refused:
                 result = results.add(partition=one.partition, error_code=code, error_message=REFUSED)
                 if isinstance(request, ReadShareGroupStateRequest) and code == errors.FencedLeaderEpochError.code:
-                    # As after a read by a later object of the same leader: the asker still leads (SC-29a).
+                    # As after a read by a newer object of the same leader: the caller still leads (SC-29a).
                     result.leader_epoch = one.leader_epoch
         if others:
             left.topics.add(topic_id=topic.topic_id).partitions.extend(others)

@@ -1,4 +1,4 @@
-"""What lies in the store: the share-state records of one share-partition, read past the services."""
+"""The share-state records of one share-partition, read from the store directly and not through the services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Producers that may not write, and markers that nobody decided: what a real node answers, and that it stores none."""
+"""Producers that may not write, and markers of no decided transaction: a real node's answers, and that it stores
+none."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ async def _writer(wire: Wire) -> Writer:
 
 
 async def _produced(writer: Writer, *, sequence: int, size: int = 1, transactional: bool = True) -> Any:
-    """One batch of the producer: the partition's answer."""
+    """Write one batch of the producer; returns the partition's answer."""
     request = ProduceRequest(acks=-1, timeout_ms=10_000)
     if transactional:
         request.transactional_id = writer.transactional_id
@@ -40,7 +41,7 @@ async def _produced(writer: Writer, *, sequence: int, size: int = 1, transaction
 
 
 async def _marked(writer: Writer, *, commit: bool, **other: Any) -> Any:
-    """What a node that asks for a marker is told of the partition."""
+    """The partition's part of the answer to a node that requests a marker."""
     said = {
         "producer_id": writer.producer_id,
         "producer_epoch": writer.epoch,
@@ -54,7 +55,7 @@ async def _marked(writer: Writer, *, commit: bool, **other: Any) -> Any:
 
 
 async def _end(writer: Writer) -> int:
-    """The first offset that nothing has."""
+    """Produce one record; returns its offset, which was the end of the log."""
     return await writer.wire.produce(writer.topic_id, 1)
 
 

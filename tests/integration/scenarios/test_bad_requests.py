@@ -1,4 +1,4 @@
-"""What a server says to requests that cannot be served, and that it goes on as if they had not come."""
+"""A server's answers to requests that it cannot serve, and that it continues unaffected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.integration.scenarios.wire import METHODS, Wire
 from tests.support.node import QUICK, Cluster, unique
 from tests.support.ports import free_port
 
-#: No message of protobuf begins like this.
+#: No protobuf message begins with these bytes.
 GARBAGE = b"\xff\xff\xff"
 SMALL = {**QUICK, "rpc.message.max.bytes": "65536"}
 
@@ -127,13 +127,13 @@ async def test_unknown_topics(wire: Wire) -> None:
     assert (await _produced(wire, _produce(nobody, _batch(1)))).error_code == errors.UnknownTopicIdError.code
     name = unique("nowhere")
     topics = metadata_pb.MetadataRequest.TopicList(values=[metadata_pb.MetadataRequest.Topic(name=name)])
-    for _ in range(2):  # asking does not create it
+    for _ in range(2):  # the first request does not create it
         (found,) = (await wire.call("Metadata", metadata_pb.MetadataRequest(topics=topics))).topics
         assert found.error_code == errors.UnknownTopicOrPartitionError.code
         assert name in found.error_message
 
 
-#: What the protocol declares and no service has; the lines "not served" of tests/conformance name this test.
+#: Declared by the protocol, served by no service; the lines "not served" of tests/conformance name this test.
 NOT_SERVED = ("CreateAcls", "DescribeAcls", "DeleteAcls", "WriteTxnMarkers")
 
 
@@ -180,7 +180,7 @@ def test_the_client_names_a_topic_that_does_not_exist(cluster: Cluster) -> None:
 
 @pytest.fixture
 def nowhere() -> str:
-    """An address that nobody listens on."""
+    """An address with no listener."""
     return f"127.0.0.1:{free_port()}"
 
 

@@ -1,4 +1,4 @@
-"""What keeps a process from starting: the message a person sees, and that nothing half-done is left behind."""
+"""Reasons why a process does not start: the message that a person sees, and that nothing half-done remains."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.stores import Server
 
 @pytest.fixture
 def store() -> Iterator[Server]:
-    """An empty store of the user's own, fit for use."""
+    """An empty, usable store of the user's own."""
     server = Server()
     asyncio.run(server.start())
     yield server
@@ -30,7 +30,7 @@ def store() -> Iterator[Server]:
 
 @pytest.fixture(scope="module", autouse=True)
 def lonely(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StartedProcess, int]]:
-    """A process whose store is not there. Its wait runs beside the other tests of this file."""
+    """A process whose store does not exist. It waits while the other tests of this file run."""
     folder, port = tmp_path_factory.mktemp("lonely"), free_port()
     process = StartedProcess(up_words(folder / "data", None, "--store", f"redis://127.0.0.1:{port}"), folder)
     yield process, port
@@ -42,7 +42,7 @@ def _url(store: Server) -> str:
 
 
 def _refusals(folder: Path, *attempts: Sequence[str]) -> list[str]:
-    """The messages of processes that must not start, begun side by side."""
+    """The messages of processes that must not start; they run in parallel."""
     processes = [StartedProcess(words, folder) for words in attempts]
     try:
         return [_message(process) for process in processes]
@@ -57,7 +57,7 @@ def _refused(folder: Path, *words: str) -> str:
 
 
 def _message(process: StartedProcess) -> str:
-    """What a person is told, the only thing that is."""
+    """The process's only error message."""
     assert process.ended() == 1
     assert "Traceback" not in process.errors
     assert process.errors.count("Error: ") == 1
@@ -65,7 +65,7 @@ def _message(process: StartedProcess) -> str:
 
 
 def _starts(folder: Path, *options: str) -> None:
-    """The same directory serves afterwards, and can be stopped."""
+    """Assert that the same directory serves afterwards, and can be stopped."""
     process = StartedProcess(up_words(folder / "data", None, *options), folder)
     process.first_line()
     assert process.stop() == TERMINATED
@@ -82,7 +82,7 @@ def test_a_taken_port(tmp_path: Path) -> None:
         message = _refused(tmp_path, *up_words(tmp_path / "data", None, "--port", str(port)))
     assert f"cannot listen on 127.0.0.1:{port}" in message
     assert "Choose another port, or 0" in message
-    # Its store is gone and its locks are free: the same directory serves.
+    # The store has ended and its locks are free: the same directory serves.
     _starts(tmp_path)
 
 
@@ -104,7 +104,7 @@ def test_a_data_directory_that_another_process_owns(tmp_path: Path, cluster: Clu
 
 
 def test_settings_that_cannot_be(tmp_path: Path) -> None:
-    """They are told before anything is made."""
+    """They are reported before anything is created."""
     told = {
         "group.share.delivery.count.limt=3": "Did you mean group.share.delivery.count.limit?",
         "group.share.delivery.count.limit=99": "it must be at most 10",
@@ -141,7 +141,7 @@ def test_only_findings_that_exist_can_be_allowed(tmp_path: Path) -> None:
 
 @pytest.mark.rule("CM-70")
 def test_the_last_line_tells_what_a_role_process_could_not_do(tmp_path: Path) -> None:
-    """Also with logs around it: one message, at the end."""
+    """With log lines around it, too: one message, at the end."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         words = up_words(tmp_path / "data", None, "--processes", "--port", str(port), "--log-level", "info")
@@ -190,7 +190,7 @@ def test_an_address_or_a_store_that_cannot_be(tmp_path: Path) -> None:
 
 @pytest.mark.rule("CM-1")
 def test_an_address_that_stands_for_all_of_a_machine_is_not_told_to_others(tmp_path: Path, store: Server) -> None:
-    """Clients that asked where a node is would have called their own machine."""
+    """Clients that asked for the node's address would have called their own machine."""
     plain = ["allow.plaintext=true", f"store.url={_url(store)}"]
     up, four, six, told = _refusals(
         tmp_path,
@@ -215,7 +215,7 @@ def test_an_address_that_stands_for_all_of_a_machine_is_not_told_to_others(tmp_p
 
 @pytest.mark.rule("CM-20")
 def test_a_store_without_a_cluster(tmp_path: Path, store: Server) -> None:
-    """A role by itself waits instead, tests/integration/share_node/test_waiting.py."""
+    """A role on its own waits instead: tests/integration/share_node/test_waiting.py."""
     message = _refused(tmp_path, *up_words(tmp_path / "data", None, "--store", _url(store)))
     assert f"store {_url(store)} holds no cluster" in message
     assert "--init" in message

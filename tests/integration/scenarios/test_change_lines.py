@@ -1,4 +1,4 @@
-"""What clients change leaves a line in the node's log, with what has changed and who asked."""
+"""Each change by a client is a line in the node's log, with what changed and the client."""
 
 from __future__ import annotations
 

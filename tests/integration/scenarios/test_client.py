@@ -62,7 +62,7 @@ def test_consecutive_polls_return_only_what_was_produced_in_between(world: World
             seen.append(deliveries(consumer.poll(5)))
         assert seen == [[(0, 1)], [(1, 1)], [(2, 1)]]
         world.until_state(2, [])
-    # Nobody polled after the third: the close gives it back (CL-28).
+    # No poll followed the third: the close releases it (CL-28).
     world.until_state(2, [(2, 2, 0, 1)])
 
 
@@ -79,7 +79,7 @@ def test_the_last_acknowledgement_before_the_commit_wins(world: World) -> None:
     written = [batch for record in updates if isinstance(record, ShareUpdate) for batch in record.batches]
     assert [(batch.first_offset, batch.last_offset, batch.delivery_state) for batch in written] in (
         [(0, 0, STATE_ACKNOWLEDGED)],
-        [],  # a write that moves the start past the record need not name it
+        [],  # a write that moves the start past the record need not contain it
     )
 
 
@@ -153,7 +153,7 @@ def test_implicit_mode_refuses_acknowledge(world: World, after_an_empty_poll: bo
             assert len(consumer.poll(0.5)) == 0
         sent = counting.sent.total()
         assert sent == (1 if after_an_empty_poll else 0)
-        for kind in AcknowledgeType:  # RENEW too
+        for kind in AcknowledgeType:  # including RENEW
             with pytest.raises(IllegalStateError, match="Implicit acknowledgement of delivery is being used"):
                 consumer.acknowledge(message, kind)
         assert counting.sent.total() == sent
@@ -161,7 +161,7 @@ def test_implicit_mode_refuses_acknowledge(world: World, after_an_empty_poll: bo
 
 @pytest.mark.scenario("S-012")
 def test_an_expired_lock_redelivers(world: World) -> None:
-    """The lock is 1.5 s; its end is awaited in the stored state instead of slept through."""
+    """The lock is 1.5 s; its end is detected in the stored state, without sleeping."""
     world.ask("set_group", world.group, {"share.record.lock.duration.ms": "1500"})
     with world.consumer() as consumer:
         world.produce("k1")

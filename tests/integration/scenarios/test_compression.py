@@ -54,7 +54,7 @@ def test_a_worker_without_the_library_leaves_the_records_to_one_that_has_it(worl
     with without("zstd"):
         poor = ShareConsumer(bootstrap_servers=world.cluster.bootstrap, group_id=world.group)
         poor.subscribe([world.topic])
-        for _ in range(7):  # more than the deliveries that a record has
+        for _ in range(7):  # more than the delivery count limit
             with pytest.raises(UnsupportedCompressionTypeError, match=r"-0: .*offset 0 .*'sharegroups\[zstd\]'"):
                 poor.poll(20)
         with Admin(bootstrap_servers=world.cluster.bootstrap) as admin:

@@ -27,7 +27,7 @@ RESOURCE_TOPIC = 2
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[Cluster]:
-    """A cluster whose rounds come quickly."""
+    """A cluster whose retention rounds are frequent."""
     settings = {"sharegroups.retention.consumed.interval.ms": "100", "group.share.auto.offset.reset": "earliest"}
     with Cluster({**QUICK, **settings}) as running:
         yield running
@@ -62,7 +62,7 @@ async def until_begins(
 
 
 async def rounds(wire: Wire) -> None:
-    """Wait until rounds have come that began after this call: what one group finished of another topic is gone."""
+    """Wait for rounds that began after this call: they have deleted what one group finished of another topic."""
     topic = unique("passing")
     topic_id = await wire.create_topic(topic, configs=CONSUMED)
     group = await member(wire, unique("passing"), topic, topic_id)
@@ -88,7 +88,7 @@ async def finish(session: Session, last: int) -> None:
 
 
 async def ended(session: Session) -> None:
-    """The member closes its session and leaves."""
+    """Close the member's session and leave the group."""
     assert (await session.fetch(epoch=-1)).error_code == NONE
     await leave(session.wire, session.group, session.member)
 
@@ -136,7 +136,7 @@ async def test_without_a_group_and_without_the_config_nothing_goes(quick: Wire) 
 
 @pytest.mark.rule("CM-160", "CM-162")
 async def test_a_group_that_has_state_and_has_not_begun_keeps_everything(quick: Wire) -> None:
-    """Also one that was reset before it ever fetched: that is how a group is made before the first record."""
+    """The same holds for a group that is reset before it ever fetches: that creates a group before the first record."""
     topic = unique("jobs")
     topic_id = await quick.create_topic(topic, configs=CONSUMED)
     joined, made = unique("joined"), unique("made")

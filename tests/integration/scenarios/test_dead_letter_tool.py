@@ -1,6 +1,6 @@
-"""`sharegroups dlq` on a real cluster: letters are listed, redriven once though runs are broken off, and purged.
+"""`sharegroups dlq` on a real cluster: letters are listed, redriven once despite interrupted runs, and purged.
 
-The letters are written by a producer, as the services write them.
+A producer writes the letters in the services' format.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from sharegroups.cli.main import main
 from tests.support.letters import bare, copy_of
 from tests.support.node import Cluster, unique
 
-#: In each of two partitions.
+#: The number of letters in each of the two partitions.
 LETTERS = 5_000
 
 
 class Tool:
-    """The command line on a cluster, a topic, and its dead-letter queue, two partitions each."""
+    """The command line, a cluster, a topic and its dead-letter queue, both of two partitions."""
 
     def __init__(self, cluster: Cluster, admin: Admin) -> None:
         self.cluster, self.admin = cluster, admin
@@ -47,7 +47,7 @@ class Tool:
         return result.stdout
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # who ignores it hands that down
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # an ignored SIGINT would be inherited
         try:
             command = [sys.executable, "-c", "import sharegroups.cli; sharegroups.cli.run()", "dlq", *words]
             return subprocess.Popen(
@@ -102,7 +102,7 @@ def test_a_letter_goes_back_to_its_topic_as_the_record_that_failed(tool: Tool) -
 
 
 def broken_off(process: subprocess.Popen[str], number: int) -> tuple[int, str]:
-    """Send a signal to a redrive once it has sent a page: its exit status, and the rest of its output."""
+    """Signal a redrive after it has sent a page; returns its exit status and the rest of its output."""
     assert process.stdout is not None
     while json.loads(process.stdout.readline())["redriven"] == 0:
         pass

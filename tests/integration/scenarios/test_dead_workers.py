@@ -1,4 +1,4 @@
-"""A consumer's process is killed: its records go to the others long before its session time-out (GC-36 to GC-39)."""
+"""A consumer's process is killed: its records go to the others long before its session times out (GC-36 to GC-39)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sharegroups.admin_values import ShareGroupDescription
 from tests.integration.scenarios.clients import World
 from tests.support.node import Cluster
 
-#: The session time-out, the most that a group may set: without a report the others would wait so long.
+#: The session time-out, the highest that a group may set: without a report the others would wait that long.
 SESSION_S = 60
-#: For what is awaited here; half of that.
+#: The time limit of this file's waits, half of the session time-out.
 WITHIN_S = 30
 
 
 class Group:
-    """A group of two members, one of them a process of its own, on a topic of so many partitions."""
+    """A group of two members, one of them a separate process, on a topic of `partitions` partitions."""
 
     def __init__(self, cluster: Cluster, assignor: str, partitions: int) -> None:
         self.world = World(cluster, partitions)
@@ -54,7 +54,7 @@ class Group:
         raise AssertionError(f"not shared within {WITHIN_S} s: {self.described()}")
 
     def produce(self) -> None:
-        """One record for each partition."""
+        """Produce one record to each partition."""
         with Producer(bootstrap_servers=self.bootstrap) as producer:
             for partition in range(self.partitions):
                 producer.produce(self.world.topic, b"job", partition=partition)

@@ -1,4 +1,4 @@
-"""S-134, S-135: what waits goes on waiting when the partition leader and the share coordinator are killed."""
+"""S-134, S-135: delayed records stay delayed when the partition leader and the share coordinator are killed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LEADER, STATE = "partition_leader", "share_coordinator"
 DELAY_S = 8
 BACKOFF_S = 6
 LOCK_S = 1
-#: Times are rounded to ms on the way, and a clock may be set by a little meanwhile; both processes have the same one.
+#: Tolerance: times are rounded to ms, and the clock, which both processes share, may be adjusted slightly meanwhile.
 CLOCK_S = 0.05
 
 
 class Stage:
-    """Each service a process of its own; the group coordinator keeps the store."""
+    """Each service runs as a separate process; the group coordinator keeps the store."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -32,7 +32,7 @@ class Stage:
             self._start(role)
 
     def kill(self, *roles: str) -> None:
-        """SIGKILL, all of them before any is started again, on its own data."""
+        """Send SIGKILL to all of them, then start each again on its own data."""
         for role in roles:
             self._running.pop(role).kill()
         for role in roles:
@@ -50,7 +50,7 @@ class Stage:
             "internal.listen.port": "0",
             "store.url": self.cluster.store_url,
             "store.fsync.always": "true",
-            "group.share.auto.offset.reset": "earliest",  # as `up` has it
+            "group.share.auto.offset.reset": "earliest",  # the default of `up`
         }
         words = ["share_node", "serve", role, *(f"{name}={value}" for name, value in settings.items())]
         process = self._running[role] = StartedProcess(words, self.cluster.folder)
@@ -68,7 +68,7 @@ def stage() -> Iterator[Stage]:
 
 
 def stored_delays(world: World, count: int) -> dict[int, int]:
-    """The ends of delays in the store, ms since 1970, by offset, once so many records wait there."""
+    """The ends of delays in the store, in ms since 1970, by offset; waits until `count` records are delayed."""
 
     async def looked() -> dict[int, int]:
         found: dict[int, int] = {}
@@ -77,7 +77,7 @@ def stored_delays(world: World, count: int) -> dict[int, int]:
             while len(found) < count and time.monotonic() < deadline:
                 try:
                     found = await wire.delays(world.group, world.topic_id)
-                except TransportError:  # the share coordinator comes back
+                except TransportError:  # the share coordinator is restarting
                     found = {}
                 await asyncio.sleep(0.05)
         assert len(found) == count
@@ -87,7 +87,8 @@ def stored_delays(world: World, count: int) -> dict[int, int]:
 
 
 def arrivals(world: World, count: int) -> dict[tuple[int, int], float]:
-    """What a new member is given until it has so many records, all of which it accepts: when, by offset and count."""
+    """When a new member, which accepts everything, received its first `count` deliveries; by offset and delivery
+    count."""
     seen: dict[tuple[int, int], float] = {}
     deadline = time.monotonic() + BOUND_S
     with world.consumer(EXPLICIT) as consumer:

@@ -1,4 +1,4 @@
-"""Records that wait for the end of a delay are seen by the admin clients and the tool, loaded or not, and are no
+"""The admin clients and the tool show records whose delay has not ended, loaded or not, and do not count them as a
 backlog that a member could take."""
 
 from __future__ import annotations

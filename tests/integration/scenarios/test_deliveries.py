@@ -1,4 +1,4 @@
-"""S-016, S-018 … S-020, S-036 … S-038, S-040, S-118, S-119, S-133: what is delivered, and how often."""
+"""S-016, S-018 … S-020, S-036 … S-038, S-040, S-118, S-119, S-133: which records are delivered, and how often."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HOUR_MS = 3_600_000
 
 
 async def _at(wire: Wire, topic_id: bytes, timestamp_ms: int) -> None:
-    """One record of this time."""
+    """Produce one record with this timestamp."""
     batch = produce_pb.ProduceRequest.Batch(
         record_batch=RecordBatch(base_timestamp_ms=timestamp_ms, records=[Record(value=b"r")]).SerializeToString(),
         record_count=1, producer_id=-1, producer_epoch=-1, base_sequence=-1, max_timestamp_ms=timestamp_ms,
@@ -63,7 +63,7 @@ async def test_by_duration_starts_at_the_first_record_inside_the_window(wire: Wi
 
 
 def _wanted(offset: int) -> int:
-    """The scenario's k: 0 rejects at once, 1 to 5 accept at that delivery, 6 releases for ever."""
+    """The scenario's k: 0 rejects at once, 1 to 5 accept at that delivery, 6 always releases."""
     return (offset + offset // 7) % 7
 
 
@@ -199,7 +199,7 @@ async def test_validation_of_acknowledgement_batches(wire: Wire, batches: list[t
 
 @pytest.mark.scenario("S-118")
 async def test_renewal_keeps_the_lock_and_the_count(wire: Wire) -> None:
-    """Its times are a fifteenth of the scenario's."""
+    """Times are a fifteenth of the scenario's."""
     session, topic = await fx_rpc(wire, {"share.record.lock.duration.ms": "2000"})
     other = await another(session, topic)
     await other.fetch(epoch=0, wait_ms=0, max_records=0)
@@ -283,7 +283,7 @@ async def test_a_fetch_that_asks_for_no_bytes_of_a_partition_is_refused_and_acqu
 
 @pytest.mark.scenario("S-133")
 async def test_the_limit_of_record_locks_changes_while_the_group_works(wire: Wire) -> None:
-    """A fifth of the scenario's numbers."""
+    """Numbers are a fifth of the scenario's."""
     session, _ = await fx_rpc(wire, {"share.partition.max.record.locks": "100"})
     for _ in range(300):
         await wire.produce(session.topic_id, 1)

@@ -1,4 +1,5 @@
-"""Why records do not come, asked of real services through gRPC: by the admin client, and by the raw call."""
+"""Reasons why records do not arrive, from real services over gRPC: through the admin client, and through the raw
+call."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A consumer stands still, and its connections stay open: its records go to the others at the end of its session, not
-of their locks, and an open fetch of it acquires nothing more (GC-39a, PL-528)."""
+"""A consumer freezes while its connections stay open: the others get its records at the end of its session, not of
+their locks, and an open fetch of it acquires nothing more (GC-39a, PL-528)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tests.integration.scenarios.clients import World
 from tests.support.node import Cluster, StartedProcess
 
 SESSION_MS = 4_000
-#: The longest lock that a group may have by default: nothing here waits so long.
+#: The longest lock that a group may have by default; no test here waits that long.
 LOCK_MS = 60_000
-#: For what is awaited: shorter than lock and back-off.
+#: The time limit of this file's waits: shorter than lock and back-off.
 WITHIN_S = 15
-#: The removal is seen before the leader has heard of it (GC-39b), and nothing shows a client that it has: twenty times
-#: as long as orders are gathered.
+#: The removal is visible before the leader learns of it (GC-39b), and nothing shows a client that the leader has: wait
+#: twenty times as long as orders are gathered.
 ORDER_S = 1
 
 
 class Group:
-    """A group of a consumer in this process and one that stands still, on one partition."""
+    """A group of a consumer in this process and a frozen one, on one partition."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.world = World(cluster)
@@ -73,7 +73,7 @@ def said(process: StartedProcess) -> dict[str, Any]:
 
 
 def taken(consumer: ShareConsumer, count: int) -> list[tuple[int, int]]:
-    """So many records of this consumer: (offset, delivery count). They are accepted."""
+    """Take and accept `count` records with this consumer; returns (offset, delivery count) pairs."""
     found: list[tuple[int, int]] = []
     until = time.monotonic() + WITHIN_S
     while len(found) < count:

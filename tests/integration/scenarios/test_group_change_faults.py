@@ -1,4 +1,4 @@
-"""S-083, S-085, and coordinators that die in a change: state calls are slow or refused, between real processes."""
+"""S-083, S-085, and coordinators that die during a change: state calls are slow or refused, between real processes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOT_THERE = errors.GroupIdNotFoundError.code
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def edged() -> AsyncIterator[tuple[Cluster, StateEdge]]:
-    """The coordinators of groups are processes of their own, so that one can be killed."""
+    """The coordinators of groups run as separate processes, so that one can be killed."""
     async with cluster_with_an_edge("partition_leader") as made:
         yield made
 
@@ -73,7 +73,7 @@ class Coordinators:
         return process
 
     def next(self) -> None:
-        """The process dies, and another one takes over what it owned."""
+        """Kill the process; another one takes over its shards."""
         self._process.kill()
         self._process = self._start()
 
@@ -94,7 +94,7 @@ async def coordinated(wire: Wire, coordinators: Coordinators) -> None:
 
 
 async def _left_initializing(wire: Wire, edge: StateEdge, group: str, topic: str) -> Any:
-    """A member asks for the topic and leaves before its state is there; what holds the call."""
+    """Make a member ask for the topic and leave before its state exists; returns the held call."""
     held = edge.hold(group, INITIALIZE)
     member = unique("m")
     assert (await wire.heartbeat(group, member, 0, [topic])).error_code == NONE
@@ -131,11 +131,11 @@ async def test_groups_are_deleted_one_by_one(wire: Wire, edge: StateEdge) -> Non
     ids = {name: await wire.create_topic(name) for name in (t1, t2, t3, t4)}
     await emptied(wire, g1, t2, t3)
     edge.refuse(g1, UNKNOWN, DELETE)
-    assert deleted(await delete_offsets(wire, g1, [t3])) == {t3: UNKNOWN}  # t3 stays in deleting
+    assert deleted(await delete_offsets(wire, g1, [t3])) == {t3: UNKNOWN}  # t3 remains marked as deleting
     edge.repair(g1, DELETE)
     await wire.join(g2, [t4])
     await emptied(wire, g3, t4)
-    await _left_initializing(wire, edge, g1, t1)  # last: calls of other groups wait behind the one that is held
+    await _left_initializing(wire, edge, g1, t1)  # last: calls of other groups queue up after the held one
     edge.refuse(g3, UNKNOWN, DELETE)
     assert await delete_groups(wire, g1, g2, g3) == {
         g1: NONE,
@@ -151,7 +151,7 @@ async def test_groups_are_deleted_one_by_one(wire: Wire, edge: StateEdge) -> Non
 
 
 Change = Callable[[Wire, str, str], Coroutine[Any, Any, object]]
-#: The change, the state call in which the coordinator dies, and the start offsets at the end; None: no group.
+#: The change, the state call in which the coordinator dies, and the final start offsets, or None for no group.
 Case = tuple[Change, str, dict[int, int] | None]
 
 

@@ -1,8 +1,8 @@
-"""Coordinators are killed for real at each write of a group's change, and the change ends as an undisturbed one does.
+"""Coordinators are really killed at each write of a group's change, and the change ends as it does undisturbed.
 
 Group coordinator, share coordinator and Valkey are processes; each coordinator reaches the store through a proxy in the
-test. It stops the pipeline that holds the group's record before the store has it, or drops the reply to it; then the
-process is killed, and the next one starts with its data directory. `tests/scenarios/crashes` plays more places, in
+test. The proxy stops the pipeline with the group's record before the store has it, or drops the reply to it; then the
+process is killed, and the next one starts with its data directory. `tests/scenarios/crashes` covers more places, in
 virtual time.
 """
 
@@ -38,7 +38,7 @@ from tests.support.stores import Server
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GROUPS, STATES = "group_coordinator", "share_coordinator"
-#: What a proxy does to a pipeline: it stops it amid the record, or executes it and drops the reply.
+#: A proxy's faults for a pipeline: stop it in the middle of the record, or execute it and drop the reply.
 HOLD, LOSE_REPLY = "hold", "lose_reply"
 NONE: Final = 0
 GONE: Final = (NONE, errors.GroupIdNotFoundError.code, errors.UnknownTopicOrPartitionError.code)
@@ -51,7 +51,7 @@ Change = Callable[[Wire, str, str], Coroutine[Any, Any, bool]]
 
 
 class Role:
-    """A coordinator as a process of its own, behind a proxy to the store."""
+    """A coordinator as a separate process, connected to the store through a proxy."""
 
     def __init__(self, role: str, cluster: Cluster, proxy: Proxy) -> None:
         self.proxy = proxy
@@ -68,7 +68,7 @@ class Role:
         self._words = ["share_node", "serve", role, *(f"{name}={value}" for name, value in settings.items())]
 
     async def start(self) -> None:
-        """Start it; the proxy works meanwhile."""
+        """Start the process; the proxy runs in this one meanwhile."""
 
         def ready() -> StartedProcess:
             process = StartedProcess(self._words, self._cluster.folder)
@@ -78,7 +78,7 @@ class Role:
         self._process = await asyncio.to_thread(ready)
 
     async def die(self, fault: Fault) -> None:
-        """SIGKILL; what the proxy still holds goes nowhere. Then the next one starts."""
+        """Kill the process; drop what the proxy still holds, and start the next one."""
         self._process.kill()
         self.proxy.cut()
         fault.resume.set()
@@ -97,7 +97,7 @@ class Stage:
     roles: dict[str, Role] = field(default_factory=dict)
 
     async def stored(self, group: str, names: dict[bytes, str]) -> Stored:
-        """What the store has of one group; its id is `g` there, so that groups can be compared."""
+        """The state that the store has of one group, under the id `g`, so that groups can be compared."""
         data = Data()
         for prefix in ("gc", "sgs"):
             for shard in range(4):
@@ -157,7 +157,7 @@ async def _alter(wire: Wire, group: str, topic: str) -> bool:
 
 
 async def _use(wire: Wire, group: str, topic: str) -> bool:
-    """A member joins and has partitions when these are initialised; then it leaves."""
+    """Join a member and wait until it has the initialised partitions; then leave."""
     member = unique("m")
     epoch = 0
     async for _ in attempts():
@@ -173,7 +173,7 @@ async def _use(wire: Wire, group: str, topic: str) -> bool:
 
 
 async def _done(change: Change, wire: Wire, group: str, topic: str) -> None:
-    """The change, repeated until the caller is told that it is done."""
+    """Repeat the change until the caller gets the answer that it is done."""
     async for _ in attempts():
         if await change(wire, group, topic):
             return
@@ -181,7 +181,7 @@ async def _done(change: Change, wire: Wire, group: str, topic: str) -> None:
 
 
 class Story(NamedTuple):
-    """Whether the group is there before, and the change."""
+    """Whether the group exists beforehand, and the change."""
 
     there: bool
     change: Change
@@ -196,7 +196,7 @@ STORIES: Final = {
 
 
 class Place(NamedTuple):
-    """The nth write of a role, and whether the store has it when the process dies."""
+    """The nth write of a role, and whether it reaches the store before the process dies."""
 
     role: str
     nth: int
@@ -213,7 +213,7 @@ PLACES: Final = [
 ]
 
 
-#: Deletions end without being repeated as well: at each place one of the two shows that, and the other is repeated.
+#: Deletions also complete without being repeated: at each place one of the two is tested so, and the other is repeated.
 ALONE: Final = [("delete group", PLACES[at]) for at in (1, 3, 5)] + [("delete offsets", PLACES[at]) for at in (2, 4)]
 REPEATED: Final = [(name, place) for name in STORIES for place in PLACES if (name, place) not in ALONE]
 
@@ -224,7 +224,7 @@ def _named(name: str, place: Place) -> Any:
 
 
 async def _ordered(proxy: Proxy, group: str, place: Place) -> Fault:
-    """The fault, once the process has come to the write before it."""
+    """Order the fault once the process has reached the write before it; returns it when it has struck."""
     if place.nth == 2:
         first = proxy.add(group, HOLD)
         await first.struck.wait()
@@ -236,7 +236,7 @@ async def _ordered(proxy: Proxy, group: str, place: Place) -> Fault:
     return fault
 
 
-#: Every topic is called t in what is compared.
+#: Names for comparison: every topic is called t.
 _topics: dict[bytes, str] = {}
 _ends: dict[str, Stored] = {}
 
@@ -245,7 +245,7 @@ async def _prepared(wire: Wire, story: Story) -> tuple[str, str]:
     topic, group = unique("t"), unique("g")
     topic_id = await wire.create_topic(topic, 2)
     _topics[topic_id] = "t"
-    await described(wire, group)  # the test before may have ended before the next coordinator serves the group
+    await described(wire, group)  # the previous test may have ended before the next coordinator serves the group
     if story.there:
         for partition in (0, 1):
             await wire.produce(topic_id, 5, partition)
@@ -254,7 +254,7 @@ async def _prepared(wire: Wire, story: Story) -> tuple[str, str]:
 
 
 async def _undisturbed(stage: Stage, wire: Wire, name: str) -> Stored:
-    """What the change leaves when nobody dies."""
+    """The state that the change leaves when no process dies."""
     if name not in _ends:
         group, topic = await _prepared(wire, STORIES[name])
         await _done(STORIES[name].change, wire, group, topic)
@@ -263,7 +263,7 @@ async def _undisturbed(stage: Stage, wire: Wire, name: str) -> Stored:
 
 
 async def _begun(stage: Stage, wire: Wire, name: str, place: Place) -> tuple[str, asyncio.Task[None], Fault]:
-    """The change of a group has begun, and the process stands at the place."""
+    """Begin the change of a group; returns when the process has reached the place."""
     group, topic = await _prepared(wire, STORIES[name])
     fault = asyncio.ensure_future(_ordered(stage.roles[place.role].proxy, group, place))
     await asyncio.sleep(0)

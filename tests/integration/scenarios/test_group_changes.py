@@ -1,4 +1,4 @@
-"""S-081, S-082, S-084, S-086 and what becomes of deleted groups and offsets, on real roles and a real store."""
+"""S-081, S-082, S-084, S-086 and the fate of deleted groups and offsets, on real roles and a real store."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ FENCED_STATE = errors.FencedStateEpochError.code
 
 
 async def _stale_write(wire: Wire, session: Session, topic: str, state_epoch: int) -> int:
-    """A write as of a leader that still has an older state; the partition's error."""
+    """Write as a leader that still has an older state would; returns the partition's error."""
     group, topic_id = session.group, session.topic_id
-    leader_epoch = (await wire.leaders(topic))[0].epoch + 1  # no older leader's
+    leader_epoch = (await wire.leaders(topic))[0].epoch + 1  # higher than any leader's so far
     request = WriteShareGroupStateRequest(group_id=group)
     request.topics.add(topic_id=topic_id).partitions.add(
         partition=0, state_epoch=state_epoch, leader_epoch=leader_epoch, start_offset=9
@@ -48,7 +48,7 @@ async def _joined(wire: Wire, group: str, topic: str, topic_id: bytes) -> Sessio
 
 
 async def _ended(session: Session) -> None:
-    """The member closes its session and leaves."""
+    """Close the member's session and leave the group."""
     assert (await session.fetch(epoch=-1)).error_code == NONE
     await leave(session.wire, session.group, session.member)
 

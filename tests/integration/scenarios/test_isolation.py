@@ -1,4 +1,4 @@
-"""S-125 … S-128 and what Kafka did (delivery §2): groups that read committed records, and those that read all."""
+"""S-125 … S-128, and Kafka's behaviour (delivery §2): groups that read committed records, and groups that read all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMITTED, UNCOMMITTED = {LEVEL: "read_committed"}, {LEVEL: "read_uncommitted"}
 
 
 class GivenUpError(Exception):
-    """What an application raises to abort a transaction."""
+    """Raised by an application to abort a transaction."""
 
 
 # ---- by clients
@@ -42,7 +42,7 @@ def _transact(world: World, producer: Producer, number: int) -> None:
 
 
 def _polled(consumer: ShareConsumer, count: int) -> list[str]:
-    """Values until there are `count`, and what comes in half a second more."""
+    """The values polled until there are `count`, and those that arrive in half a second more."""
     values: list[str] = []
     deadline = time.monotonic() + BOUND_S
     while time.monotonic() < deadline:
@@ -79,15 +79,15 @@ def test_read_uncommitted_delivers_aborted_records_too(cluster: Cluster) -> None
 
 
 class Reader:
-    """A member's session, and the markers among what it acquires: it answers them with GAP, as clients do."""
+    """A member's session; it answers the markers that it acquires with GAP, as clients do."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.markers: set[int] = set()
 
     async def take(self, *wanted: int) -> list[tuple[int, int]]:
-        """Acquire until these offsets have come, or until a fetch has waited in vain when none is wanted; (offset,
-        delivery count) of each record."""
+        """Acquire until these offsets have arrived, or, when none is wanted, until a fetch has returned nothing;
+        returns (offset, delivery count) of each record."""
         got: list[tuple[int, int]] = []
         async for _ in attempts():
             ranges = acquired(await self.session.fetch(wait_ms=500))
@@ -117,7 +117,7 @@ async def _reading(wire: Wire, level: dict[str, str]) -> tuple[Reader, Writer, s
 
 
 async def _one(reader: Reader, writer: Writer, *, commit: bool) -> int:
-    """A transaction of one record; its offset."""
+    """Run a transaction of one record; returns its offset."""
     base = await writer.transact(1, commit=commit)
     reader.markers.add(base + 1)
     return base
@@ -162,8 +162,8 @@ async def test_what_was_archived_under_read_committed_stays_away(wire: Wire, kin
 
 
 async def _kafkas_log(reader: Reader, writer: Writer) -> Writer:
-    """Plain 0–1, committed 2–3 (marker 4), aborted 5–6 (marker 7), plain 8, open 9–10, plain 11–12; the writer of the
-    open transaction."""
+    """Write plain 0–1, committed 2–3 (marker 4), aborted 5–6 (marker 7), plain 8, open 9–10, plain 11–12; returns the
+    writer of the open transaction."""
     wire, topic_id = writer.wire, writer.topic_id
     await wire.produce(topic_id, 2)
     assert await writer.transact(2, commit=True) == 2

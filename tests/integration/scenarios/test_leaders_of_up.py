@@ -1,4 +1,4 @@
-"""`sharegroups up --leaders 2`: the leaders share the partitions, and one of them is killed, or stands still."""
+"""`sharegroups up --leaders 2`: the leaders share the partitions, and one of them is killed, or freezes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sharegroups.aio import Producer, ShareConsumer
 from tests.integration.scenarios.wire import Leader, Wire, attempts
 from tests.support.node import QUICK, Cluster
 
-PARTITIONS = 20  # that one of two leaders gets none happens once in half a million topics
+PARTITIONS = 20  # one of two leaders gets none for one in half a million topics
 TOPIC = "shared"
 SECOND = "up-2"
 
@@ -32,7 +32,7 @@ async def wire(two: Cluster) -> AsyncIterator[Wire]:
 
 
 async def until_led_by(wire: Wire, addresses: set[str]) -> dict[int, Leader]:
-    """Wait until exactly these lead the topic's partitions."""
+    """Wait until exactly these nodes lead the topic's partitions."""
     found: dict[int, Leader] = {}
     async for _ in attempts():
         found = await wire.leaders(TOPIC, PARTITIONS)
@@ -52,7 +52,7 @@ async def until_two(wire: Wire) -> dict[int, Leader]:
 
 
 async def one_to_each(producer: Producer, first: int) -> set[bytes]:
-    """A record to each partition, all of them confirmed."""
+    """Produce one record to each partition, all confirmed; returns their values."""
     values = {b"%d" % (first + partition) for partition in range(PARTITIONS)}
     for partition in range(PARTITIONS):
         await producer.produce(TOPIC, b"%d" % (first + partition), partition=partition)
@@ -71,7 +71,7 @@ async def until_seen(consumer: ShareConsumer, wanted: set[bytes]) -> None:
 
 
 def running(up: int, name: str) -> set[int]:
-    """The processes that `up` runs under this name of a node."""
+    """The processes that `up` runs for the node of this name."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -106,7 +106,8 @@ async def test_a_killed_leader_s_partitions_are_served_on_and_it_is_started_agai
             if now:
                 break
         assert len(now) == 1, "it was started again, once"
-        # A restart in time takes its own back, else the other leader has had them meanwhile: each is claimed anew.
+        # A leader restarted in time takes its partitions back; otherwise the other one had them. Either way each is
+        # claimed again.
         after = await until_two(wire)
         claimed = {partition for partition in before if after[partition].epoch > before[partition].epoch}
         (node_id,) = {before[partition].node_id for partition in claimed}

@@ -1,4 +1,4 @@
-"""S-015, S-035, S-042: few sessions and members, and production's default of where a group begins."""
+"""S-015, S-035, S-042: limits of sessions and members, and production's default of where a group begins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMIT = errors.ShareSessionLimitReachedError.code
 
 @pytest.fixture(scope="module")
 def two_sessions() -> Iterator[Cluster]:
-    """Two sessions and two members; `up` sets another default of where groups begin than production has."""
+    """Two sessions and two members; `up` has another default of where groups begin than production."""
     limits = {"group.share.max.share.sessions": "2", "group.share.max.size": "2"}
     with Cluster({**QUICK, **limits, "group.share.auto.offset.reset": "latest"}) as cluster:
         yield cluster
@@ -37,7 +37,7 @@ async def wire(two_sessions: Cluster) -> AsyncIterator[Wire]:
 
 
 class Connection(Wire):
-    """A connection of its own, whose ShareFetch requests go over one stream; their sessions end with it."""
+    """A separate connection that sends ShareFetch requests over one stream; their sessions end with it."""
 
     _stream: ClientStream[Any, Any] | None = None
 

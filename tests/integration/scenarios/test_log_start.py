@@ -17,7 +17,7 @@ NONE = 0
 
 
 async def _cut(session: Session, before: int) -> None:
-    """DeleteRecords before an offset."""
+    """Send DeleteRecords before an offset."""
     request = delete_pb.DeleteRecordsRequest(timeout_ms=5_000)
     request.topics.add(topic_id=session.topic_id).partitions.add(partition_index=0, offset=before)
     answer: Any = await session.wire.call("DeleteRecords", request)
@@ -64,7 +64,7 @@ async def test_the_log_start_at_or_beyond_the_end_of_the_window(
     produced: int,
     later: list[tuple[int, int, int]],
 ) -> None:
-    """The scenario's offsets, less two; 9 is the last one held."""
+    """The scenario's offsets, minus two; 9 is the last one held."""
     session, _ = await _holding(wire, 5, 5)
     for first, last in released:
         assert await session.ack(first, last, RELEASE) == NONE

@@ -23,7 +23,7 @@ def _outcome(answer: object) -> tuple[int, int]:
 
 
 async def _members(wire: Wire, group: str) -> dict[str, int]:
-    """Member epochs as ShareGroupDescribe tells them."""
+    """Member epochs as ShareGroupDescribe reports them."""
     request = describe_pb.ShareGroupDescribeRequest(group_ids=[group])
     (found,) = (await wire.call("ShareGroupDescribe", request, await wire.coordinator(group))).groups
     assert found.error_code == 0, found.error_message
@@ -77,7 +77,7 @@ async def test_leave_and_rejoin_with_the_same_member_id(kafka: Wire) -> None:
 
 @pytest.mark.scenario("S-069")
 async def test_session_expiry_and_rejoin(kafka: Wire) -> None:
-    """Its times are doubled and more: a member of a busy machine must not expire while it heartbeats."""
+    """Times are more than twice the scenario's, so that on a busy machine no member expires while it heartbeats."""
     foo, bar, group = unique("foo"), unique("bar"), unique("grp")
     await kafka.set_group(group, {"share.heartbeat.interval.ms": "500", "share.session.timeout.ms": "1500"})
     foo_id = await kafka.create_topic(foo, 2)
@@ -105,7 +105,7 @@ async def test_session_expiry_and_rejoin(kafka: Wire) -> None:
 @pytest.mark.scenario("S-070")
 @pytest.mark.rule("GC-69e", "OP-1")
 async def test_size_limit_and_a_killed_group_coordinator() -> None:
-    """Both need a cluster of their own: the roles are processes, and the group coordinator is killed."""
+    """Both need their own cluster: the roles are processes, and the group coordinator is killed."""
     with Cluster({**KAFKA, "group.share.max.size": "2"}, "--processes") as cluster:
         async with Wire(cluster.bootstrap, cluster.internal) as wire:
             foo, group = "foo", "grp"
@@ -121,7 +121,7 @@ async def test_size_limit_and_a_killed_group_coordinator() -> None:
             holding = await wire.until_assigned(group, "A", first.member_epoch)
             assert assigned(holding) == {topic_id: [0, 1]}
             leader = next(iter((await wire.leaders(foo, 2)).values())).address
-            # The group coordinator is also where clients begin; they must find it there again.
+            # The group coordinator is also the bootstrap address; clients must find it there again.
             os.kill(cluster.ready["pids"]["group_coordinator"], signal.SIGKILL)
             wire.bootstrap = leader
             after = None
@@ -136,7 +136,7 @@ async def test_size_limit_and_a_killed_group_coordinator() -> None:
 
 
 async def _heartbeat_again(wire: Wire, group: str, member: str, epoch: int) -> ShareGroupHeartbeatResponse | None:
-    """A heartbeat while the coordinator may be away."""
+    """Send a heartbeat while the coordinator may be down; None without an answer."""
     try:
         return await wire.heartbeat(group, member, epoch)
     except TransportError as error:

@@ -1,4 +1,4 @@
-"""S-039: one fetch of three partitions, of which one is led elsewhere and the state of another one cannot be read."""
+"""S-039: one fetch of three partitions, one of them led elsewhere and one with unreadable state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOT_LEADER = errors.NotLeaderOrFollowerError.code
 
 
 class _Told(NamedTuple):
-    """What an answer says of a partition."""
+    """The answer's part about one partition."""
 
     error: int
     ranges: list[tuple[int, int, int]]
@@ -55,7 +55,7 @@ async def test_each_partition_of_a_fetch_has_its_own_answer() -> None:
         edge.refuse(group, errors.FencedLeaderEpochError.code, READ, ill)
         session = Session(wire, group, member, topic_id, partitions=(away, well, ill), address=here)
         told: dict[int, _Told] = {}
-        async for turn in attempts():  # a share-partition whose state is still being read is left out, or empty
+        async for turn in attempts():  # a share-partition whose state is still being read is omitted, or empty
             answer = _told(await session.fetch(epoch=0 if turn == 0 else None, wait_ms=300))
             for partition, found in answer.items():
                 if found.error or found.ranges:
@@ -70,7 +70,8 @@ async def test_each_partition_of_a_fetch_has_its_own_answer() -> None:
 
 
 async def _is_read_again(edge: StateEdge, session: Session, ill: int) -> None:
-    """It was dropped from memory: fetches read its state again, and when that succeeds its records come."""
+    """Assert that it was dropped from memory: fetches read its state again until that succeeds and its records
+    arrive."""
     reads = edge.refused(session.group, READ)
     async for _ in attempts():
         found = _told(await session.fetch(wait_ms=300)).get(ill)

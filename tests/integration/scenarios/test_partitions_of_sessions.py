@@ -1,4 +1,4 @@
-"""S-037, S-045: which partitions a share session has, and the ranges that it acquires."""
+"""S-037, S-045: the partitions of a share session, and the ranges that it acquires."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.asyncio
 
 
 def _reported(answer: ShareFetchResponse) -> dict[tuple[bytes, int], int]:
-    """Records acquired of each partition that the answer names."""
+    """The number of records acquired of each partition that the answer names."""
     assert answer.error_code == 0, answer.error_message
     found = {}
     for topic in answer.responses:
@@ -26,7 +26,7 @@ def _reported(answer: ShareFetchResponse) -> dict[tuple[bytes, int], int]:
 
 
 async def _all_acquired(session: Session, count: int) -> dict[tuple[bytes, int], int]:
-    """Records acquired of each partition by several fetches, until there are so many in all."""
+    """The number of records acquired of each partition over several fetches, until `count` in all."""
     found: dict[tuple[bytes, int], int] = {}
     async for _ in attempts():
         for partition, records in _reported(await session.fetch(wait_ms=300)).items():
@@ -49,7 +49,7 @@ async def test_one_partition_leaves_and_another_one_joins_a_session(wire: Wire) 
         request.topics.add(topic_id=bar).partitions.add(partition_index=0)
 
     reported = _reported(await session.fetch(wait_ms=300, change=swap))
-    async for _ in attempts():  # a share-partition whose state is still being read is left out
+    async for _ in attempts():  # a share-partition whose state is still being read is omitted
         if reported:
             break
         reported = _reported(await session.fetch(wait_ms=300))
@@ -79,7 +79,7 @@ async def test_one_partition_leaves_and_another_one_joins_a_session(wire: Wire) 
 
 @pytest.mark.scenario("S-045")
 async def test_ranges_follow_the_batches_of_the_producers_by_batch_size(wire: Wire) -> None:
-    """The gap of the entry is shown near the core: no log has one here that a producer made."""
+    """The scenario's gap is covered by a core test: no producer can leave one in a log here."""
     session, _ = await fx_rpc(wire)
     await wire.produce(session.topic_id, 2)
     assert await session.acquire() == [(0, 1, 1)]

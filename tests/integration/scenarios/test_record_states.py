@@ -1,4 +1,4 @@
-"""S-047, S-049, S-063: what acknowledgements may do to a record, driven through the RPCs."""
+"""S-047, S-049, S-063: the state changes that acknowledgements may make to a record, through the RPCs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_partial_release_and_acquisition_by_another(wire: Wire) -> None:
 
 @pytest.mark.scenario("S-063")
 async def test_legal_record_state_transitions(wire: Wire) -> None:
-    """Offset 0 stays acquired, so that the window does not move; offset n is brought into a state and then asked."""
+    """Offset 0 stays acquired, so that the window does not move; offset n is put into a state and then acknowledged."""
     session, _ = await fx_rpc(wire)
     await wire.produce(session.topic_id, 12)
     assert await session.acquire() == [(0, 11, 1)]
@@ -59,7 +59,7 @@ async def test_legal_record_state_transitions(wire: Wire) -> None:
             assert await session.ack(offset, offset, into[before]) == 0
             assert await session.ack(offset, offset, kind) == INVALID, (before, kind)
     assert (await wire.state(session.group, session.topic_id))[:2] == (0, [(1, 3, 0, 1), (4, 6, 2, 1), (7, 9, 4, 1)])
-    # Available to Acquired, and no other way: the released ones come again.
+    # Available to Acquired is the only way: the released records are delivered again.
     assert await session.acquire() == [(1, 3, 2)]
 
 

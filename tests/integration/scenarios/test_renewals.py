@@ -37,7 +37,7 @@ def world(metered: tuple[Cluster, int]) -> World:
 
 
 class Acknowledged:
-    """How many records were acknowledged, by type, since this was made: by the metric of the node."""
+    """The number of records acknowledged since construction, by type, from the node's metric."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -56,7 +56,7 @@ class Acknowledged:
 
 
 class Heard:
-    """What the callback is told."""
+    """Collects the calls of the consumer's callback."""
 
     def __init__(self, consumer: ShareConsumer) -> None:
         self.offsets: Counter[int] = Counter()
@@ -106,7 +106,7 @@ def test_a_renewal_on_a_poll_keeps_the_record_with_the_application(world: World,
 
 @pytest.mark.scenario("S-116")
 def test_renewal_switched_off_for_the_group(world: World) -> None:
-    """The lock is 2 s, so that its end can be awaited."""
+    """The lock is 2 s, so that the test can wait for its end."""
     settings = {"share.renew.acknowledge.enable": "false", "share.record.lock.duration.ms": "2000"}
     world.ask("set_group", world.group, settings)
     with world.consumer(EXPLICIT, **WHOLE) as consumer:
@@ -143,7 +143,7 @@ def test_a_request_with_renewals_fetches_nothing_and_new_records_come_beside_the
                 break
         assert sorted(seen) == [(offset, 1) for offset in [*ODD, *range(10, 15)]], "each once, none delivered anew"
         assert set(consumer.commit_sync().values()) == {None}
-        for _ in range(BOUND_S):  # some of them left with a fetch, and their results come with its answer
+        for _ in range(BOUND_S):  # some of them were sent with a fetch, and their results come with its answer
             if heard.offsets.total() >= 20:
                 break
             assert len(consumer.poll(1)) == 0
@@ -162,7 +162,7 @@ def test_a_request_with_renewals_fetches_nothing_and_new_records_come_beside_the
 
 @pytest.mark.rule("CL-94", "CL-95")
 def test_a_blocking_consumer_keeps_a_record_for_many_locks_while_it_polls_others(world: World) -> None:
-    """The renewals go out from a thread of the client's while this one waits in `poll`, or does not call at all."""
+    """A thread of the client sends the renewals while this one waits in `poll` or makes no call at all."""
     world.ask("set_group", world.group, {"share.record.lock.duration.ms": "1000"})
     transport = CountingTransport()
     one: dict[str, Any] = {"share_acquire_mode": "record_limit", "max_poll_records": 1}

@@ -34,8 +34,8 @@ def test_a_topic_is_deleted_beside_another_one(cluster: Cluster) -> None:
 
 
 class Crowd:
-    """Consumers of one group in threads of their own, each accepting what it gets. What they consumed and what was
-    confirmed to them, by (partition, offset) and by consumer."""
+    """Consumers of one group, each in its own thread and accepting everything. Records the consumed and the confirmed
+    deliveries, by (partition, offset) and by consumer."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -55,7 +55,7 @@ class Crowd:
             return sum(one.total() for one in self.confirmed)
 
     def end(self) -> None:
-        """Wait for all; raises what one of them met."""
+        """Wait for all consumers; fails if one of them raised."""
         self._ends.set()
         for thread in self.threads:
             thread.join(BOUND_S)
@@ -68,7 +68,7 @@ class Crowd:
                 consumer.set_acknowledgement_commit_callback(lambda told, error: self._told(number, told, error))
                 while not self._ends.is_set():
                     self._turn(number, consumer)
-        except BaseException as error:  # told by `end`
+        except BaseException as error:  # reported by `end`
             self._failures.append(error)
 
     def _turn(self, number: int, consumer: ShareConsumer) -> None:

@@ -19,13 +19,13 @@ PARTITIONS = 12
 
 @pytest.fixture(scope="module")
 def growing() -> Iterator[Cluster]:
-    """One node; the first test adds a second, the next a third."""
+    """One node; the first test adds a second one, the next test a third."""
     with Cluster(QUICK) as cluster:
         yield cluster
 
 
 async def until_leaders(wire: Wire, topic: str, topic_id: bytes, count: int) -> dict[int, Leader]:
-    """Wait until `count` nodes lead the topic's partitions, each where it is placed, so that nothing moves any more."""
+    """Wait until `count` nodes lead the topic's partitions, each where it is placed, so that none moves any more."""
     async for _ in attempts():
         leaders = await wire.leaders(topic, PARTITIONS)
         nodes = {leader.node_id for leader in leaders.values()}
@@ -69,20 +69,20 @@ async def test_fetch_and_acknowledge_at_a_node_that_does_not_lead(growing: Clust
         _not_leader(late, part(late).error_code, new[moved])
         assert new[moved].epoch > old[moved].epoch
 
-        # Its new leader knows nothing of the session.
+        # The new leader does not know the session.
         gone = Session(wire, "g", sessions[moved].member, topic_id, partitions=(moved,), address=address)
         gone.epoch, gone.session_id = sessions[moved].epoch, sessions[moved].session_id
         refused = await gone.acknowledge((10, 20, [ACCEPT]), partition=moved)
         assert (refused.error_code, list(refused.responses)) == (errors.ShareSessionNotFoundError.code, [])
 
-        # Nothing was applied: at its new leader the partition is delivered again, whole.
+        # Nothing was applied: the new leader delivers the whole partition again.
         follower = Session(wire, "g", "follower", topic_id, partitions=(moved,), address=address)
         await follower.fetch(epoch=0, wait_ms=0)
         assert [found[:2] for found in await follower.acquire()] == [(0, 20)]
 
 
 def _not_leader(answer: object, code: int, leader: Leader) -> None:
-    """The partition's error names the leader, and the answer says how to reach it."""
+    """Assert that the partition's error names the leader, and that the answer has its address."""
     found = part(answer)
     assert code == errors.NotLeaderOrFollowerError.code
     assert found.error_message
@@ -96,7 +96,7 @@ def _not_leader(answer: object, code: int, leader: Leader) -> None:
 async def test_one_share_session_per_leader(growing: Cluster) -> None:
     growing.add_leader("third")
     async with Wire(growing.bootstrap, growing.internal) as wire:
-        for number in range(20):  # one of forty topics leaves a node out, by the chance of its id
+        for number in range(20):  # one in forty topics leaves a node without partitions, depending on its random id
             topic_id = await wire.create_topic(f"spread{number}", PARTITIONS)
             shards = [topic_shard(TopicIdPartition(topic_id, partition)) for partition in range(PARTITIONS)]
             if len({target(shard, {1, 2, 3}) for shard in shards}) == 3:
@@ -118,7 +118,7 @@ async def test_one_share_session_per_leader(growing: Cluster) -> None:
             answer = await session.fetch(epoch=1)
             assert part(answer).partition_index == session.partitions[0]
             assert acquired(answer) == [(0, 9, 1)]
-        # Each node counts for itself: one session's progress does not move the others' epochs.
+        # Each leader counts separately: one session's progress does not move the others' epochs.
         ahead, *behind = sessions
         for _ in range(3):
             assert (await ahead.fetch(wait_ms=0)).error_code == 0

@@ -1,4 +1,4 @@
-"""S-087 … S-090, S-098, S-099: the share coordinator's RPCs, and what they leave in a real store."""
+"""S-087 … S-090, S-098, S-099: the share coordinator's RPCs, and the records that they leave in a real store."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_fencing_of_writes(wire: Wire, cluster: Cluster) -> None:
     assert await reset.write([(0, 1, 2, 1)], state_epoch=0, leader_epoch=5) == FENCED_STATE
     summary = await wire.summary(reset.group, reset.topic_id)
     assert (summary.leader_epoch, summary.state_epoch) == (0, 1)
-    # It does not remember 5: leader epoch 0 may still write.
+    # Epoch 5 is not remembered: leader epoch 0 may still write.
     assert (led.records(), len(reset.records())) == (before, 1)
     assert await reset.write([], state_epoch=1, leader_epoch=0) == 0
 
@@ -71,7 +71,7 @@ async def test_reading_raises_the_leader_epoch(wire: Wire, cluster: Cluster) -> 
     key = await new_key(wire, cluster)
     assert await key.initialize(0, -1) == 0
     first = await key.read(2)
-    # What is stored is looked at after the answer: it must be there already.
+    # The store is read after the answer: the record must already be there.
     _, update = key.records()
     assert isinstance(update, ShareUpdate)
     assert (update.leader_epoch, update.batches) == (2, ())
@@ -127,7 +127,8 @@ async def test_the_higher_count_or_state_wins_on_the_overlap(wire: Wire, cluster
     ]
     for current, new, merged in cases:
         if merged is None:
-            # The scenario's Acquired (1) is never persisted, and refused (SC-43): the pure combiner has that case.
+            # The scenario's Acquired (1) is never persisted, and refused (SC-43): the combiner's unit tests cover that
+            # case.
             key = Key(wire, cluster, unique("g"), topic_id)
             assert await key.initialize(0, 0) == 0
             assert await key.write([current], start=-1) == 0

@@ -80,7 +80,8 @@ async def test_expiry_takes_effect_even_if_persisting_fails(wire: Wire, edge: St
 
 
 async def _accepted(session: Session, first: int, last: int) -> None:
-    """Accept as soon as it is taken: until the stored state has been read back the records are pending (PL-707)."""
+    """Retry the accept until it succeeds: the records are pending until the stored state has been read back
+    (PL-707)."""
     async for _ in attempts():
         code = await session.ack(first, last, ACCEPT)
         if code == NONE:
@@ -106,8 +107,8 @@ async def test_an_acknowledgement_that_cannot_be_persisted_fails_and_leaves_the_
 
 @pytest.mark.scenario("S-054")
 async def test_the_lock_of_a_failed_acknowledgement_is_the_old_one(wire: Wire, edge: StateEdge) -> None:
-    """What was acquired after it, before the failure, is free later than it; after a new lock it would be the other
-    way round."""
+    """Records acquired after them and before the failure become free later than they do; a new lock would reverse
+    that."""
     m1, topic = await holding(wire, 0, 9, {"share.record.lock.duration.ms": "5000"})
     await wire.produce(m1.topic_id, 5)
     m2 = await _beside(m1, topic)
@@ -123,14 +124,15 @@ async def test_the_lock_of_a_failed_acknowledgement_is_the_old_one(wire: Wire, e
 
 @pytest.mark.scenario("S-054")
 async def test_errors_of_writes_are_told_to_the_member_that_acknowledged(wire: Wire, edge: StateEdge) -> None:
-    """By the error of the write: the error told, and the answers that the same acknowledgement may get afterwards."""
+    """For each error of the write: the error reported, and the answers that the same acknowledgement may get
+    afterwards."""
     kept, dropped = {NONE}, {UNKNOWN_PARTITION}
     expected: dict[type[errors.KafkaError], tuple[int, set[int]]] = {
         errors.UnknownTopicOrPartitionError: (UNKNOWN_PARTITION, dropped),
         errors.GroupIdNotFoundError: (GROUP_GONE, dropped),
         errors.NotCoordinatorError: (NOT_AVAILABLE, kept),
         errors.CoordinatorLoadInProgressError: (NOT_AVAILABLE, kept),
-        # Another process leads, as far as this one can tell: it claims the partition anew.
+        # As far as this process can tell, another one leads: it claims the partition again.
         errors.FencedLeaderEpochError: (NOT_LEADER, {NOT_LEADER, UNKNOWN_PARTITION}),
         errors.FencedStateEpochError: (NOT_LEADER, dropped),
         errors.KafkaStorageError: (errors.UnknownServerError.code, kept),
@@ -169,7 +171,7 @@ async def test_a_release_that_is_still_being_persisted_is_not_acquirable(wire: W
 
 @pytest.mark.scenario("S-056")
 async def test_a_lock_that_expires_while_an_accept_is_persisted_that_then_fails(wire: Wire, edge: StateEdge) -> None:
-    """That the lock's time has passed shows in 2-3: they were acquired later, and are free."""
+    """Records 2-3 show that the lock time has passed: they were acquired later, and are free."""
     m1, topic = await holding(wire, 0, 1, SHORT)
     await wire.produce(m1.topic_id, 2)
     m2 = await _beside(m1, topic)
@@ -197,7 +199,7 @@ async def test_a_pending_accept_that_fails_after_the_lock_expired_at_the_limit_a
 ) -> None:
     """0-1 are kept by renewals, so that the window does not move and every state can be read.
 
-    That the locks' time has passed shows in 12-16: they were acquired later, and are free.
+    Records 12-16 show that the lock time has passed: they were acquired later, and are free.
     """
     m1, topic = await holding(wire, 0, 1, {**SHORT, "share.delivery.count.limit": "2"})
     keeping = [Keeping(m1, 0, 1)]
@@ -237,7 +239,7 @@ async def test_a_pending_accept_that_fails_after_the_lock_expired_at_the_limit_a
 
 @pytest.mark.scenario("S-058")
 async def test_a_stale_timer_never_undoes_an_acknowledgement(wire: Wire, edge: StateEdge) -> None:
-    """20-24 were acquired last and left alone: when they are free, all timers have fired."""
+    """20-24 were acquired last and not acknowledged: when they are free, all timers have fired."""
     m1, topic = await fx_rpc(wire, {"share.record.lock.duration.ms": "2000"})
     for last, size in ((4, 5), (19, 15), (24, 5)):
         await wire.produce(m1.topic_id, size)
@@ -268,7 +270,7 @@ async def test_number_of_state_writes(wire: Wire, edge: StateEdge) -> None:
     assert await m1.ack(0, 4, ACCEPT) == NONE
     assert edge.writes(m1.group) == before + 1
     assert (await m1.fetch(epoch=-1)).error_code == NONE
-    # The group's last session is gone, and its share-partition with it: what it had to write comes before the next one.
+    # The group's last session and its share-partition are gone: the former's writes come before those of the next one.
     m2 = await another(m1, topic)
     await wire.produce(m1.topic_id, 1)
     await m2.open_with_records()

@@ -1,4 +1,4 @@
-"""Transactions over partitions of two leaders, one of which is killed in the middle: all of each, or nothing."""
+"""Transactions over partitions of two leaders, one of which is killed in the middle: each is complete or absent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _GivenUpError(Exception):
 
 
 def _transact(world: World, producer: Producer, number: int, cluster: Cluster) -> str:
-    """One record of this transaction into every partition; the outcome that the application knows."""
+    """Write one record of this transaction to every partition; returns the outcome that the application knows."""
     try:
         with producer.transaction():
             for partition in range(PARTITIONS):
@@ -48,7 +48,8 @@ def _transact(world: World, producer: Producer, number: int, cluster: Cluster) -
 
 
 def _read(world: World, expected: int) -> dict[str, Counter[int]]:
-    """Partitions of the records by transaction: until that many came, and what comes in three seconds more."""
+    """The partitions of each transaction's records: polls until `expected` have arrived and three polls in a row are
+    empty."""
     found: dict[str, Counter[int]] = defaultdict(Counter)
     with world.consumer() as consumer:
         deadline, quiet = time.monotonic() + 2 * BOUND_S, 0
@@ -106,12 +107,12 @@ async def test_what_was_decided_reaches_the_partitions_of_a_leader_that_was_kill
 
 
 def _on_both(topic_id: bytes) -> bool:
-    """Whether both nodes, 1 and 2, are to lead partitions of the topic; one in two thousand is on one node alone."""
+    """Whether nodes 1 and 2 both lead partitions of the topic; for one topic in two thousand only one does."""
     return len({target(topic_shard(TopicIdPartition(topic_id, n)), {1, 2}) for n in range(PARTITIONS)}) == 2
 
 
 async def _ends(wire: Wire, topic: str, topic_id: bytes, partition: int) -> tuple[int, int]:
-    """High watermark and last stable offset, as the leader tells them; (-1, -1) without one."""
+    """High watermark and last stable offset, as the leader reports them; (-1, -1) without one."""
     leaders = await wire.leaders(topic, PARTITIONS)
     if partition not in leaders:
         return -1, -1

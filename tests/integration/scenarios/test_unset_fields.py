@@ -1,6 +1,6 @@
-"""docs/reference/protocol.md, row by row: every field of every served request, left unset towards a real cluster.
+"""docs/reference/protocol.md, row by row: each field of each served request, left unset, against a real cluster.
 
-A request that is full in every field is made, the field is cleared, and the answer is held against what the row says.
+A request with every field set is made, the field is cleared, and the answer is compared with the row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.node import Cluster
 pytestmark = pytest.mark.asyncio
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "reference" / "protocol.md"
-#: To clients: nodes call the last one, and a leader takes nothing from it but the name of a record (CM-155).
+#: Not served to clients: nodes call the last one, and a leader takes only a record's name from it (CM-155).
 NOT_SERVED: Final = {"CreateAcls", "DescribeAcls", "DeleteAcls", "WriteTxnMarkers"}
 ROWS: Final = [
     field
@@ -78,11 +78,11 @@ def _codes(answer: Any) -> set[int]:
     return found
 
 
-# ---- what an unset field must bring
+# ---- expected results of unset fields
 
 #: The call as a whole is refused.
 REFUSED: Final = object()
-#: Error numbers that the answer holds when the field is unset; fields that are not named here are answered without any.
+#: Error numbers that the answer contains when the field is unset; fields not listed here get an answer without errors.
 CODES: Final[dict[str, object]] = {
     "Produce.acks": {21},
     "Produce.topic_data.partition_data.batches": {87},
@@ -157,7 +157,7 @@ async def test_an_unset_field_means_what_its_row_says(cluster: Cluster, field: s
             assert not re.search(r"^\s*(index|partition|partition_index): 1$", str(answer), re.MULTILINE), answer
 
 
-# ---- meanings that no error number tells
+# ---- meanings that no error number shows
 
 Meaning = Callable[[World, Any], Awaitable[None]]
 MEANINGS: dict[str, Meaning] = {}
@@ -224,7 +224,7 @@ async def _the_records_are_explained(world: World, answer: Any) -> None:
     (told,) = answer.records
     full = await world.call("ExplainRecord", await FULL["ExplainRecord"](world))
     assert (full.records[0].first_offset, full.records[0].last_offset) == (1, 2)
-    if told.first_offset == 1:  # of partition 0, or offset 1 alone
+    if told.first_offset == 1:  # of partition 0, or only of offset 1
         assert told.last_offset in (1, 2)
     else:
         assert (told.first_offset, told.last_offset) == (0, 2)
@@ -246,7 +246,7 @@ async def _nothing_is_acquired(world: World, answer: Any) -> None:
     (part,) = answer.responses[0].partitions
     assert not part.acquired_records
     assert world.session is not None
-    assert (await world.wire.lag(world.group, world.topic, 1))[1] == 2  # but 1 and 2 are accepted
+    assert (await world.wire.lag(world.group, world.topic, 1))[1] == 2  # although 1 and 2 are accepted
 
 
 @means(

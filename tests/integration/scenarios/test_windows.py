@@ -51,7 +51,7 @@ async def loaded(wire: Wire, cluster: Cluster, sizes: list[int], start: int, bat
 
 
 async def expired(session: Session, *, again: Acquired) -> None:
-    """Wait until the locks have run out, by acquiring what they held."""
+    """Wait until the locks have expired, by acquiring the records again."""
     assert await all_of(session, sum(last - first + 1 for first, last, _ in again)) == again
 
 
@@ -70,7 +70,7 @@ async def test_loading_persisted_state(wire: Wire, cluster: Cluster) -> None:
 async def test_a_gap_at_the_beginning_of_the_persisted_window(wire: Wire, cluster: Cluster) -> None:
     stored = [(21, 30, STATE_ACKNOWLEDGED, 2), (31, 40, STATE_ARCHIVED, 1)]
     session, _ = await loaded(wire, cluster, [11, 15, 15, 4], 11, stored)
-    # A read of one byte brings one log batch.
+    # Reading one byte returns one log batch.
     assert acquired(await session.fetch(max_bytes=1)) == [(11, 20, 1)]
     assert acquired(await session.fetch(max_bytes=1)) == [(41, 44, 1)]
 

@@ -1,4 +1,4 @@
-"""A transactional producer by hand, RPC by RPC, so that a test knows every offset."""
+"""A transactional producer driven RPC by RPC, so that a test knows every offset."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from tests.support.node import unique
 
 
 class Writer:
-    """One producer with a transactional id of its own; `markers`: the offsets of markers that it knows of, of partition
-    0 alone."""
+    """A producer with its own transactional id. `markers`: the known offsets of markers in partition 0."""
 
     def __init__(self, wire: Wire, topic_id: bytes, timeout_ms: int = 60_000) -> None:
         self.wire = wire
@@ -23,7 +22,7 @@ class Writer:
         self._sequences: dict[int, int] = {}
 
     async def begin(self) -> None:
-        """As a new instance."""
+        """Begin as a new instance."""
         asked = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self._timeout_ms,
@@ -35,7 +34,7 @@ class Writer:
         self._became(answer.producer_id, answer.producer_epoch)
 
     async def write(self, count: int, partition: int = 0, address: str | None = None) -> int:
-        """Records of the open transaction, in one batch; the first one's offset."""
+        """Write records of the open transaction in one batch; returns the first offset."""
         if self.producer_id < 0:
             await self.begin()
         async for _ in attempts():
@@ -46,7 +45,7 @@ class Writer:
         raise AssertionError(f"the batch was refused with {code}")
 
     async def produce(self, count: int, partition: int = 0, address: str | None = None) -> tuple[int, int]:
-        """One attempt: error code, and the first offset."""
+        """Try once to write; returns the error code and the first offset."""
         request = ProduceRequest(acks=-1, timeout_ms=10_000, transactional_id=self.transactional_id)
         data = RecordBatch(records=[Record(value=b"tx-%d" % number) for number in range(count)])
         part = request.topic_data.add(topic_id=self.topic_id).partition_data.add(index=partition)
@@ -63,7 +62,7 @@ class Writer:
         return int(found.error_code), int(found.base_offset)
 
     async def end(self, commit: bool) -> EndTxnResponse:
-        """Commit or abort, until every partition has its marker."""
+        """Commit or abort, and wait until every partition has its marker."""
         asked = EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer_id,
@@ -80,7 +79,7 @@ class Writer:
         return answer
 
     async def transact(self, count: int, *, commit: bool, partition: int = 0) -> int:
-        """A whole transaction; its first offset."""
+        """Run a whole transaction; returns its first offset."""
         base = await self.write(count, partition)
         answer = await self.end(commit)
         assert not answer.error_code, answer.error_message

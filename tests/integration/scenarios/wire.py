@@ -1,6 +1,6 @@
-"""The cluster as a program without the client library sees it: generated messages over the gRPC transport.
+"""The cluster as seen by a program without the client library: generated messages over the gRPC transport.
 
-Nothing is repeated unless the name says so; looking up leaders and coordinators waits, bounded, until they are known.
+Nothing is retried unless the name says so; look-ups of leaders and coordinators wait, bounded, until they are known.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _COORDINATOR_ERRORS = {
 
 
 class State(NamedTuple):
-    """Persisted state of a share-partition: batches are (first, last, state, count)."""
+    """The persisted state of a share-partition; batches are (first, last, state, count)."""
 
     start: int
     batches: Batches
@@ -69,7 +69,7 @@ class State(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """Who leads a partition."""
+    """The leader of a partition."""
 
     node_id: int
     epoch: int
@@ -77,7 +77,7 @@ class Leader(NamedTuple):
 
 
 async def attempts() -> AsyncIterator[int]:
-    """Turns of a bounded poll; the caller returns from it, and past its end it failed."""
+    """Yield the turns of a bounded poll; the caller returns from it, and fails if it runs to the end."""
     deadline = time.monotonic() + BOUND_S
     turn = 0
     while time.monotonic() < deadline:
@@ -91,7 +91,7 @@ class Wire:
 
     def __init__(self, bootstrap: str, internal: str = "") -> None:
         self.bootstrap = bootstrap
-        #: Where nodes call the cluster; for what clients must not call.
+        #: The address where nodes call the cluster; for methods that clients must not call.
         self.internal = internal
         self.transport = GrpcTransport()
 
@@ -102,13 +102,14 @@ class Wire:
         await self.transport.close()
 
     async def call(self, name: str, request: Any, address: str | None = None) -> Any:
-        """One RPC by its name; TransportError is left to the caller."""
+        """Call one RPC by its name; TransportError is left to the caller."""
         return await self.transport.call(address or self.bootstrap, METHODS[name], request, CALL_S)
 
     # ---- topics and configs
 
     async def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> bytes:
-        """Create a topic and wait until every partition is served: a leader is named from its claim on; its id."""
+        """Create a topic and wait until every partition is served, since a leader is named from its claim on; returns
+        the id."""
         topic = topics_pb.CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1)
         for config, value in (configs or {}).items():
             topic.configs.add(name=config, value=value)
@@ -133,7 +134,7 @@ class Wire:
         raise AssertionError(f"nobody serves {name}-{partition}: {answer}")
 
     async def leaders(self, topic: str, partitions: int = 1) -> dict[int, Leader]:
-        """The leaders of a topic's partitions, once all are known."""
+        """The leaders of a topic's partitions; waits until all are known."""
         wanted = metadata_pb.MetadataRequest.TopicList(values=[metadata_pb.MetadataRequest.Topic(name=topic)])
         async for _ in attempts():
             answer = await self.call("Metadata", metadata_pb.MetadataRequest(topics=wanted))
@@ -148,7 +149,7 @@ class Wire:
         raise AssertionError(f"topic {topic} has no leaders")
 
     async def set_group(self, group: str, settings: Mapping[str, str]) -> None:
-        """Set configs of a group and wait until they are in force."""
+        """Set configs of a group and wait until they are in effect."""
         changes = [
             alter_pb.IncrementalAlterConfigsRequest.Config(name=name, config_operation=0, value=value)
             for name, value in settings.items()
@@ -174,7 +175,7 @@ class Wire:
         address: str | None = None,
         kind: Compression = Compression.NONE,
     ) -> int:
-        """One batch of `count` records, compressed so; its base offset."""
+        """Write one batch of `count` records with this compression; returns its base offset."""
         content = RecordBatch(records=[Record(value=str(number).encode()) for number in range(count)])
         if kind:
             packed = frames_of(kind).compress(content.SerializeToString(), None)
@@ -197,7 +198,7 @@ class Wire:
     # ---- coordinators
 
     async def coordinator(self, key: str, key_type: int = KEY_TYPE_GROUP) -> str:
-        """Address of a group's coordinator for clients, or of a share key's for nodes, once it is known."""
+        """The address of a group's coordinator for clients, or of a share key's for nodes; waits until it is known."""
         ask = self.internal if key_type == KEY_TYPE_SHARE else self.bootstrap
         async for _ in attempts():
             request = finder_pb.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
@@ -209,7 +210,7 @@ class Wire:
     async def heartbeat(
         self, group: str, member: str, epoch: int, topics: list[str] | None = None
     ) -> ShareGroupHeartbeatResponse:
-        """One ShareGroupHeartbeat, sent again as clients do while the coordinator is changing or cannot write."""
+        """Send one ShareGroupHeartbeat; retry as clients do while the coordinator is changing or cannot write."""
         request = ShareGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch)
         if topics is not None:
             request.subscribed_topic_names.CopyFrom(StringList(values=topics))
@@ -224,7 +225,7 @@ class Wire:
     async def until_assigned(
         self, group: str, member: str, epoch: int, wanted: Mapping[bytes, list[int]] | None = None
     ) -> ShareGroupHeartbeatResponse:
-        """Heartbeat with the epoch last received until a (the wanted) assignment comes."""
+        """Heartbeat with the last received epoch until an assignment, or the wanted one, arrives."""
         async for _ in attempts():
             answer = await self.heartbeat(group, member, epoch)
             assert answer.error_code == 0, answer.error_message
@@ -234,7 +235,7 @@ class Wire:
         raise AssertionError(f"member {member} of {group} was assigned nothing")
 
     async def join(self, group: str, topics: list[str], member: str | None = None) -> str:
-        """Join and wait for an assignment; the member id."""
+        """Join and wait for an assignment; returns the member id."""
         member = member or str(uuid.uuid4())
         first = await self.heartbeat(group, member, 0, topics)
         assert first.error_code == 0, first.error_message
@@ -242,10 +243,10 @@ class Wire:
             await self.until_assigned(group, member, first.member_epoch)
         return member
 
-    # ---- what is stored
+    # ---- stored state
 
     async def state_call(self, name: str, request: Any, group: str, topic_id: bytes, partition: int = 0) -> Any:
-        """One RPC of the share coordinator, at the key's coordinator."""
+        """Call one RPC of the share coordinator at the key's coordinator."""
         key = SharePartitionKey(group, topic_id, partition).text
         return await self.call(name, request, await self.coordinator(key, KEY_TYPE_SHARE))
 
@@ -257,12 +258,12 @@ class Wire:
         return answer.results[0].partitions[0]
 
     async def state(self, group: str, topic_id: bytes, partition: int = 0) -> State:
-        """What `stored` finds, without the ends of delays."""
+        """What `stored` returns, without the ends of delays."""
         found = await self.stored(group, topic_id, partition)
         return State(found.start_offset, batches_of(found), found.state_epoch)
 
     async def delays(self, group: str, topic_id: bytes, partition: int = 0) -> dict[int, int]:
-        """Offset → end of its delay, ms since 1970, of all that waits as `stored` finds it."""
+        """The end of each delay in ms since 1970, by offset, of all records that `stored` shows as delayed."""
         return {
             offset: batch.not_before_ms
             for batch in (await self.stored(group, topic_id, partition)).state_batches
@@ -271,9 +272,10 @@ class Wire:
         }
 
     async def stored(self, group: str, topic_id: bytes, partition: int = 0) -> Any:
-        """ReadShareGroupState with exactly the present (leader epoch, generation): it writes and fences nothing.
+        """ReadShareGroupState with exactly the present (leader epoch, generation): it writes nothing and fences
+        nothing.
 
-        The generation is no part of any answer; every lower pair is refused without effect, so it is found by counting.
+        No answer contains the generation. Every lower pair is refused without effect, so it is found by counting up.
         """
         epoch = (await self.summary(group, topic_id, partition)).leader_epoch
         for generation in range(1_000):
@@ -290,7 +292,7 @@ class Wire:
         raise AssertionError("no generation below 1000 is the present one")
 
     async def until_state(self, group: str, topic_id: bytes, start: int, batches: Batches) -> None:
-        """Wait until this is stored; for what is written after its answer, such as the release of a session's end."""
+        """Wait until this state is stored; for writes that follow their answer, such as a session end's releases."""
         async for _ in attempts():
             found = await self.state(group, topic_id)
             if found[:2] == (start, batches):
@@ -298,7 +300,7 @@ class Wire:
         raise AssertionError(f"{group} holds {found}, expected {start}, {batches}")
 
     async def lag(self, group: str, topic: str, partition: int = 0) -> tuple[int, int]:
-        """(start offset, lag) as DescribeShareGroupOffsets tells them."""
+        """(start offset, lag) as DescribeShareGroupOffsets reports them."""
         request = group_offsets_pb.DescribeShareGroupOffsetsRequest()
         request.groups.add(group_id=group).topics.values.add(topic_name=topic, partitions=[partition])
         answer = await self.call("DescribeShareGroupOffsets", request, await self.coordinator(group))
@@ -316,5 +318,5 @@ def batches_of(found: Any) -> Batches:
 
 
 def assigned(answer: ShareGroupHeartbeatResponse) -> dict[bytes, list[int]]:
-    """Partitions by topic id of an assignment."""
+    """The partitions of an assignment, by topic id."""
     return {part.topic_id: sorted(part.partitions) for part in answer.assignment.topic_partitions}

@@ -1,4 +1,4 @@
-"""A peer that sends nonsense on a real socket fills nobody's log."""
+"""A peer that sends invalid messages on a real socket does not flood the log."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ NAME = TopicIdPartition(TOPIC, 0)
 
 
 class Node:
-    """A process with the share coordinator's role, its claims made by hand."""
+    """A process with the share coordinator's role; the test makes its claims."""
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.number = number
@@ -83,7 +83,7 @@ class Node:
             assert await self.log.release(host.shard_id, self.number, self.epochs[host.shard_id])
 
     async def records(self, key: SharePartitionKey = KEY) -> list[ShareRecord]:
-        """What the store holds of the key's shard, claims left out."""
+        """The records in the key's shard in the store, without claims."""
         stream = ShardId(ShardKind.SHARE_STATE, str(state_shard(key, SHARDS))).streams[0]
         entries = await self.log.read(stream, STREAM_START, None, 100)
         decoded = [ShareStateCodec().decode(entry.kind, entry.record) for entry in entries]

@@ -1,4 +1,4 @@
-"""What was ingested, held against what lies in the store: each entry is there once, or it is lost or doubled."""
+"""The account of an ingest against the store: each stored entry is in Parquet once, or it is lost or doubled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from share_metrics.ingest import stored
 from share_metrics.reader import Kind
 
-if TYPE_CHECKING:  # whoever starts pytest imports this module, and must leave pytest's plugins to pytest
+if TYPE_CHECKING:  # imported before pytest starts, when pytest must still load its plugins itself
     from .world import World
 
 #: The name of a test's property that holds its account, for `make ingest-kills`.
@@ -19,7 +19,7 @@ PROPERTY: Final = "ingest"
 
 
 class Account(NamedTuple):
-    """Faults of a job, entries of the store, rows of Parquet; rows that are missing, and rows too many."""
+    """A job's faults, the store's entries, the rows in Parquet, the missing rows and the surplus rows."""
 
     kills: int
     ends: int
@@ -29,18 +29,18 @@ class Account(NamedTuple):
     doubled: int
 
     def __add__(self, other: object) -> Account:
-        """Both together."""
+        """The sum of both."""
         if not isinstance(other, Account):
             return NotImplemented
         return Account(*(mine + its for mine, its in zip(self, other, strict=True)))
 
     def __str__(self) -> str:
-        """The closing line."""
+        """The closing line of `make ingest-kills`."""
         return " ".join(f"{name}={value}" for name, value in self._asdict().items())
 
 
 def account(spark: SparkSession, world: World, data: Path, *, kills: int = 0, ends: int = 0) -> Account:
-    """Of the share-state streams, as they are now."""
+    """The account of the share-state streams as they are now."""
     streams = [f"{{sgs:{number}}}:log" for number in range(int(world.redis.get("sgs:config")))]
     entries = Counter((stream, key.decode()) for stream in streams for key, _ in world.redis.xrange(stream))
     found = stored(spark, data, Kind.SHARE_STATE).select("stream", "entry_id").collect()

@@ -1,4 +1,4 @@
-"""One server and one Spark session for all tests of the pipeline; every test begins with an empty store."""
+"""One server and one Spark session for all tests of the pipeline; every test starts with an empty store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from share_metrics.spark.session import QUIET
 from .spark_home import unpacked_home
 from .world import World, running
 
-#: A garbage collector and a compiler for short lives.
+#: The garbage collector and compiler that suit short-lived processes.
 SHORT_LIVED: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 # As small as Spark gets (PM-66): one worker, no adaptive plans, no generated code.
 SMALL = {
@@ -45,17 +45,16 @@ def world(server: World) -> World:
 
 
 def small_session(name: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """`build_session` that leaves the session as small as it is.
+    """Call `build_session` and keep the session as small as it is.
 
-    A command that finds a session takes it, and sets in it what the command would begin one with: for all tests behind
-    it too.
+    A command that finds a session reuses it and applies its own settings to it, which would last for all later tests.
     """
     return build_session(name, master or "local[1]", {**(settings or {}), **SMALL})
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _small_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What every Spark of these tests begins with, in this process and in others."""
+    """The settings that every Spark of these tests starts with, in this process and in others."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("SPARK_HOME", str(unpacked_home(tmp_path_factory.mktemp("spark"))))
         patched.setenv("SPARK_SUBMIT_OPTS", SHORT_LIVED)
@@ -70,7 +69,7 @@ def spark(_small_spark: None) -> Iterator[SparkSession]:
     except NoJavaError as error:
         pytest.skip(str(error))
     session = small_session("share-metrics-tests")
-    session.range(1).collect()  # the first query is slow; that is the session's cost, not some test's
+    session.range(1).collect()  # the first query is slow; the fixture pays for it instead of some test
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(job, "build_session", small_session)
         yield session

@@ -1,4 +1,4 @@
-"""Literal DataFrames: entries as the services write them, decoded as the reader decodes them."""
+"""Literal DataFrames: entries encoded as the services write them and decoded by the reader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from share_metrics.reader import EntryId, Gap, Kind
 from share_metrics.reader.decoding import RawEntry, decode, gap_row, to_batch
 from tests.support.pipeline_entries import STREAM, state_entry
 
-#: Where the time of literal records begins, seconds since 1970: 0 would be "not known".
+#: The time of the first literal records, in seconds since 1970; 0 would mean "not known".
 BASE_S = 36_000
 
 
@@ -25,7 +25,7 @@ def frame(spark: SparkSession, kind: Kind, rows: Sequence[dict[str, Any]]) -> Da
 
 
 def states(spark: SparkSession, told: Sequence[tuple[int, ShareRecord] | Gap]) -> DataFrame:
-    """Share-state records (append time in seconds from BASE_S, record) of one stream, with gaps between them."""
+    """Share-state records, as (append time in seconds from BASE_S, record), and gaps of one stream."""
     rows = [
         gap_row(one) if isinstance(one, Gap)
         else decode(Kind.SHARE_STATE, state_entry(EntryId(1, seq), one[1], (BASE_S + one[0]) * 1000))
@@ -35,7 +35,7 @@ def states(spark: SparkSession, told: Sequence[tuple[int, ShareRecord] | Gap]) -
 
 
 def groups(spark: SparkSession, told: Sequence[tuple[int, r.Record]]) -> DataFrame:
-    """Group records (append time in seconds from BASE_S, record) of one stream."""
+    """Group records, as (append time in seconds from BASE_S, record), of one stream."""
     entries = []
     for seq, (at, record) in enumerate(told, start=1):
         letter, data = GroupLogCodec().encode(record, (BASE_S + at) * 1000)

@@ -1,4 +1,4 @@
-"""Streams with a ledger, jobs as processes that ingest them, and executors that are killed amid their tasks."""
+"""Streams with a ledger, processes that ingest them, and executors that are killed while their tasks run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.pipeline_entries import TOPIC, snapshot, update
 from .world import Log, World
 
 STREAMS = [f"{{sgs:{number}}}:log" for number in range(4)]
-#: Entries of each stream in each part of the story: two pages for each task, so that a job is amid them for a while.
+#: Entries that each part of the story adds to each stream: two pages per task, so that a job reads for a while.
 PART = 8_000
 PAUSE_MS = 1_500
 BOUND_S = 400
@@ -30,7 +30,7 @@ Job = subprocess.Popen[str]
 def ends(
     command: list[str], meanwhile: Callable[[Job], object] = bool, env: Mapping[str, str] | None = None
 ) -> tuple[str, str]:
-    """What a command says that ends well, on standard output and error; and do something meanwhile."""
+    """Run a command that must exit with 0, and `meanwhile` beside it; returns its standard output and error."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
             meanwhile(process)
@@ -42,7 +42,8 @@ def ends(
 
 
 class Ledger:
-    """Writes what share coordinators write of one group, a share-partition in each stream; and knows what it wrote."""
+    """Writes as a share coordinator would for one group, a share-partition in each stream; keeps totals of what it
+    wrote."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -53,14 +54,14 @@ class Ledger:
             log.state(snapshot(0, key=key))
 
     def write(self) -> None:
-        """Each record of another part finishes three offsets, and releases one."""
+        """Write another part; each record finishes three offsets and releases one."""
         stats = WriteStats(1, n_accept=3, n_release=1, max_dc=1, sum_dc=3)
         for log, key in zip(self._logs, self._keys, strict=True):
             log.state(*(update(self.finished + 3 * number, key=key, stats=stats) for number in range(1, PART + 1)))
         self.finished += 3 * PART
 
     def totals(self) -> tuple[Counter[tuple[str, str]], int, int]:
-        """Every entry of the streams, and the sums of accepted and released, by what lies in the store: read with the
+        """Every entry in the streams, and the sums of accepted and released records; read from the store with the
         services' codec, not with the pipeline's reader."""
         entries: Counter[tuple[str, str]] = Counter()
         accepted = released = 0
@@ -80,7 +81,7 @@ def reads(executor: int) -> bool:
 
 
 def kill(pid: int) -> None:
-    """SIGKILL, and wait until it is gone."""
+    """Send SIGKILL, and wait until the process has ended."""
     handle = Handle(pid)
     handle.signal(9)
     assert handle.wait(BOUND_S)
@@ -88,7 +89,7 @@ def kill(pid: int) -> None:
 
 
 def kill_amid(job: Job, world: World, busy: Callable[[], int | None]) -> None:
-    """SIGKILL the executor that `busy` finds, once pages are read, while the store holds its answers back."""
+    """SIGKILL the executor that `busy` finds, once it has read pages and while the store withholds its answers."""
     pause = Event()
 
     def pages() -> int:

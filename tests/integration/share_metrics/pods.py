@@ -1,8 +1,8 @@
-"""As much of Kubernetes' API as Spark's driver asks for: pods, which run as processes here, by the rights of a Role.
+"""The part of Kubernetes' API that Spark's driver uses: pods, which run as processes here, limited by a Role's rights.
 
-It stands for an API server in what it must answer and what it must refuse: who asks without a right gets 403, and every
-request is noted by its verb and resource, as a Role names them. Of a kubelet it has that a container's command runs
-with its variables, and that a pod whose command ended badly has failed.
+It answers and refuses as an API server does: a request without a right gets 403, and every request is recorded by verb
+and resource, as a Role names them. As a kubelet does, it runs a container's command with its variables, and marks a pod
+as failed when its command exits with an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _END_S: Final = 60
 
 
 class Pods:
-    """What the API server and the kubelet know."""
+    """The state of the API server and the kubelet."""
 
     def __init__(self, rights: set[Right], folder: Path, environment: Mapping[str, str]) -> None:
         self.rights = rights
@@ -37,7 +37,7 @@ class Pods:
         self._lock = threading.Lock()
 
     def add(self, pod: dict[str, Any], *, run: bool = True) -> dict[str, Any]:
-        """Make a pod, and run the command of its only container."""
+        """Create a pod, and run the command of its only container."""
         name = pod["metadata"]["name"]
         pod["metadata"] |= {"uid": f"uid-{name}", "creationTimestamp": "2026-11-26T12:00:00Z"}
         (container,) = pod["spec"]["containers"]
@@ -54,7 +54,7 @@ class Pods:
         return self.seen(pod)
 
     def seen(self, pod: dict[str, Any]) -> dict[str, Any]:
-        """The pod with its status now."""
+        """The pod with its current status."""
         process = self.processes.get(pod["metadata"]["name"])
         ended = None if process is None else process.poll()
         state: dict[str, Any] = {"running": {"startedAt": "2026-11-26T12:00:00Z"}}
@@ -72,12 +72,12 @@ class Pods:
         return [pod for pod in found if set(labels) <= pod["metadata"].get("labels", {}).items()]
 
     def named(self, name: str) -> dict[str, Any] | None:
-        """The pod of that name."""
+        """The pod of that name; None when there is none."""
         with self._lock:
             return self._pods.get(name)
 
     def remove(self, pods: Sequence[dict[str, Any]]) -> None:
-        """End pods, and forget them."""
+        """End pods, and remove them."""
         for pod in pods:
             name = pod["metadata"]["name"]
             with self._lock:
@@ -86,7 +86,7 @@ class Pods:
                 process.terminate()
 
     def end(self) -> None:
-        """End everything that was started here."""
+        """Kill all processes started here."""
         for process in self.processes.values():
             process.kill()
             process.wait(_END_S)
@@ -104,7 +104,7 @@ def _handler(pods: Pods, namespace: str) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def log_message(self, *_: object) -> None:
-            """Keep still."""
+            """Log nothing."""
 
         def _send(self, status: int, told: Mapping[str, Any]) -> None:
             body = json.dumps(told).encode()
@@ -168,7 +168,7 @@ def _verb(method: str, name: str, query: Mapping[str, Sequence[str]]) -> str:
 
 @contextmanager
 def api_server(pods: Pods, namespace: str) -> Iterator[str]:
-    """Its URL, while it serves."""
+    """Serve the API; yields its URL."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(pods, namespace))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -182,13 +182,14 @@ def api_server(pods: Pods, namespace: str) -> Iterator[str]:
 
 
 def granted(role: Mapping[str, Any]) -> set[Right]:
-    """The rights of a Role of the core API."""
+    """The rights in a Role of the core API."""
     rules: Sequence[Mapping[str, Any]] = role["rules"]
     assert all(rule["apiGroups"] == [""] and rule.keys() == {"apiGroups", "resources", "verbs"} for rule in rules)
     return {(verb, resource) for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
 
 
 def inherited() -> dict[str, str]:
-    """The variables that a pod's image would bring: its `python` is that of these tests, active or not."""
+    """The variables that a pod's image would set; `python` is the one that runs these tests, even in an inactive
+    environment."""
     found = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     return found | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}

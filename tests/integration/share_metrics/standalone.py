@@ -1,4 +1,4 @@
-"""A Spark cluster on this machine: a master and two workers of one core each, processes of their own; jobs on it."""
+"""A Spark cluster on this machine: a master and two one-core workers as separate processes, and jobs on it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.ports import free_port
 from .conftest import SHORT_LIVED
 from .kills import BOUND_S, reads
 
-#: What every job is given: executors that fit, and both of them before its first task begins.
+#: The settings of every job: small executors, and no task before both have registered.
 _GIVEN: Final = (
     "spark.executor.memory=512m",
     f"spark.executor.extraJavaOptions={SHORT_LIVED}",
@@ -37,23 +37,23 @@ _GIVEN: Final = (
     "spark.scheduler.minRegisteredResourcesRatio=1",
 )
 SETTINGS: Final = tuple(word for one in _GIVEN for word in ("--conf", one))
-#: The workers know nothing of this project: where it lies is said by each job to which it is not sent along.
+#: The workers do not have this project: each job that is not sent with its modules names its path.
 HERE: Final = ("--conf", f"spark.executorEnv.PYTHONPATH={os.environ.get('PYTHONPATH', '')}")
 _EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 def environment(*, foreign: bool = False) -> dict[str, str]:
-    """For processes of Spark; `foreign`: which do not find this project by PYTHONPATH."""
+    """The environment of Spark's processes; with `foreign`, they do not find this project through PYTHONPATH."""
     home = java_home()
     own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED}
-    own["PYSPARK_PYTHON"] = sys.executable  # spark-submit takes it for the driver, and this package for executors
+    own["PYSPARK_PYTHON"] = sys.executable  # spark-submit uses it for the driver, this package for executors
     found = os.environ | own | ({"JAVA_HOME": home} if home else {})
     return {name: value for name, value in found.items() if not (foreign and name == "PYTHONPATH")}
 
 
 @contextmanager
 def daemon(name: str, folder: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of Spark's own, ended afterwards."""
+    """Start one of Spark's own processes; it is ended afterwards."""
     command = [str(Path(_find_spark_home()) / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *words]
     with (folder / f"{name}.{words[3]}.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment(foreign=True), cwd=folder)
@@ -65,9 +65,9 @@ def daemon(name: str, folder: Path, *words: str) -> Iterator[subprocess.Popen[by
 
 
 def told(port: int) -> dict[str, Any]:
-    """What the master's page says about its workers and applications; nothing while it is not up.
+    """The workers and applications on the master's page; empty while the master is not up.
 
-    Its web server answers before it knows this page, with another one.
+    Its web server answers before it serves this page, with another page.
     """
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/", timeout=5) as page:
@@ -86,11 +86,11 @@ class Standalone:
         self._workers = workers
 
     def executors_of(self, number: int) -> int:
-        """How many executors a worker has had, of all jobs."""
+        """The number of executors that a worker has had, over all jobs."""
         return len(list((self._folder / f"work{number}").glob("app-*/*")))
 
     def busy_executor(self) -> int | None:
-        """The pid of an executor with a Python worker, which reads."""
+        """The pid of an executor with a Python worker, which is thus reading."""
         for worker in self._workers:
             for pid, command in descendants(worker.pid).items():
                 if _EXECUTOR in command and reads(pid):
@@ -98,12 +98,13 @@ class Standalone:
         return None
 
     def submitted(self, *words: str) -> list[str]:
-        """The command by which spark-submit runs a command of `sharegroups metrics` here."""
+        """The command that runs a command of `sharegroups metrics` here through spark-submit."""
         assert program.__file__ is not None
         return [*self._submit(), *HERE, program.__file__, *words]
 
     def sent(self, folder: Path, *words: str) -> tuple[list[str], Path]:
-        """The same for a Python without this project, to which it is sent along as a zip of its modules; and that."""
+        """Like `submitted`, for a Python without this project, which is sent along as a zip of its modules; also
+        returns the zip."""
         package, modules = folder / "package.zip", [Path(kip932.__file__).parent, Path(share_metrics.__file__).parent]
         with ZipFile(package, "w") as zipped:
             for module in modules:
@@ -119,12 +120,12 @@ class Standalone:
 
 
 def _foreign_python(folder: Path) -> str:
-    """A Python with everything that is installed here but this project."""
+    """A Python that has everything installed here except this project."""
     venv.create(folder, with_pip=False)
     python = str(folder / "bin" / "python")
     asked = "import sysconfig; print(sysconfig.get_path('purelib'))"
     site = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True, env={}).stdout.strip()
-    # Entries of a folder that is named here are found, but what that folder names (this project) is not.
+    # A .pth file adds the folder's packages, but does not process that folder's own .pth files (this project's).
     (Path(site) / "others.pth").write_text(f"{Path(pyspark.__file__).parent.parent}\n")
     alone = [python, "-c", "import pyspark, pyarrow, redis, click"]
     subprocess.run(alone, check=True, env={})
@@ -135,7 +136,7 @@ def _foreign_python(folder: Path) -> str:
 
 @contextmanager
 def standalone(folder: Path) -> Iterator[Standalone]:
-    """A cluster for a while. Raises AssertionError if it does not come up."""
+    """Run a cluster for a while. Raises AssertionError if it does not come up."""
     port, page = free_port(), free_port()
     with ExitStack() as stack:
         words = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page))

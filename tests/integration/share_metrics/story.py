@@ -1,4 +1,4 @@
-"""A literal story of four groups, with a ledger that counts what happens in it without the pipeline."""
+"""A literal story of four groups, with a ledger that counts its events without the pipeline."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ TOPICS: Final = {
 
 
 def at_time(at: float) -> datetime:
-    """A time of the story, in s from its beginning."""
+    """A moment of the story, in seconds from its beginning."""
     return datetime.fromtimestamp(BASE_S + at, UTC)
 
 
 class Ledger:
-    """One share-partition: what producers and consumers do to it, what its leader writes of that, and the counts."""
+    """One share-partition: the actions of producers and consumers, the records that its leader writes, and the
+    counts."""
 
     def __init__(self, group: str, topic: str, partition: int = 0) -> None:
         self.group, self.topic, self.partition = group, topic, partition
@@ -50,7 +51,7 @@ class Ledger:
         self.waited_ms: dict[int, list[int]] = {}
         self._released_at: dict[int, int] = {}
         self._appended_at: list[int] = []
-        #: Of each record that has ended: when, s, and how long after its append, ms.
+        #: For each record that has ended: when, in s, and how long after its append, in ms.
         self.ended: list[tuple[int, int]] = []
         self.written.append((0, snapshot(0, key=self.key, stats=self._stats())))
 
@@ -64,7 +65,7 @@ class Ledger:
         self._appended_at += [at] * count
 
     def release(self, at: int, offset: int, *, timed_out: bool = False) -> None:
-        """It was delivered once more, and nobody finished it."""
+        """Deliver the record once more without finishing it."""
         self.deliveries[offset] += 1
         self.released += not timed_out
         self.timed_out += timed_out
@@ -74,13 +75,13 @@ class Ledger:
         self._write(at, [batch], delivery_limit=LIMIT, **told)
 
     def accept(self, at: int, count: int) -> None:
-        """So many records from the start offset on, each after one more delivery."""
+        """Accept `count` records from the start offset on, each after one more delivery."""
         taken = self._finish(at, count)
         counts = [self.deliveries[offset] for offset in taken]
         self._write(at, [], n_accept=count, max_dc=max(counts), sum_dc=sum(counts))
 
     def give_up(self, at: int, reason: str) -> None:
-        """The record at the start offset, after one more delivery."""
+        """End the record at the start offset as failed, after one more delivery."""
         (offset,) = self._finish(at, 1)
         count = self.deliveries[offset]
         self.failed.add((offset, reason, count))
@@ -109,7 +110,7 @@ class Ledger:
 
 
 class Story:
-    """A group at work, one that has stopped, one without members, and one with nothing left to do."""
+    """Four groups: one working, one that has stopped, one without members, and one with nothing left to do."""
 
     STREAMS: Final = {"busy": "{sgs:0}:log", "stopped": "{sgs:1}:log", "left": "{sgs:1}:log", "done": "{sgs:1}:log"}
     LOST: Final = Gap("{sgs:2}:log", EntryId(1, 1), EntryId(1, 5), 3, "trimmed")
@@ -132,7 +133,7 @@ class Story:
             ledger.produce(20, 5)
             ledger.accept(30, 5 if ledger.group == "done" else 2)
         for ledger in idle[:2]:
-            ledger.produce(70, 500)  # and nothing is written any more
+            ledger.produce(70, 500)  # nothing is written after this
         self.all = [*busy, *idle]
 
     def of(self, group: str) -> list[Ledger]:
@@ -148,7 +149,7 @@ class Story:
         return frame(spark, Kind.SHARE_STATE, rows)
 
     def log_ends(self, spark: SparkSession) -> DataFrame:
-        """Where each log ended, every half minute."""
+        """The end of each log, every half minute."""
         rows = []
         for ledger in self.all:
             for at in range(0, END, 30):

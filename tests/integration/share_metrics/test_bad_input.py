@@ -1,4 +1,4 @@
-"""What may be wrong with what a job is given, and how it is told: one line, an exit status, and nothing spoilt."""
+"""Wrong input to a job, and how it is reported: one line, an exit status, and nothing damaged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ingest(world: World, data: Path, *words: str) -> Result:
 
 
 def report(data: Path, *words: str) -> tuple[dict[str, Any], str]:
-    """The totals, and the page."""
+    """The report's totals, and its page."""
     page = data / "report.html"
     told = CliRunner().invoke(metrics, ["report", "--data", str(data), "--out", str(page), "--output", "json", *words])
     assert told.exit_code == 0, told.output
@@ -41,7 +41,7 @@ def report(data: Path, *words: str) -> tuple[dict[str, Any], str]:
 
 
 def of_cluster(world: World, name: str) -> None:
-    """A cluster of that id in an empty store, with as much in its log as in every other."""
+    """Replace the store's content by a cluster of that id, whose log is always the same."""
     world.clear()
     world.redis.set("{meta}:cluster", name)
     world.make_cluster(state_shards=1)
@@ -115,9 +115,9 @@ def test_what_is_no_record_is_counted_and_a_clock_that_runs_back_loses_nothing(
     log.raw("S", b"")
     log.raw("Z", b"of a later build")
     letter, data = ShareStateCodec().encode(update(15, stats=acked(5)), log.wall_ms)
-    later = data + b"\xfa\x3f\x03new"  # field 1023, which nobody knows yet
+    later = data + b"\xfa\x3f\x03new"  # field 1023, which no build knows yet
     log.raw(letter, later)
-    node_b = log.claim()  # whose clock is seven hours behind
+    node_b = log.claim()  # its clock is seven hours behind
     node_b.wall_ms = 3 * HOUR_MS
     node_b.state(update(18, stats=acked(3)))
     node_c = node_b.claim()
@@ -129,7 +129,7 @@ def test_what_is_no_record_is_counted_and_a_clock_that_runs_back_loses_nothing(
     found, page = report(tmp_path)
     assert (found["finished"], found["accepted"], found["lag"]) == (20, 20, 20)
     assert (found["lost"], found["light"], found["quarantined"], found["unknown"]) == (0, "amber", 2, 1)
-    # The first claim is of an hour before the report begins.
+    # The first claim is an hour before the report begins.
     entries, claims, noops, quarantined, unknown, gaps, lost = 10, 2, 0, 2, 1, 0, 0
     cells = (entries, claims, noops, quarantined, unknown, gaps, lost)
     assert f"<td>{S0}</td>" + "".join(f"<td>{cell}</td>" for cell in cells) in page
@@ -207,7 +207,7 @@ def test_a_page_of_an_ingest_that_died_says_so_when_it_is_asked_for_the_time_sin
     assert ingest(world, tmp_path).exit_code == 0
     to_come = ("--to", (now + timedelta(hours=1)).isoformat())
     found, page = report(tmp_path, *to_come)
-    assert found["behind_s"] <= since_then()  # of what has not come nothing is missing
+    assert found["behind_s"] <= since_then()  # nothing is missing of the time to come
     assert "not everything was read" not in page or since_then() >= BEHIND_S
     (tmp_path / "read-up-to").write_text((now - timedelta(minutes=20)).isoformat())
     found, page = report(tmp_path, *to_come)
@@ -223,7 +223,7 @@ def test_a_page_of_an_ingest_that_died_says_so_when_it_is_asked_for_the_time_sin
 @pytest.mark.rule("PM-37", "PM-61")
 @pytest.mark.usefixtures("spark")
 def test_where_nobody_has_noted_how_far_was_read_nobody_stands_still(world: World, tmp_path: Path) -> None:
-    """Also in an hour of which the page takes a part only."""
+    """The same holds for an hour of which the page shows only a part."""
     world.make_cluster(state_shards=1)
     Log(world, S0).state(snapshot(0, stats=WriteStats(hwm=100)))
     assert ingest(world, tmp_path).exit_code == 0

@@ -1,4 +1,4 @@
-"""Numbers of the pipeline against what clients saw while services were killed, as the checkers have judged it."""
+"""The pipeline's numbers against what clients saw while services were killed, as the checkers have judged it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tools.report import demo_store
 
 
 class Seen:
-    """How records ended, as far as clients can know: an answer that was lost leaves two possibilities.
+    """How records ended, as far as clients can know: a lost answer leaves two possibilities.
 
-    So does an acknowledgement that a consumer sent and could not tell of any more, for it was killed: a history has it
-    once it is answered.
+    So does an acknowledgement that a killed consumer sent but could not record: a history contains it only once it is
+    answered.
     """
 
     def __init__(self, events: Sequence[Event]) -> None:
-        #: Everything that was produced was delivered, for the topic was drained.
+        #: Everything produced was delivered, since the topic was drained.
         self.records = len({place(event) for event in events if isinstance(event, Delivered)})
         self._asked: dict[Place, set[str]] = {}
         self._answered: dict[Place, set[str]] = {}
@@ -41,16 +41,17 @@ class Seen:
             self._asked.setdefault(at, set()).update(FINAL_TYPES)
 
     def least(self, kind: str) -> int:
-        """Records that ended so for certain: it was confirmed, and nobody asked for another end."""
+        """The number of records that certainly ended this way: it was confirmed, and no consumer asked for another
+        end."""
         return sum(kinds == {kind} == self._asked[at] for at, kinds in self._answered.items())
 
     def most(self, kind: str) -> int:
-        """Records for which somebody asked for this end."""
+        """The number of records for which a consumer asked for this end."""
         return sum(kind in kinds for kinds in self._asked.values())
 
 
 def _untold(events: Sequence[Event]) -> set[Place]:
-    """What was delivered to a consumer that was killed, and not acknowledged as far as it told."""
+    """The records delivered to a killed consumer for which it recorded no acknowledgement."""
     killed = {event.target for event in events if isinstance(event, Fault) and event.name == "SIGKILL"}
     told = {(event.worker, place(event), event.delivery_count) for event in events if isinstance(event, Acknowledged)}
     return {
@@ -64,7 +65,7 @@ def _untold(events: Sequence[Event]) -> set[Place]:
 
 @contextmanager
 def played(folder: Path) -> Iterator[Seen]:
-    """A cluster whose services and one consumer were killed while it worked, drained, judged, and stopped."""
+    """A cluster whose services and one consumer were killed while it worked; drained, judged and stopped."""
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
     with Experiment(folder, seed) as experiment:
@@ -78,7 +79,7 @@ def played(folder: Path) -> Iterator[Seen]:
 
 
 def report_on(folder: Path, history: Path) -> dict[str, Any]:
-    """The totals of the page that `ingest` and `report` make of what the cluster has left."""
+    """The totals of the page that `ingest` and `report` produce from the cluster's store."""
     with demo_store(folder / "data") as url:
         ingested = CliRunner().invoke(metrics, ["ingest", "--store", url, "--data", str(history)])
     assert ingested.exit_code == 0, ingested.output
@@ -104,7 +105,7 @@ def test_what_a_killed_consumer_did_not_tell_may_have_ended_in_any_way() -> None
 @pytest.mark.rule("PM-34", "PM-41", "PM-42", "PM-44", "PM-64")
 @pytest.mark.usefixtures("spark")
 def test_the_page_has_the_numbers_that_clients_saw_through_kills(tmp_path: Path) -> None:
-    # Not pytest's directory, whose names are too long for the sockets of a store.
+    # Not in pytest's directory, whose path is too long for the sockets of a store.
     with TemporaryDirectory(prefix="sharegroups-seen-") as name, played(Path(name)) as seen:
         found = report_on(Path(name), tmp_path)
     print(found, {kind: (seen.least(kind), seen.most(kind)) for kind in FINAL_TYPES}, seen.records)
@@ -112,6 +113,6 @@ def test_the_page_has_the_numbers_that_clients_saw_through_kills(tmp_path: Path)
     assert found["finished"] == seen.records > 0
     assert seen.least("ACCEPT") <= found["accepted"] <= seen.most("ACCEPT")
     assert seen.least("REJECT") <= found["rejected"] <= seen.most("REJECT")
-    # Each record ended once, however often its end was asked for, repeated, or read back by the next leader.
+    # Each record ended once, however often its end was requested, repeated, or read back by the next leader.
     assert found["accepted"] + found["rejected"] + found["limited"] == seen.records
     assert [found[name] for name in ("lag", "lost", "quarantined", "unknown")] == [0, 0, 0, 0]

@@ -29,7 +29,7 @@ BOUND_S = 120
 
 
 class ClusterWorld(World):
-    """A client of the cluster that writes."""
+    """A client that writes to the cluster."""
 
     def __init__(self, nodes: ClusterNodes) -> None:
         self.nodes = nodes
@@ -38,13 +38,13 @@ class ClusterWorld(World):
         self.redis: Any = redis.RedisCluster(host="127.0.0.1", port=ports[0])
 
     def move(self, stream: str, *, half: bool = False) -> None:
-        """Move a stream to the next node; `half`: its keys only, so that its old node answers ASK."""
+        """Move a stream to the next node; with `half`, only its keys, so that the old node answers ASK."""
         pairs = self.nodes.pairs
         target = pairs[(pairs.index(self.nodes.pair_of(stream)) + 1) % len(pairs)]
         asyncio.run((self.nodes.begin_move if half else self.nodes.move_slot)(slot_of(stream), target))
 
     def end_move(self, stream: str) -> None:
-        """The slot follows the keys that `move` took to the next node."""
+        """Move the slot after the keys that `move` took to the next node."""
         pairs = self.nodes.pairs
         target = pairs[(pairs.index(self.nodes.pair_of(stream)) + 1) % len(pairs)]
         asyncio.run(self.nodes.end_move(slot_of(stream), target))
@@ -143,7 +143,7 @@ def test_a_running_stream_follows_slots_that_move(spark: SparkSession, cluster: 
 
 
 def from_replicas(cluster: ClusterWorld, starts: dict[str, Position] | None = None) -> list[dict[str, Any]]:
-    """Every row that a reader of replicas finds, gaps included."""
+    """Every row, gaps included, that a reader gets from replicas."""
     with Store(cluster.url, replicas=True) as store:
         reader = Reader(store, Kind.SHARE_STATE, ReadOptions(page_count=4))
         plans = reader.plan(starts or {}, reader.tips(reader.streams()))
@@ -152,7 +152,7 @@ def from_replicas(cluster: ClusterWorld, starts: dict[str, Position] | None = No
 
 
 def pages_served(server: Server) -> int:
-    """How many XRANGE a node has answered since its counters were set back."""
+    """The number of XRANGE calls that a node has answered since its statistics were reset."""
     (info,) = asyncio.run(server.run(("INFO", "commandstats")))
     counted = re.search(rb"cmdstat_xrange:calls=(\d+)", info)
     return int(counted[1]) if counted else 0
@@ -169,7 +169,7 @@ def test_pages_come_from_replicas(cluster: ClusterWorld) -> None:
     assert sorted((row["stream"], row["entry_id"]) for row in found) == written(cluster)
     replicas = [pages_served(pair.replica) for pair in cluster.nodes.pairs]
     assert min(replicas) > 0
-    # A master answers what plans ask by a function, which looks at one entry of each epoch; `written` asks it too.
+    # A master answers plans through a function, which reads one entry per epoch; `written` reads from it too.
     assert all(pages_served(pair.master) <= 2 * len(STREAMS) for pair in cluster.nodes.pairs)
 
 
@@ -188,7 +188,7 @@ def test_a_replica_that_is_behind_loses_nothing(cluster: ClusterWorld) -> None:
     assert [json.loads(row["error"])["lost"] for row in found if row["record_type"] == "gap"] == [2]
     entries = [(row["stream"], row["entry_id"]) for row in found if row["record_type"] != "gap"]
     assert sorted(entries) == written(cluster)
-    # Where a reader stood behind what the replica has: nothing is lost, and nothing comes twice.
+    # A reader that is further than the replica loses nothing and gets nothing twice.
     read = {stream: Position(EntryId(1, 20), 21) for stream in STREAMS[:2]}
     read[STREAMS[2]] = Position(EntryId(1, 11), 12)
     assert from_replicas(cluster, read) == []
@@ -197,7 +197,7 @@ def test_a_replica_that_is_behind_loses_nothing(cluster: ClusterWorld) -> None:
 @pytest.mark.rule("PM-5", "PM-14")
 def test_without_a_replica_that_answers_its_master_is_read(cluster: ClusterWorld) -> None:
     Log(cluster, STREAMS[0]).state(update(1), update(2))
-    asyncio.run(cluster.nodes.let_replicate(True))  # so that the next test finds the nodes mended
+    asyncio.run(cluster.nodes.let_replicate(True))  # leaves the nodes replicating for the next test
     cluster.nodes.pair_of(STREAMS[0]).replica.stop()
     found = from_replicas(cluster)
     assert [row["entry_id"] for row in found] == ["1-0", "1-1", "1-2"]

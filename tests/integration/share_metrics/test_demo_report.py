@@ -1,4 +1,4 @@
-"""`make report` on a demo: the page has the numbers of the demo's own account, made without the pipeline."""
+"""`make report` on a demo: the page shows the numbers of the demo's own account, which is made without the pipeline."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ BOUND_S = 300
 
 
 class Played:
-    """A demo that has ended: where it kept its data, and its own account."""
+    """A demo that has ended: its data directory, and its own account."""
 
     def __init__(self, keep: Path) -> None:
         self.keep = keep
-        # Lines that are no text are rejected. Two partitions, four workers, one of them killed.
+        # Undecodable lines are rejected. Two partitions, four workers, one of them killed.
         lines = [b"\xff\xfe\n" if number % 20 == 7 else b"line %d\n" % number for number in range(300)]
         (keep / "input.txt").write_bytes(b"".join(lines))
         command = [SHAREGROUPS, "demo", "--keep", str(keep), "--output", "json"]
@@ -45,7 +45,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
 
 
 class Reported:
-    """What `make report` makes of it: the page, what it said, and the totals of the page."""
+    """The result of `make report`: the page, the output, and the page's totals."""
 
     def __init__(self, played: Played, out: Path) -> None:
         self.out = out
@@ -85,7 +85,7 @@ def test_the_page_has_the_numbers_of_the_demos_own_account(played: Played, repor
     names = {"finished": "produced", "accepted": "accepted", "rejected": "rejected"}
     assert {name: found[name] for name in names} == {name: account[own] for name, own in names.items()}
     redelivered = account["redelivered"]
-    assert 0 < found["redelivered_lb"] <= redelivered  # what was written together with letters is missing (PM-46)
+    assert 0 < found["redelivered_lb"] <= redelivered  # writes that contain dead letters, too, do not count (PM-46)
     assert (found["lag"], found["lost"], found["share_partitions"]) == (0, 0, 2)
     assert found["poison"] >= 15
     page = reported.out.read_text()

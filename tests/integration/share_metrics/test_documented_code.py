@@ -1,4 +1,4 @@
-"""The code in docs/pipeline.md, as it stands there, on a real store."""
+"""The code blocks of docs/pipeline.md, run unchanged on a real store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STORE: Final = "redis://127.0.0.1:6379"
 
 
 def code(heading: str, world: World) -> list[str]:
-    """The blocks of Python in a section of the page, with the address of this store."""
+    """The Python blocks in a section of the page, with the address of this store."""
     section = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     return [block.replace(STORE, world.url) for block in re.findall(r"```python\n(.*?)```", section, re.DOTALL)]
 
@@ -44,7 +44,7 @@ def test_reading_without_spark(filled: World, capsys: pytest.CaptureFixture[str]
 def test_reading_in_spark(
     spark: SparkSession, filled: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`build_session` takes the session that is there, and leaves it as small as it is."""
+    """`build_session` reuses the existing session, and leaves it as small as it is."""
     monkeypatch.setattr(share_metrics.spark, "build_session", small_session)
     exec(compile(code("In Spark", filled)[0], str(PAGE), "exec"), {})
     assert "|      G1|    2|" in capsys.readouterr().out
@@ -52,7 +52,7 @@ def test_reading_in_spark(
 
 @pytest.fixture
 def own(spark: SparkSession) -> Iterator[Any]:
-    """A session that `build_session` did not make, and the active one, as a notebook's is.
+    """An active session that `build_session` did not make, such as a notebook's.
 
     Spark looks for a source of that name in the active session before it registers one.
     """

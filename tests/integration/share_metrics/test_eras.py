@@ -1,4 +1,4 @@
-"""Where one state of a share-partition ends and the next begins, and what stood before a range of time."""
+"""Where one state of a share-partition ends and the next begins, and the state before a range of time."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ def test_a_snapshot_of_the_same_state_epoch_leaves_what_is_known(spark: SparkSes
 
 
 def lives(random: Random) -> Iterator[ShareRecord]:
-    """Share-partitions that move on, are reset and made anew; some writes say how far the log and delivery are."""
+    """Share-partitions that advance, are reset and created again; some writes report how far the log and delivery
+    are."""
     for number in range(60):
         key, epoch, offset = SharePartitionKey(f"g{number}", TOPIC, 0), 1, 0
         yield snapshot(0, key=key, stats=WriteStats(hwm=500, speo=60))
@@ -100,7 +101,7 @@ def lives(random: Random) -> Iterator[ShareRecord]:
 
 
 def oracle(records: Sequence[ShareRecord]) -> dict[str, dict[str, int | None]]:
-    """What is known of each group at the end, one record after the other: nothing outlives a tombstone or an epoch."""
+    """The final knowledge of each group, record by record: nothing outlives a tombstone or an epoch."""
     known: dict[str, dict[str, int]] = {}
     for one in records:
         if isinstance(one, ShareTombstone):
@@ -166,7 +167,7 @@ def test_what_was_finished_in_a_range_needs_no_snapshot_before_it(spark: SparkSe
 
 @pytest.mark.rule("PM-32")
 def test_a_range_begins_at_the_last_snapshot_before_it_however_long_ago(spark: SparkSession) -> None:
-    # Each names a start offset: where there is no snapshot, a range begins at the last such record.
+    # Each record names a start offset: without a snapshot, a range begins at the last such record.
     released = [update(start, batches=[StateBatch(at, at, 0, 1)]) for start, at in ((0, 0), (5, 5), (5, 6))]
     told: Told = [(0, snapshot(0)), (1, released[0]), (2, snapshot(5)), (3, released[1]), (90_000, released[2])]
     rows = states(spark, told)
@@ -181,7 +182,7 @@ def test_a_range_begins_at_the_last_snapshot_before_it_however_long_ago(spark: S
 
 @pytest.mark.rule("PM-11", "PM-32")
 def test_a_lost_tail_stands_behind_what_was_read_of_it(spark: SparkSession) -> None:
-    """1-2 and 1-3 were read, then lost; the next owner knows of neither, and its update comes after the loss."""
+    """1-2 and 1-3 were read, then lost; the next owner does not have them, and its update comes after the loss."""
     rows = states(
         spark,
         [
@@ -200,7 +201,7 @@ def test_a_lost_tail_stands_behind_what_was_read_of_it(spark: SparkSession) -> N
 
 @pytest.mark.rule("PM-11")
 def test_two_gaps_at_one_entry_are_two(spark: SparkSession) -> None:
-    """What was trimmed before an entry, and the tail that was lost with it, end at the same id."""
+    """Entries trimmed before an entry, and the tail that was lost with it, end at the same id."""
     gaps = [Gap(STREAM, EntryId(1, 0), EntryId(1, 3), 2, reason) for reason in ("trimmed", "tail")]
     rows = states(spark, [*gaps, (0, snapshot(0)), (1, update(1))])
     losses = rows_of(timed(rows.unionByName(rows)).where("record_type != 'gap'"), "seq")

@@ -1,4 +1,4 @@
-"""pipeline/examples as they are, on a small real store and what was ingested from it."""
+"""pipeline/examples, run unchanged on a small real store and the rows ingested from it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_every_example_is_run_here() -> None:
 
 @pytest.fixture
 def data(spark: SparkSession, world: World, tmp_path: Path) -> Path:
-    """Of ten records 6 are accepted in one minute and 3 in the next; one is left."""
+    """Of ten records, 6 are accepted in one minute and 3 in the next; one is left."""
     world.make_cluster(state_shards=1)
     log = Log(world, "{sgs:0}:log")
     log.wall_ms = 60_000_000
@@ -41,7 +41,7 @@ def data(spark: SparkSession, world: World, tmp_path: Path) -> Path:
     Log(world, "{gc:0}:log").group(r.MemberMetadata("G1", "m", None, "c", "h", ("t",)))
     done = CliRunner().invoke(metrics, ["ingest", "--store", world.url, "--data", str(tmp_path / "history")])
     assert done.exit_code == 0, done.output
-    (tmp_path / "history" / "read-up-to").write_text("1970-01-01T16:45:00+00:00")  # of the time of the rows
+    (tmp_path / "history" / "read-up-to").write_text("1970-01-01T16:45:00+00:00")  # in the time of the rows
     return tmp_path / "history"
 
 
@@ -55,10 +55,10 @@ def test_a_look_at_history(
     said = capsys.readouterr().out
     assert all(question.asks in said for question in QUESTIONS)
     for line in (
-        "|{sgs:0}:log|     update|    2|",  # of the store itself
+        "|{sgs:0}:log|     update|    2|",  # read from the store itself
         "1970-01-01 15:45:00 to 16:45:00 UTC",
         "|G1      |1               |1  |0      |true    |0      |",  # share_lag: the log's end was last seen at 16:41
-        "|1970-01-01 16:40:00|   NULL|       6|  4|",  # what arrived in the first window is not known
+        "|1970-01-01 16:40:00|   NULL|       6|  4|",  # the number of arrivals in the first window is not known
         "|1970-01-01 16:41:00|      0|       3|  1|",
     ):
         assert line in said, said

@@ -1,4 +1,4 @@
-"""components/executors: Spark's driver with the words of its pod, executors as their pods, and the Role's rights."""
+"""components/executors: Spark's driver with its pod's arguments, executors as their pods, and the Role's rights."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .world import SHAREGROUPS, World
 
 EXAMPLE = KUBERNETES / "examples" / "executors"
 NAMESPACE = "sharegroups"
-#: What Spark tries too, and goes on without: to wait until the driver's pod is ready, and to remove claims at the end,
-#: which it has not made.
+#: Requests that Spark also makes and can do without: to wait until the driver's pod is ready, and at the end to remove
+#: claims, of which it has made none.
 DONE_WITHOUT = {("watch", "pods"), ("deletecollection", "persistentvolumeclaims")}
 TEMPLATE = "spark.kubernetes.executor.podTemplateFile"
 
@@ -42,13 +42,13 @@ def words_of(one: Mapping[str, Any], told: dict[str, str]) -> list[str]:
 
 
 def changed(words: list[str], changes: Mapping[str, str]) -> list[str]:
-    """The words with others in the place of some: each must be there."""
+    """The words with some replaced; each replaced word must exist."""
     assert changes.keys() <= set(words)
     return [changes.get(word, word) for word in words]
 
 
 def job_of(one: Mapping[str, Any], url: str, store: str, folder: Path) -> list[str]:
-    """The command of the driver's container, as a process here that ends with what is there."""
+    """The command of the driver's container, as a process here that ends after the existing entries."""
     told = {"PIPELINE_STORE_URL": store, "POD_NAME": "pipeline-0", "POD_NAMESPACE": NAMESPACE, "POD_IP": "127.0.0.1"}
     here = {
         "--continuous": "--once",
@@ -67,7 +67,7 @@ def job_of(one: Mapping[str, Any], url: str, store: str, folder: Path) -> list[s
 
 
 def look_at(made: list[dict[str, Any]], one: Mapping[str, Any], template: str) -> None:
-    """Each pod is as the template has it, of the driver's image, and goes with the driver's pod."""
+    """Assert that each pod follows the template, has the driver's image, and is owned by the driver's pod."""
     own = yaml.safe_load(template)["spec"]
     for pod in made:
         assert pod["metadata"]["ownerReferences"][0]["name"] == "pipeline-0"
@@ -82,7 +82,7 @@ def look_at(made: list[dict[str, Any]], one: Mapping[str, Any], template: str) -
 def test_with_no_more_rights_than_the_role_gives_executors_are_pods_and_each_row_is_there_once(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
-    """What an API server and executors in pods see of the job."""
+    """The job as seen by an API server and by executors in pods."""
     docs = render_folder(EXAMPLE)
     (role,) = (doc for doc in of_kind(docs, "Role") if doc["metadata"]["name"] == "pipeline-executors")
     maps = {doc["metadata"]["name"]: doc["data"] for doc in of_kind(docs, "ConfigMap")}
@@ -105,11 +105,11 @@ def test_with_no_more_rights_than_the_role_gives_executors_are_pods_and_each_row
         env = inherited() | {"PIPELINE_STORE_PASSWORD": ""}
         job = job_of(one, url, world.url, tmp_path)
         result, _ = ends(job, lambda process: kill_amid(process, world, busy), env)
-        assert pods.rights <= pods.asked  # none is there for nothing
+        assert pods.rights <= pods.asked  # no right is superfluous
         assert pods.asked - pods.rights <= DONE_WITHOUT  # and none was missing
 
     assert json.loads(result)["rows"] == {"share_state": len(STREAMS) * (2 + PART), "group": 0}
     found = stored(spark, tmp_path / "data", Kind.SHARE_STATE).select("stream", "entry_id").collect()
     assert Counter((row.stream, row.entry_id) for row in found) == ledger.totals()[0]
-    assert len(pods.made) >= 3  # two, and one for that which was killed
+    assert len(pods.made) >= 3  # two, and a replacement for the killed one
     look_at(pods.made, one, template)

@@ -1,4 +1,4 @@
-"""A page's sum of failed records is of all of them, however few it lists."""
+"""A page's sum of failed records includes all of them, however few it lists."""
 
 from __future__ import annotations
 

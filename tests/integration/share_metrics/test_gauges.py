@@ -69,7 +69,7 @@ def test_newest_values_stay_and_counts_add_up_over_batches(spark: SparkSession) 
 
 @pytest.mark.rule("PM-34", "PM-38", "PM-54")
 def test_what_earlier_runs_have_kept_has_its_series_and_counts_nothing(spark: SparkSession) -> None:
-    """A group that stands still writes nothing: without what was kept it would vanish with the process."""
+    """An idle group writes nothing: without its stored rows its series would vanish with the process."""
     stats = WriteStats(CAUSE_ACK, n_accept=5, n_timeout=2, hwm=130, speo=121, write_id=7)
     gone = snapshot(3, key=KEY._replace(partition=1)), ShareTombstone(KEY._replace(partition=1))
     records: list[ShareRecord] = [snapshot(100), *gone, update(110, 4, stats=stats)]
@@ -96,7 +96,7 @@ def test_what_earlier_runs_have_kept_has_its_series_and_counts_nothing(spark: Sp
     gauges.take(Kind.SHARE_STATE, states(spark, [(9, update(111, 4))]), 7)
     gauges.take(Kind.SHARE_STATE, states(spark, [(9, update(111, 4))]), 7)
     assert shown("writes_total") == 1, "a batch that comes again counts once"
-    again = update(110, 4, stats=stats)  # the share coordinator died with the ingest, and the leader sends it once more
+    again = update(110, 4, stats=stats)  # the share coordinator died with the ingest, so the leader sends it again
     gauges.take(Kind.SHARE_STATE, states(spark, [(9, again)]))
     assert [shown(name) for name in ("writes_total", "timed_out_records_total")] == [1, 0]
     assert shown("acknowledged_records_total", ack_type="Accept") == 0

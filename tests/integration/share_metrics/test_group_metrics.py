@@ -56,7 +56,7 @@ def test_a_group_comes_changes_and_goes(spark: SparkSession) -> None:
         *((130, record) for record in gone("a", "left")),
         *((130, record) for record in gone("c", "left")),
         (190, r.Tombstone(r.GROUP, "g")),
-        (600, member("d")),  # five minutes behind three joins of this client, and two joins of another
+        (600, member("d")),  # five minutes after three joins of this client, and two joins of another
         (601, member("e", "other")),
         (602, member("f", "other")),
     ]
@@ -70,9 +70,9 @@ def test_a_group_comes_changes_and_goes(spark: SparkSession) -> None:
         (0, 0, 0, 0, 0, "Dead", 0),
         (3, 0, 0, 0, 3, "Stable", 0),
     ]
-    members_mean = (1 + 1 + 1 + 2 + 2 + 2) / 6  # behind each record that is about members or the group
+    members_mean = (1 + 1 + 1 + 2 + 2 + 2) / 6  # after each record about members or the group
     assert (found[0]["churn_rate"], found[0]["rebalance_rate"]) == pytest.approx((2 / members_mean, 2 / 60))
-    assert found[3]["churn_rate"] is None  # of nobody
+    assert found[3]["churn_rate"] is None  # there are no members
     assert (found[1]["leaves_expired"], found[2]["leaves_left"], found[2]["leaves_fenced"]) == (1, 3, 1)
     assert rows_of(share_partition_counts(rows), "group_id") == [{"group_id": "g", "share_partitions": 2}]
     epochs = rows_of(convergence(rows), "assignment_epoch")
@@ -81,7 +81,7 @@ def test_a_group_comes_changes_and_goes(spark: SparkSession) -> None:
 
 @pytest.mark.rule("PM-19", "PM-30")
 def test_the_newest_is_what_has_the_greatest_id_whatever_its_writers_clock_says(spark: SparkSession) -> None:
-    """A new owner's clock is behind: what it wrote is newer all the same."""
+    """A new owner's clock is behind: its records are newer all the same."""
     lives = [Lifecycle({TOPIC: TopicState(TOPIC, name, 1, {}, (0,))}, {}) for name in ("before", "orders")]
     told: list[tuple[int, r.Record]] = [
         (50, member("a")),

@@ -1,4 +1,4 @@
-"""What lies below the directory of an ingest job: compaction, windows, log ends, and whose it is."""
+"""The contents of an ingest job's directory: compaction, windows, log ends, and the directory's owner."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_small_batches_become_one_folder_and_no_row_is_lost_or_doubled(
     assert made is not None
     assert visible(tmp_path, STATE) == [made]
     assert made.positions == noted(tmp_path, STATE, len(folders) - 1) != ""
-    assert all(path.exists() for path in paths)  # a report that reads them goes on
+    assert all(path.exists() for path in paths)  # a report that is reading them can continue
     assert ids(spark, tmp_path) == before
     log.state(update(20))
     ingest(spark, world, tmp_path)
@@ -92,7 +92,7 @@ def window_rows(spark: SparkSession, data: Path, window: str = "1m") -> list[dic
 
 
 class Batches:
-    """Batches as an ingest job leaves them, one for each call, without the query, which costs seconds."""
+    """Batches as an ingest job leaves them, one per call, without the query, which costs seconds."""
 
     def __init__(self, spark: SparkSession, data: Path, rows: str = "") -> None:
         self._spark = spark
@@ -102,7 +102,7 @@ class Batches:
         self._number = 0
 
     def add(self, *told: tuple[int, ShareRecord]) -> None:
-        """Records with their times in seconds from BASE_S, ten hours after 1970 began."""
+        """Add records, with times in seconds from BASE_S, ten hours after 1970 began."""
         before = len(self._told)
         self._told += told
         rows = states(self._spark, self._told).where(F.col("seq") > before)
@@ -126,7 +126,7 @@ def test_a_batch_that_cannot_be_written_leaves_nothing(
 
 @pytest.mark.rule("PM-35")
 def test_what_was_put_together_stays_for_a_report_that_has_begun(spark: SparkSession, tmp_path: Path) -> None:
-    """Jobs of cron end every few minutes, each with a look at how many batches there are."""
+    """Cron jobs end every few minutes, and each checks how many batches there are."""
     batches = Batches(spark, tmp_path)
     done = checkpoints(tmp_path, STATE) / "commits"
     done.mkdir(parents=True)
@@ -146,7 +146,7 @@ def test_what_was_put_together_stays_for_a_report_that_has_begun(spark: SparkSes
 
 
 def done(data: Path, *numbers: int) -> None:
-    """As Spark notes that it will not repeat these batches."""
+    """Note, as Spark does, that it will not repeat these batches."""
     commits = checkpoints(data, STATE) / "commits"
     commits.mkdir(parents=True, exist_ok=True)
     for number in numbers:
@@ -201,7 +201,7 @@ def test_windows_are_kept_and_what_is_old_is_not_made_anew(spark: SparkSession, 
 def test_hours_with_news_are_made_anew_and_no_others(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "_TABLES", {})  # `progress` is written all the same, and the others by the same lines
+    monkeypatch.setattr(tables, "_TABLES", {})  # `progress` is still written, and the other tables by the same code
     batches = Batches(spark, tmp_path)
     batches.add((0, snapshot(0)), (1, update(15)), (7_200, update(40)))
     assert write_tables(spark, tmp_path) == ["1970-01-01T10", "1970-01-01T12"]
@@ -217,7 +217,7 @@ def test_hours_with_news_are_made_anew_and_no_others(
 def test_the_lag_of_windows_in_which_nobody_wrote_is_kept_too(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group is done after a minute; 40 records come behind it between the samples of 630 and of 1,230 s."""
+    """A group is done after a minute; 40 more records arrive between the samples of 630 and of 1,230 s."""
     monkeypatch.setattr(tables, "_TABLES", {})
     ends = iter((100, 140, 999, 1_140))
     monkeypatch.setattr(log_samples, "log_ends", lambda _: [LogEnd(TOPIC_TEXT, 0, 0, next(ends), None)])
@@ -272,7 +272,7 @@ def test_lag_comes_from_where_logs_end_and_how_old_their_batches_are(
     ]
     windows = progress(states(spark, told))
     lagging = with_log_ends(windows, samples(spark, tmp_path))
-    # Behind 200 s the log holds 14 records more at least; behind 400 s it may hold any number more.
+    # After 200 s the log still holds at least 14 records; after 400 s their number is unknown.
     found = [(row["lag"], row["lag_least"]) for row in rows_of(lagging, "window")]
     assert found == [(15, False), (14, True), (None, False)]
     batches = spark.read.format("redis_streams").options(url=world.url, kind="log_meta").load()
@@ -281,7 +281,7 @@ def test_lag_comes_from_where_logs_end_and_how_old_their_batches_are(
         50.0,
         230.0,
         None,
-    ]  # at 60 and 240 s, of a batch of 10 s
+    ]  # at 60 and 240 s, for a batch of 10 s
 
 
 @pytest.mark.rule("PM-18")
@@ -323,7 +323,7 @@ def test_what_cannot_be_written_to_is_told_before_the_work(world: World, tmp_pat
 
 
 class Ran:
-    """A job with gauges that has ended: where its rows lie, its counts, what it told, and its text file."""
+    """A job with gauges that has ended: its directory, counts, log lines and text file."""
 
     def __init__(self, world: World, folder: Path) -> None:
         world.clear()
@@ -376,7 +376,7 @@ def test_a_report_without_an_end_is_of_the_hour_before_the_newest_entry(ran: Ran
 
 @pytest.mark.rule("PM-2", "PM-39")
 def test_a_report_keeps_windows_too_if_told_to(ran: Ran, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """That they are right is shown above; here, that the command asks for them, and then for the page."""
+    """Other tests show that the windows are right; this one, that the command writes them, and then the page."""
     kept: list[Path] = []
     monkeypatch.setattr(job, "write_tables", lambda spark, data: kept.append(data))
     monkeypatch.setattr(job, "collect", lambda *told: Report("", "", 60, ()))

@@ -1,4 +1,4 @@
-"""From a store to Parquet, a report and a look back: each entry once, whatever ends the job."""
+"""From a store to Parquet, a report and a read-back: each entry once, however the job ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_nothing_is_stored_before_the_first_batch(spark: SparkSession, tmp_path:
 
 
 class Ingested:
-    """What the command `ingest` has said of a small cluster, and where it put the rows."""
+    """The output of the command `ingest` on a small cluster, and the directory of its rows."""
 
     def __init__(self, world: World, data: Path) -> None:
         world.clear()
@@ -46,7 +46,7 @@ class Ingested:
         self.said = result.stdout
 
     def report(self, out: Path) -> bytes:
-        """The page."""
+        """Make the report; returns the page."""
         times = ["--from", "1970-01-01T00:00", "--to", "1970-01-01T00:30"]
         result = CliRunner().invoke(metrics, ["report", "--data", str(self.data), *times, "--out", str(out)])
         assert result.exit_code == 0, result.output
@@ -80,7 +80,7 @@ def test_equal_data_gives_equal_bytes(ingested: Ingested, reported: bytes, tmp_p
 @pytest.mark.rule("PM-1", "PM-37", "PM-39")
 def test_a_report_from_the_command_line(reported: bytes) -> None:
     page = reported.decode()
-    lag = "≥\N{NO-BREAK SPACE}30"  # for a quarter of an hour nobody has seen where the log ends
+    lag = "≥\N{NO-BREAK SPACE}30"  # the end of the log has not been sampled for a quarter of an hour
     line = f"G1 · AAAAAAAAAAAAAAAAAAAAAQ-0</td><td>10</td><td>{lag}</td><td>0</td><td>–</td><td>10</td><td>10</td>"
     assert line in page
     assert "<b>1</b> failed or poison" in page
@@ -99,7 +99,7 @@ def test_a_loss_ends_the_command_with_3(spark: SparkSession, world: World, tmp_p
     result = CliRunner().invoke(metrics, command)
     assert result.exit_code == 3
     assert "Error: {sgs:0}:log lost entries:" in result.output
-    # That run has taken no batch: this is what the first one has kept.
+    # That run has taken no batch: the value is the one that the first run kept.
     assert 'share_group_start_offset{group="G1",partition="0",topic="AAAAAAAAAAAAAAAAAAAAAQ"} 0.0' in (
         (tmp_path / "gauges").read_text()
     )
@@ -129,7 +129,7 @@ def test_a_state_is_read_back_as_of_an_entry_or_a_time(world: World) -> None:
         {"first_offset": 105, "last_offset": 106, "delivery_state": 0, "delivery_count": 1, "not_before": None},
         {"first_offset": 107, "last_offset": 107, "delivery_state": 0, "delivery_count": 1, "not_before": until},
     ]
-    third = datetime.fromtimestamp(1_000.002, UTC).isoformat()  # after the third entry, which is another partition's
+    third = datetime.fromtimestamp(1_000.002, UTC).isoformat()  # after the third entry, of another partition
     assert at("--at", third)["entry_id"] == "1-2"
     fourth = at("--at", "1-4")
     assert (fourth["start_offset"], fourth["delivery_complete_count"], fourth["state_epoch"]) == (103, 2, 1)

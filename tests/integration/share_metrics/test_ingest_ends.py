@@ -1,4 +1,4 @@
-"""A job that is ended at any point, and started again, leaves every entry once: as if it had never been ended."""
+"""A job that is ended at any point and started again stores every entry once, as if it had never been ended."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Note = Callable[[str, object], None]
 
 S0, S1 = "{sgs:0}:log", "{sgs:1}:log"
 STATE: Final = [Kind.SHARE_STATE]
-#: Ends of Spark's queries, which cost a start of a query each; `make ingest-kills` takes twenty.
+#: How often Spark's queries are ended, each at the cost of a query's start; `make ingest-kills` takes twenty.
 ENDS: Final = int(os.environ.get("INGEST_ENDS", "4"))
 
 
 class EndedError(Exception):
-    """The job ends here."""
+    """Raised to end the job."""
 
 
 class Fault:
-    """Ends a job behind some step of a batch: of its first, or of its second."""
+    """Ends a job after some step of a batch: of its first or of its second."""
 
     def __init__(self, at: Step, batches_before: int) -> None:
         self.at = at
@@ -70,7 +70,7 @@ def ids(spark: SparkSession, data: Path) -> list[tuple[str, str]]:
 
 
 def once(spark: SparkSession, world: World, data: Path, ends: int, note: Note) -> None:
-    """Every entry is there, once; the account of it is the test's to tell."""
+    """Assert that every entry is stored once; the test's property gets the account."""
     found = account(spark, world, data, ends=ends)
     note(PROPERTY, list(found))
     assert (found.lost, found.doubled) == (0, 0), found
@@ -83,7 +83,7 @@ def fill(logs: list[Log], random: Random) -> None:
 
 
 def struck(error: Exception) -> None:
-    """Raise what was not ours."""
+    """Raise an error that the test did not cause."""
     if "EndedError" not in str(error):
         raise error
 
@@ -93,7 +93,7 @@ def struck(error: Exception) -> None:
 def test_a_query_that_ends_leaves_what_an_unbroken_one_leaves(
     spark: SparkSession, world: World, tmp_path: Path, steps: tuple[Step, ...], record_property: Note
 ) -> None:
-    """Spark's own queries, ended in their first batch and again when they repeat it; then by chance."""
+    """Spark's own queries, ended in their first batch and again when they repeat it; then at random."""
     world.make_cluster(state_shards=2)
     logs = [Log(world, S0), Log(world, S1)]
     random = Random(str(steps))
@@ -111,7 +111,7 @@ def test_a_query_that_ends_leaves_what_an_unbroken_one_leaves(
         else:
             raise AssertionError(f"no query came to {step}")
     halves = [tmp_path / "raw" / "share_state" / name for name in ("batch=00000099.x", ".unfinished.batch=00000099.x")]
-    for half in halves:  # what a job that was killed by force has left, and one of an earlier build
+    for half in halves:  # left by a job that was killed by force, and by one of an earlier build
         half.mkdir()
     run(spark, world, tmp_path)
     assert not any(half.exists() for half in halves)
@@ -150,7 +150,7 @@ def test_a_batch_that_comes_again_keeps_what_the_store_has_trimmed_since(
     again: list[int] = []
     run(spark, world, tmp_path, Watch(rows=lambda _kind, batch, _number: again.append(batch.count())))
     assert ids(spark, tmp_path) == before
-    assert again == [len(before)]  # who looks at the rows of a batch, the gauges, sees it all once more
+    assert again == [len(before)]  # the gauges, which read the rows of a batch, get all of them once more
 
 
 @pytest.mark.rule("PM-36")
@@ -173,7 +173,7 @@ def test_rows_whose_positions_are_gone_are_not_ingested_once_more(
 
 
 class Engine:
-    """What Spark does with a query: notes where a batch ends, has it written, and then notes that it is done."""
+    """Plays Spark's part for a query: notes where a batch ends, has it written, and then notes that it is done."""
 
     def __init__(self, spark: SparkSession, world: World, data: Path) -> None:
         self._spark = spark
@@ -183,7 +183,7 @@ class Engine:
         self._done = 0
 
     def run(self, watch: Watch) -> None:
-        """Batches of at most 7 rows until there is nothing more."""
+        """Run batches of at most 7 rows until nothing more is stored."""
         while True:
             begin = self._ends[self._done]
             if len(self._ends) == self._done + 1:
@@ -202,7 +202,7 @@ class Engine:
 def test_twenty_ends_at_random_steps_leave_every_entry_once(
     spark: SparkSession, world: World, tmp_path: Path, record_property: Note
 ) -> None:
-    """The same without the start of a query, which costs seconds: Spark's part is played by `Engine`."""
+    """The same without starting a query, which costs seconds: `Engine` plays Spark's part."""
     world.make_cluster(state_shards=2)
     logs = [Log(world, S0), Log(world, S1)]
     random = Random(68)

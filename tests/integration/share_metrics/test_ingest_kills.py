@@ -1,4 +1,4 @@
-"""`sharegroups metrics ingest` killed with SIGKILL at any point, and started again: every entry is there, once."""
+"""`sharegroups metrics ingest` killed with SIGKILL at any point and started again: every entry is stored, once."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .account import PROPERTY, account
 from .world import SHAREGROUPS, Log, World
 
 STREAMS: Final = ("{sgs:0}:log", "{sgs:1}:log")
-#: Processes killed, which cost a start of Spark each; `make ingest-kills` kills twenty.
+#: The number of processes to kill, each at the cost of a start of Spark; `make ingest-kills` kills twenty.
 KILLS: Final = int(os.environ.get("INGEST_KILLS", "1"))
 BOUND_S: Final = 120
-#: Jobs that may give up by themselves, on a machine that is very busy; they are no kills, and are started again.
+#: Jobs that may give up by themselves on a very busy machine; they are no kills, and are started again.
 GIVEN_UP_MAX: Final = 5
-#: A job that is killed before its first batch is killed within so many seconds of its start.
+#: A job that is killed before its first batch is killed within this many seconds of its start.
 STARTING_S: Final = 8
 
 
@@ -43,16 +43,17 @@ class Process:
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=log, text=True)
 
     def live_for(self, batches: int) -> bool:
-        """Until it has told of so many batches; for none, until it starts Spark. False if it gave up before.
+        """Wait until it has reported so many batches; for none, until it starts Spark. Returns False if it gave up
+        before.
 
-        It does so where the machine is so busy that Spark's Python workers come too late, again and again; and says
-        then that it may be run again.
+        It gives up where the machine is so busy that Spark's Python workers repeatedly connect too late; it then says
+        that it may be run again.
         """
         assert self.process.stderr is not None
         told: deque[str] = deque(maxlen=200)
         seen = 0
         for line in self.process.stderr:
-            if not line.lstrip().startswith("at "):  # Java's stacks, which would push out what they are about
+            if not line.lstrip().startswith("at "):  # Java's stack frames would push out the messages above them
                 told.append(line)
             seen += "is written" in line
             if seen == batches:
@@ -63,7 +64,7 @@ class Process:
         raise AssertionError(f"the job ended by itself, with {status}, in {self.data}:\n{said[-4000:]}")
 
     def kill(self) -> None:
-        """SIGKILL; its Java process finds that out by itself."""
+        """Send SIGKILL; its Java process notices that by itself."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(BOUND_S)
         assert self.process.stderr is not None
@@ -80,12 +81,12 @@ class Writer:
         self.written = 0
 
     def wait(self, seconds: float) -> None:
-        """As long as it writes."""
+        """Wait for some seconds, or until the writer has ended."""
         self._over.wait(seconds)
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Inside, it goes on meanwhile."""
+        """Write during this block."""
         thread = threading.Thread(target=self._work)
         thread.start()
         try:
@@ -102,7 +103,7 @@ class Writer:
 
 
 def counted(shown: str) -> float:
-    """How many writes of states the counters of a text file tell of."""
+    """The number of state writes in the counters of a text file."""
     return sum(float(line.split()[-1]) for line in shown.splitlines() if line.startswith("share_group_writes_total{"))
 
 
@@ -121,8 +122,8 @@ def test_a_killed_process_leaves_every_entry_once_and_counted_once(
             job = Process(world, data, out)
             try:
                 struck = job.live_for(batches)
-                # A moment by chance, within the next batch or the start: this is when the fault strikes, nothing waits
-                # for it.
+                # A random moment within the next batch or the start: it only decides when the fault strikes, nothing
+                # depends on its length.
                 writer.wait(random.random() * (1 if batches else STARTING_S) if struck else 0)
             finally:
                 job.kill()
@@ -130,7 +131,7 @@ def test_a_killed_process_leaves_every_entry_once_and_counted_once(
             given_up += not struck
             assert given_up <= GIVEN_UP_MAX
             print(f"{left} kills left; the last one behind {batches} batches" if struck else "the job gave up")
-    # All that has been written since in one batch: it may be a lot.
+    # Ingest everything written since in one batch, which may be large.
     shown = tmp_path / "gauges"
     run(Job(Source(world.url), data), Exposition(textfile=shown), Cluster("local[1]"), print)
     found = account(spark, world, data, kills=KILLS)

@@ -1,4 +1,4 @@
-"""`replay --data`: what was ingested answers as the store did, behind its trimming too (PM-39)."""
+"""`replay --data`: ingested rows give the same answers as the store did, even after it was trimmed (PM-39)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def moment(ms: int) -> str:
 
 
 def asked(topic: str, at: str, *places: str) -> dict[str, Any] | str:
-    """The answer without where it is from; the words where there is no state."""
+    """The answer of `replay`, or its message when there is no state."""
     words = ["replay", *places, "--group", "G1", "--topic", topic, "--partition", "0", "--at", at]
     result = CliRunner().invoke(metrics, words)
     if result.exit_code == 1:
@@ -49,7 +49,7 @@ def asked(topic: str, at: str, *places: str) -> dict[str, Any] | str:
 
 
 def bare(told: dict[str, Any] | str) -> dict[str, Any] | None:
-    """Without where it is from; None where there was no state."""
+    """The answer without its source; None when there was no state."""
     return (
         {name: value for name, value in told.items() if name not in {"source", "read_up_to"}}
         if isinstance(told, dict)
@@ -58,8 +58,8 @@ def bare(told: dict[str, Any] | str) -> dict[str, Any] | None:
 
 
 class Kept:
-    """A store whose topic was deleted and created again, what it answered of every moment, and what was ingested of
-    it; then the store was trimmed, and its metadata log has forgotten the first topic."""
+    """A store whose topic was deleted and created again, its answers for every moment, and the rows ingested from it.
+    Afterwards the store was trimmed, and its metadata log no longer contains the first topic."""
 
     def __init__(self, world: World, data: Path) -> None:
         world.clear()
@@ -100,7 +100,7 @@ class Kept:
             self.moments += [moment(self.log.wall_ms), f"{self.log.epoch}-{self.log.seq}"]
 
     def write(self, random: Random, wall_ms: int, key: Any) -> None:
-        """Records over two hours."""
+        """Write records over up to two hours."""
         self.log.wall_ms = wall_ms
         self.append(snapshot(0, key=key))
         start = 0

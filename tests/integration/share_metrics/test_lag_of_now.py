@@ -1,6 +1,6 @@
-"""What a page and gauges say of groups that stand still, against a ledger of what was produced and accepted.
+"""A page and gauges for groups at a standstill, against a ledger of produced and accepted records.
 
-Real services, a real store. The ledger counts what producers and consumers were told, without the pipeline.
+Real services, a real store. The ledger counts what producers and consumers had confirmed, without the pipeline.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tests.support.promtool import SCRAPED, assert_fires, labelled
 
 HISTORY_RULES = Path(__file__).parents[3] / "deploy/kubernetes/components/monitoring/history-rules.yaml"
 TOPICS = ("orders", "deleted")
-#: More than the stopped ones were given: what came behind them.
+#: The records produced after the stopped groups' last ones: more than they had consumed.
 FURTHER = 5_000
 BOUND_S = 60
 SETTINGS = {"share.auto.offset.reset": "earliest"}
 
 
 class Ledger:
-    """What was produced to topics of one partition, and what groups have accepted of it."""
+    """The records produced to topics of one partition, and those that groups have accepted."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -51,7 +51,7 @@ class Ledger:
         self.produced[topic] += count
 
     def consume(self, consumer: ShareConsumer, group: str, topic: str, count: int) -> None:
-        """Accept so many records."""
+        """Accept `count` records."""
         left = count
         for _ in range(BOUND_S):
             left -= len(consumer.poll(1))
@@ -66,7 +66,7 @@ class Ledger:
 
 
 class Scene:
-    """A cluster on which groups stand still in each way, and one that does not; with what it told and was asked."""
+    """A cluster with groups that stand still in every way and one that does not; and their ledger."""
 
     GROUPS = ("stopped", "hung", "busy", "orphan")
 
@@ -85,13 +85,13 @@ class Scene:
         for group, topic in (("stopped", "orders"), ("orphan", "deleted")):
             with self.consumer(group, topic) as consumer:
                 self.ledger.consume(consumer, group, topic, 100)
-        hung = held.enter_context(self.consumer("hung", "orders"))  # it heartbeats, and asks for nothing any more
+        hung = held.enter_context(self.consumer("hung", "orders"))  # it heartbeats, and polls no more
         self.ledger.consume(hung, "hung", "orders", 100)
         assert not any(admin.alter_share_group_offsets("never", {TopicPartition("orders", 0): 40}).values())
-        self.ledger.finished["never", "orders"] = 40  # what lies before its start
+        self.ledger.finished["never", "orders"] = 40  # the records before its start
         for topic in TOPICS:
             self.ledger.produce(topic, FURTHER)
-        time.sleep(2)  # windows of a second, in which the groups have lag and finish nothing, before the last one works
+        time.sleep(2)  # gives one-second windows in which the groups have lag and finish nothing, before "busy" works
         with self.consumer("busy", "orders") as consumer:
             self.ledger.consume(consumer, "busy", "orders", 100 + FURTHER)
         assert not any(admin.delete_topics(["deleted"]).values())
@@ -103,7 +103,7 @@ class Scene:
         return consumer
 
     def ingest(self, data: Path, source: Source | None = None) -> tuple[Ingested, list[str], str]:
-        """Ingest what is there: the result, what it told, and its gauges."""
+        """Ingest everything stored; returns the result, the log lines, and the gauges."""
         told: list[str] = []
         out = data.with_suffix(".prom")
         found = run(Job(source or self.source, data), Exposition(textfile=out), Cluster("local[1]"), told.append)
@@ -162,7 +162,7 @@ def test_a_page_shows_what_came_behind_groups_that_stand_still(spark: SparkSessi
 
 @pytest.mark.rule("PM-42", "PM-61")
 def test_six_minutes_later_a_group_that_hangs_is_red(spark: SparkSession, scene: Scene, data: Path) -> None:
-    """Nobody waits six minutes: the logs are sampled again with a later time, of which the page is."""
+    """The test does not wait six minutes: the logs are sampled again with a later time, for which the page is made."""
     later = datetime.now(UTC) + timedelta(minutes=6)
     with Store(scene.cluster.store_url) as store:
         sample(store, data, later)
@@ -188,7 +188,7 @@ def test_gauges_are_those_of_the_ledger(spark: SparkSession, scene: Scene, data:
 def test_alerts_fire_for_the_groups_that_stand_still_and_for_no_other(
     spark: SparkSession, data: Path, tmp_path: Path
 ) -> None:
-    """What the gauges said goes on for forty minutes."""
+    """The gauges keep their values for forty minutes."""
     alone = {("up", frozenset(SCRAPED.items())): [1.0] * 41}
     shown = {
         (sample.name, frozenset((sample.labels | SCRAPED).items())): [sample.value] * 41
@@ -207,7 +207,7 @@ def test_alerts_fire_for_the_groups_that_stand_still_and_for_no_other(
 def test_where_the_store_refuses_the_sampling_lag_is_unknown_and_never_0(
     spark: SparkSession, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its user may read the streams of coordinators, and no topic's log. What a write told is too old by then."""
+    """Its user may read the coordinators' streams but no topic log. Watermarks from writes are too old by then."""
     with redis.Redis(unix_socket_path=scene.cluster.store_socket) as client:
         client.execute_command(
             "ACL", "SETUSER", "half", "on", "nopass", "+@read", "+@connection", "+eval_ro",

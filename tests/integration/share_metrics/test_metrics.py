@@ -42,7 +42,7 @@ from .frames import BASE_S, frame, rows_of, states
 from .world import Log, World
 
 OTHER = SharePartitionKey("G2", TOPIC, 1)
-#: A write of a group with a limit of 3, whose records all lie below the start offset behind it.
+#: A write of a group with a limit of 3, after which all its records are below the start offset.
 FAILED = WriteStats(
     CAUSE_ACK, n_accept=2, n_reject=1, n_limit=1, write_id=4, delivery_limit=3,
     archived=(ArchivedRange(1, 1, 3, 1), ArchivedRange(3, 3, 1, 2)),
@@ -107,7 +107,8 @@ def test_records_with_dead_letters_never_raise_the_lower_bound_of_redelivered_on
 
 @pytest.mark.rule("PM-7", "PM-30", "PM-42", "PM-45", "PM-46", "PM-52", "PM-53", "PM-59", "PM-60", "PM-68")
 def test_resets_tombstones_cold_copies_and_falls(spark: SparkSession) -> None:
-    # Ten records were finished with 15 deliveries, 4 of one at most: the five beyond one each are of two or more.
+    # Ten records were finished with 15 deliveries, at most 4 of one: the five extra deliveries are of two or more
+    # records.
     several = WriteStats(CAUSE_ACK, n_accept=8, n_limit=2, max_dc=4, sum_dc=15, hwm=100)
     waiting = [StateBatch(41, 42, 0, 1), StateBatch(45, 45, 0, 2)]
     rows = states(
@@ -131,13 +132,13 @@ def test_resets_tombstones_cold_copies_and_falls(spark: SparkSession) -> None:
     assert (first["ack_accept"], first["limit_archived_count"]) == (8, 2)
     assert (first["redelivered_lb"], first["redelivery_ratio"], second["redelivery_ratio"]) == (2, 0.2, None)
     assert first["snapshot_update_batches"] == 2 / 1
-    # A share-partition that is made anew begins with whatever leader it has; and who led before leads on.
+    # A share-partition that is created again starts with any leader; the previous leader continues to lead.
     assert [row["leader_epoch_changes"] for row in (first, second, third)] == [1, 0, 1]
     assert first["state_epoch_resets"] == 1
     assert first["reset_jump"] == -65
     assert first["anomalies"] == 1 + 0
     assert (first["tombstones"], second["finished_count"], second["spso"]) == (1, 0, 7)
-    # Its clock says 5 s, but the stream was at 130 s already: time never runs back, and order is that of ids.
+    # Its clock says 5 s, but the stream was already at 130 s: time never runs back, and the order is that of ids.
     assert (third["writes"], third["finished_count"], third["spso"], third["lag"]) == (2, 5, 12, 8)
     assert (third["state_epoch"], third["hwm"]) == (3, 20)
 
@@ -176,7 +177,8 @@ def test_gaps_quality_skew_and_poison(spark: SparkSession) -> None:
 
 @pytest.mark.rule("PM-34", "PM-44", "PM-48")
 def test_a_write_that_is_stored_twice_counts_once_and_what_it_archives_is_listed(spark: SparkSession) -> None:
-    """Its share coordinator died behind the append, so that the leader sent it again; a cold copy may lie between."""
+    """Its share coordinator died after the append, so the leader sent it again; a cold copy may be stored in
+    between."""
     copy = snapshot(4, key=OTHER, create_ms=1_000, write_ms=5_000, stats=WriteStats(CAUSE_COLD))
     written = update(4, key=OTHER, stats=FAILED)
     later = update(5, key=OTHER, stats=WriteStats(CAUSE_ACK, n_accept=1, write_id=5))
@@ -196,7 +198,7 @@ def test_a_write_that_is_stored_twice_counts_once_and_what_it_archives_is_listed
 def test_a_replay_is_the_same_in_whatever_order_rows_come_and_how_often(spark: SparkSession) -> None:
     released = [update(batches=[StateBatch(offset, offset, 0, 4)]) for offset in range(12)]
     told: list[tuple[int, ShareRecord] | Gap] = [(0, snapshot(0)), *((20 * at, one) for at, one in enumerate(released))]
-    told.insert(6, Gap(STREAM, EntryId(1, 6), EntryId(1, 8), 1, "trimmed"))  # ends at the entry behind it
+    told.insert(6, Gap(STREAM, EntryId(1, 6), EntryId(1, 8), 1, "trimmed"))  # ends at the entry after it
     told.insert(9, (170, snapshot(0, key=OTHER)))
     told.insert(10, (171, snapshot(2)))
     rows = states(spark, told).localCheckpoint()
@@ -271,7 +273,7 @@ def history(seed: int) -> list[tuple[int, ShareRecord]]:
 
 
 def oracle(told: list[tuple[int, ShareRecord]], window_s: int) -> dict[tuple[str, int], dict[str, int]]:
-    """Finished records and writes of each group and window, one record after the other."""
+    """Finished records and writes of each group and window, record by record."""
     counts: dict[tuple[str, int], dict[str, int]] = {}
     state: dict[str, tuple[int | None, int, int]] = {}
     for at, record in told:
@@ -310,7 +312,7 @@ def test_a_random_history_counts_as_the_oracle_does(spark: SparkSession) -> None
 
 
 class Era(NamedTuple):
-    """One state epoch of one group: from when on it was written, and P where it began and ended."""
+    """One state epoch of one group: when it was first written, and P at its beginning and end."""
 
     first_at: int
     begin: int
@@ -318,7 +320,7 @@ class Era(NamedTuple):
 
 
 def eras(told: list[tuple[int, ShareRecord]]) -> dict[str, list[Era]]:
-    """The eras of each group, one record after the other: a tombstone, or another state epoch, ends one."""
+    """The eras of each group, record by record: a tombstone, or another state epoch, ends one."""
     found: dict[str, list[Era]] = {}
     state: dict[str, tuple[int, int]] = {}
     for at, record in told:

@@ -1,4 +1,5 @@
-"""The page in headless Chromium: a quiet console, nothing to scroll sideways on a phone, readable in light and dark."""
+"""The page in headless Chromium: nothing in the console, no sideways scrolling on a phone, readable in light and
+dark."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ DOCS: Final = Path(__file__).resolve().parents[3] / "docs"
 PNG: Final = b"\x89PNG\r\n\x1a\n"
 BOUND_S: Final = 240
 PHONE: Final = 390
-#: Shows the page in a frame of some width, and writes what it measures there into its own document.
+#: Shows the page in a frame of a given width, and writes its measurements into this document.
 FRAME: Final = """<!doctype html><meta charset="utf-8"><body><iframe id="frame" width="{width}" height="800"></iframe>
 <pre id="found"></pre><script>
 const page = new TextDecoder().decode(Uint8Array.from(atob("{page}"), c => c.charCodeAt(0)));
@@ -40,7 +41,7 @@ frame.srcdoc = page;
 
 
 def page() -> str:
-    """A page with everything on it, and names as long as Kafka allows."""
+    """A page with every element, and names as long as Kafka allows."""
     points = tuple(Point(36_000 + 60 * at, at % 17, None if at == 7 else at * 2) for at in range(60))
     lines = [
         PartitionLine(f"{'g' * 200} · {'orders' * 30}-{number}", 10**12, 10**9, 10**9, 38, 2, 1, 5, 6, 3, 0.075, 0, 0,
@@ -75,7 +76,7 @@ def chromium() -> str:
 
 
 def looked_at(chromium: str, folder: Path, width: int, dark: bool) -> tuple[dict[str, Any], str]:
-    """What the page measures in a frame of `width`, and the lines of the console."""
+    """The page's measurements in a frame of `width`, and the lines of the console."""
     shown = base64.b64encode(page().encode()).decode()
     (folder / "frame.html").write_text(FRAME.format(width=width, page=shown), encoding="utf-8")
     command = [*headless(chromium, folder / "profile", dark=dark), "--enable-logging=stderr", "--timeout=60000"]
@@ -89,7 +90,7 @@ def looked_at(chromium: str, folder: Path, width: int, dark: bool) -> tuple[dict
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance as WCAG has it, of `rgb(r, g, b)`."""
+    """Relative luminance as defined by WCAG, of `rgb(r, g, b)`."""
     parts = [int(value) / 255 for value in re.findall(r"\d+", colour)[:3]]
     red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

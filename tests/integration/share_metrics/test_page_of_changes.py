@@ -1,4 +1,4 @@
-"""What a page tells of a record's whole way, of take-overs and of the time before it, against the ledger of a story."""
+"""A page's numbers on records from append to end, take-overs and the time before it, against a story's ledger."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def story() -> Story:
 
 @pytest.fixture(scope="module")
 def report(spark: SparkSession, story: Story) -> Report:
-    """A page of the second half."""
+    """A page of the story's second half."""
     states = story.states(spark).unionByName(changes(spark, story))
     return collect(states, groups(spark, TOLD), at_time(HALF), at_time(END), logs=Logs(story.log_ends(spark)))
 
@@ -66,7 +66,7 @@ def test_each_percentile_lies_between_its_bounds(story: Story, report: Report) -
         assert exact is not None
         assert bounds is not None
         assert bounds[0] <= exact <= bounds[1]
-        # The writes of the story tell of an append within a minute.
+        # The story's writes report an append within a minute.
         assert bounds[1] / FIFTH - bounds[0] * FIFTH <= MINUTE * 1000
 
 

@@ -1,4 +1,4 @@
-"""What a page says of groups and their members, against the ledger of a story."""
+"""A page's lines on groups and their members, against a story's ledger."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def story() -> Story:
     return Story()
 
 
-#: Jobs of Spark that a page with every finding takes, in a session without adaptive plans.
+#: The most Spark jobs that a page with every finding takes, in a session without adaptive plans.
 JOBS_MAX: Final = 24
 
 
 @pytest.fixture(scope="module")
 def jobs() -> list[int]:
-    """How many jobs the page took."""
+    """The number of jobs that the page took."""
     return []
 
 
@@ -45,7 +45,7 @@ def report(spark: SparkSession, story: Story, jobs: list[int]) -> Report:
 
 
 def test_a_page_takes_few_jobs(report: Report, jobs: list[int]) -> None:
-    """Each costs a plan and a start of tasks, on a page of few rows most of its time."""
+    """Each job costs a plan and a start of tasks: most of the time of a page with few rows."""
     for found in (report.stalls, report.poison, report.gaps):
         assert found, "a page without findings takes fewer"
     assert 10 < jobs[0] <= JOBS_MAX, jobs
@@ -53,7 +53,7 @@ def test_a_page_takes_few_jobs(report: Report, jobs: list[int]) -> None:
 
 @pytest.mark.rule("PM-90")
 def test_each_group_has_its_lag_and_its_pace(story: Story, report: Report) -> None:
-    """Of the first minute it is not known what arrived: nobody saw how much there was before."""
+    """Arrivals in the first minute are unknown: the log's end before it was not recorded."""
     found = {line.group_id: line for line in group_lines(report.partitions, report.standing)}
     assert found.keys() == story.STREAMS.keys()
     for group, line in found.items():
@@ -120,7 +120,7 @@ def test_the_page_shows_both(report: Report) -> None:
 
 @pytest.mark.rule("PM-90")
 def test_what_was_not_read_yet_is_not_taken_for_idleness(spark: SparkSession, story: Story) -> None:
-    """An ingest that ended in the middle of a minute: rates are of the time until then."""
+    """An ingest that ended in the middle of a minute: rates cover the time until then."""
     read_to = 3 * MINUTE + 30
     known = Known(at_time(read_to), END - read_to)
     states = story.states(spark).where(f"ts < timestamp_seconds({at_time(read_to).timestamp()})")

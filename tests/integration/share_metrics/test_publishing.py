@@ -1,4 +1,4 @@
-"""A reader tells owners of streams how far it is, they keep for it what it has not read, and it writes nothing else."""
+"""A reader publishes its positions to owners of streams, which keep unread entries for it; it writes nothing else."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def now_ms(world: World) -> int:
 
 
 def contents(world: World) -> dict[bytes, bytes]:
-    """Every key and what lies there, but for readers' notes."""
+    """Every key and its value, except readers' notes."""
     return {key: world.redis.dump(key) for key in world.redis.keys("*") if not key.endswith(b":readers")}
 
 
@@ -69,7 +69,7 @@ def test_a_plan_tells_where_the_last_batch_has_ended(world: World) -> None:
     read, written_ms = world.redis.hget(R0, "r").decode().split(" ")
     assert read == at[S0]["id"] == "1-2"
     assert before_ms <= int(written_ms) <= now_ms(world)
-    assert world.redis.keys("*:readers") == [R0.encode()]  # the other stream is not there
+    assert world.redis.keys("*:readers") == [R0.encode()]  # the other stream does not exist
     assert DAY_MS - 60_000 < world.redis.pttl(R0) <= DAY_MS
     source.commit(source.latestOffset(at, ReadMaxRows(100)))
     assert world.redis.hget(R0, "r").startswith(b"1-3 ")
@@ -111,7 +111,7 @@ def test_a_reader_without_a_name_and_one_of_topics_write_nothing(world: World) -
     assert world.redis.keys("*:readers") == []
 
 
-#: What the pages tell operators to give a pipeline's user: to read, and to note.
+#: The rights of a pipeline's user as the docs give them to operators: to read, and to write notes.
 LOOKS = ("%R~*", "+@read", "+@connection", "+eval_ro")
 NOTES = ("%RW~*:readers", "+eval", "+time", "+hset", "+hdel", "+pexpire")
 
@@ -141,7 +141,7 @@ def test_a_user_that_may_only_read_ingests_all_the_same(
 
 
 class Owner:
-    """A host of the shard on the real store, whose clock the test moves."""
+    """A host of the shard on the real store, with a clock that the test sets."""
 
     limits = CompactionLimits(entries_min=20, entries_per_key=1, history_ms=1_000, readers_max_lag_ms=10_000)
 
@@ -165,13 +165,13 @@ class Owner:
         pytest.fail(reason)
 
     async def write(self, entries: int) -> None:
-        """An entry each 100 ms, so that the history that is kept for anybody is ten entries."""
+        """Write an entry every 100 ms, so that the history kept for any reader is ten entries."""
         for n in range(entries):
             self.clock.ms += 100
             await self.host.submit(Put("k", n))
 
     async def compact(self) -> StreamId:
-        """Write until the stream was compacted once more; its first entry."""
+        """Write until the stream is compacted once more; returns its first entry."""
         before = self.replayed_from
         for _ in range(100):
             await self.write(1)
@@ -190,7 +190,8 @@ class Owner:
 
 
 def read_on(source: StreamReader, at: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """One micro-batch and the plan behind it, which tells how far it went; types of the rows."""
+    """Run one micro-batch and the next plan, which publishes the position; returns the end and the types of the
+    rows."""
     end = source.latestOffset(at, ReadMaxRows(1_000))
     rows = [row for task in source.partitions(at, end) for made in source.read(task) for row in made.to_pylist()]
     assert source.latestOffset(end, ReadMaxRows(1_000)) == end
@@ -221,9 +222,9 @@ async def _story(world: World, owner: Owner, second: Owner) -> None:
     assert "gap" not in types
     assert len(types) > 20
     first = await second.compact()
-    assert str(first) == at[STREAM]["id"]  # what was read goes, what was not stays
+    assert str(first) == at[STREAM]["id"]  # entries that were read are removed, the others stay
     lag_ms = Owner.limits.readers_max_lag_ms
-    world.redis.hset(SHARD.readers_key, "r", f"{first} {now_ms(world) - lag_ms - 60_000}")  # not heard of since
+    world.redis.hset(SHARD.readers_key, "r", f"{first} {now_ms(world) - lag_ms - 60_000}")  # too old a note
     assert await second.compact() > first
     _, types = read_on(source, at)
     assert types[0] == "gap"
@@ -239,7 +240,7 @@ def test_an_owner_keeps_what_a_live_reader_has_not_read_and_no_more(world: World
 def test_an_ingest_leaves_the_positions_of_its_checkpoint_and_nothing_else(
     spark: SparkSession, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job, "KINDS", (Kind.SHARE_STATE,))  # one query is enough to see it
+    monkeypatch.setattr(job, "KINDS", (Kind.SHARE_STATE,))  # one query is enough to show it
     world.make_cluster(state_shards=2)
     Log(world, S0).state(snapshot(0), *(update(number) for number in range(1, 10)))
     Log(world, S1).state(snapshot(0))

@@ -214,7 +214,7 @@ def test_a_topic_log_is_read_without_its_payloads(world: World, limit: int | Non
     batches_found = [row for row in found if row["record_type"] == "batch"]
     assert [row["base_offset"] for row in batches_found] == list(range(0, 1000, 10))
     assert {row["bytes"] for row in batches_found} == {6_000}
-    # Of 600,000 bytes of payload the store has sent none: neither for plans nor for pages.
+    # The store has sent none of the 600,000 bytes of payload: neither for plans nor for pages.
     assert world.redis.info("stats")["total_net_output_bytes"] - sent < 150_000
     assert starts[TP] == Position(EntryId(7, 1000), 101)
 

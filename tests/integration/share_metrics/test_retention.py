@@ -1,4 +1,4 @@
-"""Which files hold rows, how long they are kept, and where they may lie."""
+"""Which files hold rows, how long they are kept, and where they may be stored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .test_history import STATE, TOPIC_TEXT, Batches, done, ids
 def test_old_rows_are_dropped_and_the_state_that_the_kept_time_begins_with_stays(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Two share-partitions; one was last written long before the time that is kept. Times are from ten o'clock on."""
+    """Two share-partitions; one was last written long before the retention period. Times count from ten o'clock."""
     idle, hour = KEY._replace(partition=1), 3_600
     batches = Batches(spark, tmp_path)
     batches.add((0, snapshot(0)), (1, snapshot(5, key=idle)), (2, update(7, key=idle)))
@@ -67,7 +67,7 @@ def test_what_spark_may_repeat_is_not_dropped_however_old(spark: SparkSession, t
 
 @pytest.mark.rule("PM-35", "PM-36", "PM-39")
 def test_rows_may_lie_wherever_hadoop_has_a_file_system(spark: SparkSession, tmp_path: Path) -> None:
-    """This machine's, by a URI. What an attempt has left there is removed, and what does not belong to it stays."""
+    """Uses this machine's, by a URI. An attempt's leftovers there are removed; foreign files stay."""
     data, rows = tmp_path / "data", tmp_path / "else where"
     batches = Batches(spark, data, f"file://{rows}")
     batches.add((0, snapshot(0)), (1, update(5)))
@@ -92,7 +92,7 @@ def test_rows_may_lie_wherever_hadoop_has_a_file_system(spark: SparkSession, tmp
 
 @pytest.mark.rule("PM-35")
 def test_a_batch_is_written_in_as_many_tasks_as_it_has_partitions(spark: SparkSession, tmp_path: Path) -> None:
-    """Each writes a file for each hour that it has rows of."""
+    """Each task writes a file for each hour of its rows."""
     told = [(second, update(second)) for second in (0, 1, 2, 3_600, 3_601, 3_602, 7_200)]
     rows = states(spark, told).repartitionByRange(3, "seq")
     write_batch(spark, tmp_path, STATE, rows, 0, Watch())
@@ -107,7 +107,7 @@ def test_a_batch_is_written_in_as_many_tasks_as_it_has_partitions(spark: SparkSe
 
 @pytest.mark.rule("PM-35", "PM-36")
 def test_a_file_that_no_commit_names_is_never_read(spark: SparkSession, tmp_path: Path) -> None:
-    """As a task leaves it that its killed job no longer waited for."""
+    """Such a file is left by a task that finishes after its job was killed."""
     batches = Batches(spark, tmp_path)
     batches.add((0, update(0)))
     (piece,) = visible(tmp_path, STATE)[0].pieces

@@ -1,4 +1,4 @@
-"""A store behind a Sentinel: pages come from a replica of the master, while one answers (PM-5)."""
+"""A store behind a Sentinel: pages come from a replica of the master while one answers (PM-5)."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Watched:
         port = self.master.port
         config.write_text(f"port {self.sentinel.port}\nsentinel monitor main 127.0.0.1 {port} 1\n")
         await self.sentinel.start_with(str(config), "--sentinel")
-        await self.sentinel.run(("SENTINEL", "DEBUG", "INFO-PERIOD", 100))  # else it asks every ten seconds
+        await self.sentinel.run(("SENTINEL", "DEBUG", "INFO-PERIOD", 100))  # it would otherwise ask every ten seconds
         await until_true(self._known, "the Sentinel knows the replica")
 
     async def _known(self) -> bool:
-        """A replica that was asked once: until then its link is said to be down."""
+        """Whether the Sentinel has asked the replica once: until then it reports its link as down."""
         (found,) = await ran(self.sentinel, ("SENTINEL", "REPLICAS", "main"))
         return any(replica.get(b"master-link-status") == b"ok" for replica in found)
 
@@ -85,7 +85,7 @@ def test_pages_come_from_the_replica_that_a_sentinel_names(watched: Watched) -> 
     expected = [f"1-{seq}" for seq in range(21)]
     assert read() == expected
     assert pages_served(watched.replica) == 7
-    assert pages_served(watched.master) == 1  # a plan asks for the first entry of the epoch
+    assert pages_served(watched.master) == 1  # a plan reads the first entry of the epoch
     watched.replica.stop()
     assert read() == expected
     world.redis.close()

@@ -1,4 +1,4 @@
-"""One session for all tests, as small as Spark gets, and it stays so whatever runs in it (PM-66)."""
+"""One session for all tests, as small as Spark gets, and it stays so whatever commands run in it (PM-66)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def options(spark: SparkSession) -> dict[str, str]:
 
 @pytest.mark.rule("PM-66")
 def test_the_session_of_all_tests_is_as_small_as_spark_gets(spark: SparkSession) -> None:
-    """Of the Java process itself too: flags that come too late, in a process that runs, are no flags."""
+    """This includes the Java process: flags have no effect on a process that already runs."""
     assert options(spark) == OPTIONS
     assert spark.sparkContext.master == "local[1]"
     assert spark.sparkContext.uiWebUrl is None
@@ -43,7 +43,7 @@ def test_the_session_of_all_tests_is_as_small_as_spark_gets(spark: SparkSession)
 
 @pytest.mark.rule("PM-66")
 def test_commands_take_that_session_and_leave_it_so(spark: SparkSession) -> None:
-    """What a command would begin a session with, it sets in one that is there."""
+    """A command applies its own settings to a session that already exists."""
     command = Cluster(settings=(("spark.sql.shuffle.partitions", "7"),)).session("sharegroups metrics report")
     assert command.sparkContext is spark.sparkContext
     assert command.sparkContext.master == "local[1]"
@@ -52,7 +52,7 @@ def test_commands_take_that_session_and_leave_it_so(spark: SparkSession) -> None
 
 @pytest.mark.rule("PM-76")
 def test_each_query_has_a_source_of_its_own(spark: SparkSession, world: World, tmp_path: Path) -> None:
-    """What Spark puts into a source's environment when a query begins must not reach a task of another's."""
+    """Values that Spark puts into a source's environment when a query begins must not reach another query's task."""
     world.make_cluster(state_shards=1)
 
     manager: Any = spark._jsparkSession.sessionState().dataSourceManager()

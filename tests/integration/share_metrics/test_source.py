@@ -26,7 +26,7 @@ def batch(spark: SparkSession, world: World, kind: str = "share_state", **option
 
 
 def run(spark: SparkSession, world: World, folder: Path, **options: str) -> StreamingQuery:
-    """One query to the end of what is there (availableNow), appended to Parquet below `folder`."""
+    """Run one query over everything stored (availableNow), appended to Parquet below `folder`."""
     stream = spark.readStream.format("redis_streams").options(url=world.url, kind="share_state", **options).load()
     query = (
         stream.writeStream.format("parquet")
@@ -76,7 +76,7 @@ def test_filters_leave_out_streams_and_never_rows(spark: SparkSession, world: Wo
 
 @pytest.mark.rule("PM-15")
 def test_a_filter_that_names_nothing_names_no_stream(world: World) -> None:
-    """`IN ('g', NULL)` is pushed with None among its values, which no group is called."""
+    """`IN ('g', NULL)` is pushed with None among its values, which is no group's name."""
     world.make_cluster(state_shards=1, group_shards=4)
     for group in ("g", "h"):
         Log(world, f"{{gc:{shard_index(group, 4)}}}:log").group(r.GroupMetadata(group, 1, 0, 1))

@@ -1,4 +1,4 @@
-"""The same job on a Spark cluster: one master and two workers, each a process of its own (PM-71)."""
+"""The same job on a Spark cluster: one master and two workers, each a separate process (PM-71)."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def test_by_spark_submit_with_executors_killed_amid_it_every_row_is_there_once(
     ledger, data = Ledger(world), tmp_path / "data"
     words = ("ingest", "--store", world.url, "--data", str(data), "--output", "json")
     sent, package = cluster.sent(tmp_path, *words)
-    # What plans a stream runs beside the driver, and Spark does not tell it of --py-files.
+    # The process that plans a stream runs beside the driver, and Spark does not pass --py-files on to it.
     jobs = [(cluster.submitted(*words), environment()), (sent, environment() | {"PYTHONPATH": str(package)})]
     for part, (job, env) in enumerate(jobs, start=1):
         ledger.write()
         told, said = ends(job, lambda job: kill_amid(job, world, cluster.busy_executor), env)
-        assert "ExecutorLostFailure" in said, said[-4000:]  # a task was lost, and tried again
+        assert "ExecutorLostFailure" in said, said[-4000:]  # a task was lost, and repeated
         rows = len(STREAMS) * (2 + part * PART)
         assert json.loads(told.splitlines()[-1]) == {
             "data": str(data), "rows": {"share_state": rows, "group": 0}, "lost": 0

@@ -1,4 +1,4 @@
-"""Share-partitions that stand still, and what a page of them says: in windows in which nobody wrote anything too."""
+"""Share-partitions at a standstill on a page, including windows without any write."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ BEHIND: list[tuple[int, ShareRecord]] = [(0, snapshot(0, stats=UP_TO_100)), (60,
 
 
 def time(second: int) -> datetime:
-    """A time of literal records."""
+    """A moment of the literal records, in seconds from BASE_S."""
     return datetime.fromtimestamp(BASE_S + second, UTC)
 
 
 def moving(*seconds: int) -> list[tuple[int, ShareRecord]]:
-    """A share-partition that finishes a record at each of these seconds and has no lag."""
+    """The records of a share-partition that finishes a record at each of these seconds and has no lag."""
     first, *others = seconds
     return [
         (first, snapshot(first, key=MOVING)),
@@ -44,12 +44,12 @@ def moving(*seconds: int) -> list[tuple[int, ShareRecord]]:
 
 
 def told(*histories: Sequence[tuple[int, ShareRecord]]) -> list[tuple[int, ShareRecord] | Gap]:
-    """Several share-partitions in one stream."""
+    """Merge several share-partitions into one stream, by time."""
     return sorted((one for history in histories for one in history), key=lambda one: one[0])
 
 
 def seen(spark: SparkSession, *samples: tuple[int, int, int | None]) -> DataFrame:
-    """Samples: at which second, of which partition, and where its log ended."""
+    """Samples of log ends, each as (second, partition, end)."""
     rows = [(topic_id_text(TOPIC), index, 0, end, end, time(at)) for at, index, end in samples]
     return spark.createDataFrame(rows, COLUMNS)
 
@@ -57,19 +57,19 @@ def seen(spark: SparkSession, *samples: tuple[int, int, int | None]) -> DataFram
 def page(  # noqa: PLR0917 - what a report is made of
     spark: SparkSession, rows: DataFrame, begin: int, end: int, window_s: int = 60, ends: DataFrame | None = None
 ) -> Report:
-    """The report of that time; of its groups nothing is known."""
+    """The report of that time, without any knowledge of its groups."""
     logs = None if ends is None else Logs(ends)
     return collect(rows, groups(spark, []), time(begin), time(end), window_s, logs)
 
 
 def left(group_id: str) -> list[r.Record]:
-    """The records of a group whose only member has gone."""
+    """The records of a group whose only member has left."""
     return [r.MemberMetadata(group_id, "m", None, "c", "h", ("t",)), r.Tombstone(r.MEMBER, group_id, "m", "left")]
 
 
 @pytest.mark.rule("PM-42")
 def test_a_sampled_high_watermark_below_what_is_finished_is_an_anomaly(spark: SparkSession) -> None:
-    told_low = update(50, stats=WriteStats(hwm=45))  # of a leader, not sampled
+    told_low = update(50, stats=WriteStats(hwm=45))  # reported by a leader, not sampled
     windows = progress(states(spark, [(0, snapshot(10)), (61, update(30)), (121, update(40)), (181, told_low)]))
     ends = seen(spark, (50, 0, 15), (110, 0, 29), (170, 0, 40))
     found = rows_of(with_log_ends(windows, ends), "window")
@@ -78,7 +78,7 @@ def test_a_sampled_high_watermark_below_what_is_finished_is_an_anomaly(spark: Sp
 
 @pytest.mark.rule("PM-31", "PM-42", "PM-61")
 def test_what_comes_behind_a_group_that_was_done_is_its_lag_from_then_on(spark: SparkSession) -> None:
-    """Idle for half an hour, then 40 records, and nobody takes them: it stands still for five minutes after five."""
+    """After half an hour idle, 40 records arrive and none is taken: it counts as standing still five minutes later."""
     rows = states(spark, told([(0, snapshot(0, stats=UP_TO_100)), (60, update(100, stats=UP_TO_100))]))
     ends = seen(spark, *((at, 0, 100 if at < 1_800 else 140) for at in range(30, 2_400, 60)))
     found = page(spark, rows, 0, 2_400, ends=ends)
@@ -92,7 +92,7 @@ def test_what_comes_behind_a_group_that_was_done_is_its_lag_from_then_on(spark: 
 
 @pytest.mark.rule("PM-42", "PM-37")
 def test_a_lag_that_nobody_has_seen_the_end_of_is_unknown(spark: SparkSession) -> None:
-    """Samples cease; a start offset that is not set; a log that holds nothing; one that nobody has sampled."""
+    """Four cases: samples stop; the start offset is not set; the log is empty; the log was never sampled."""
     keys = [SharePartitionKey(f"g{number}", TOPIC, number) for number in range(4)]
     rows = states(spark, [
         (0, snapshot(10, key=keys[0])), (0, snapshot(-1, key=keys[1])), (0, snapshot(-1, key=keys[2])),
@@ -110,7 +110,7 @@ def test_a_lag_that_nobody_has_seen_the_end_of_is_unknown(spark: SparkSession) -
 
 @pytest.mark.rule("PM-37", "PM-42")
 def test_a_sample_that_is_newer_than_what_was_read_does_not_count(spark: SparkSession) -> None:
-    """What was finished meanwhile would be lag."""
+    """Records finished since then would count as lag."""
     rows = states(spark, told([(0, snapshot(0, stats=UP_TO_100)), (60, update(100, stats=UP_TO_100))]))
     logs = Logs(seen(spark, (100, 0, 100), (101, 0, 900)))
     for known_until, lag in ((100, 0), (101, 800)):
@@ -120,7 +120,7 @@ def test_a_sample_that_is_newer_than_what_was_read_does_not_count(spark: SparkSe
 
 @pytest.mark.rule("PM-31", "PM-61")
 def test_a_share_partition_that_is_made_anew_begins_its_time_anew(spark: SparkSession) -> None:
-    """Once half an hour after it was deleted, once within a window."""
+    """It happens half an hour after it was deleted, and then within a window."""
     rows = states(
         spark,
         [
@@ -142,7 +142,7 @@ def test_a_share_partition_that_is_made_anew_begins_its_time_anew(spark: SparkSe
 
 @pytest.mark.rule("PM-31", "PM-61")
 def test_what_was_lag_in_one_state_epoch_is_not_in_the_next(spark: SparkSession) -> None:
-    """An administrator has moved the start to the end; the Initialize says nothing of the high watermark."""
+    """An administrator has moved the start to the end; the Initialize does not report the high watermark."""
     rows = states(spark, told([*BEHIND, (600, snapshot(100, state_epoch=2))], moving(0, 1_800)))
     windows = progress(rows)
     windows = windows.withColumn("lag", F.when(F.col("state_epoch") == 1, F.col("lag")))
@@ -152,7 +152,7 @@ def test_what_was_lag_in_one_state_epoch_is_not_in_the_next(spark: SparkSession)
 
 @pytest.mark.rule("PM-31")
 def test_idle_windows_are_made_for_the_time_asked_for_alone(spark: SparkSession) -> None:
-    """By the second, a share-partition that nobody has written to for days would give 86,400 rows a day."""
+    """With windows of a second, a share-partition unwritten for days would give 86,400 rows a day."""
     late = 3 * 3_600
     windows = progress(states(spark, told(BEHIND, moving(1, late + 1))), 1)
     filled = fill_windows(windows, 1, time(late), time(late + 10)).localCheckpoint()
@@ -160,7 +160,7 @@ def test_idle_windows_are_made_for_the_time_asked_for_alone(spark: SparkSession)
     assert filled.where("group_id = 'M'").count() == 1 + 10
     hour = fill_windows(progress(states(spark, BEHIND)), 1, time(3_655), time(3_665))
     shown = [row["lag"] for row in rows_of(hour.where(F.col("window") >= F.lit(time(3_655))), "window")]
-    assert shown == [90] * 6 + [None] * 4  # a gauge is carried for an hour, from the second 60 on
+    assert shown == [90] * 6 + [None] * 4  # a gauge's value lasts for an hour, from the second 60 on
     found = rows_of(stalls(filled).where(F.col("window") >= F.lit(time(late))), "window")
     assert [(row["group_id"], row["lag"], row["still_s"]) for row in found] == [
         ("G1", 90, late - 60 + more) for more in range(10)
@@ -219,7 +219,7 @@ def test_who_has_stood_still_for_longer_than_is_read_back_is_in_the_table_and_re
 
 
 def read_to(second: int, end: int) -> Known:
-    """An ingest that has read up to then, and not to the end."""
+    """An ingest that has read up to `second`, which is before the end."""
     return Known(time(second), end - second)
 
 
@@ -230,7 +230,7 @@ def read_to(second: int, end: int) -> Known:
 def test_of_what_was_not_read_nobody_says_that_it_stands_still(
     spark: SparkSession, known_until: int, light: str, still: int
 ) -> None:
-    """An ingest that died: there may have been much in the store since, or nothing. Groups were read further."""
+    """After an ingest died, the store may have received much or nothing. Groups were read further."""
     rows, later = states(spark, told(BEHIND)), groups(spark, [(1_795, r.GroupMetadata("other", 1, 1, 0))])
     found = collect(rows, later, time(0), time(1_800), known=read_to(known_until, 1_800 + 300))
     assert (found.light, found.behind_s) == (light, 2_100 - known_until)
@@ -244,7 +244,7 @@ def test_of_what_was_not_read_nobody_says_that_it_stands_still(
 
 @pytest.mark.rule("PM-31", "PM-37", "PM-61")
 def test_a_page_behind_all_that_was_read_judges_nobody_and_shows_what_was_last_known(spark: SparkSession) -> None:
-    """What was read of the time since is shown: not everything was."""
+    """The share-partition that was read later is shown, although not everything was read."""
     rows = states(spark, told(BEHIND, moving(0, 8_000)))
     found = collect(rows, groups(spark, []), time(7_200), time(10_800), known=read_to(7_200, 10_800))
     assert (found.light, found.stalls, found.behind_s) == ("amber", [], 3_600)

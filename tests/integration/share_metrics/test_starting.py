@@ -1,4 +1,4 @@
-"""Spark as a process of its own: quiet, and gone when whoever starts it is interrupted."""
+"""Spark as a separate process: it logs nothing, and ends when the process that starts it is interrupted."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def started() -> subprocess.Popen[str]:
 
 
 def java_of(process: subprocess.Popen[str]) -> Handle:
-    """The Java process that it is starting, as soon as there is one."""
+    """The Java process that it starts; waits until there is one."""
     until = time.monotonic() + BOUND_S
     while time.monotonic() < until:
         for pid, command in descendants(process.pid).items():
-            # The launcher, a Java of its own that is given the same words, comes before it and ends by itself.
+            # The launcher, a separate Java with the same arguments, runs before it and ends by itself.
             if "org.apache.spark.deploy.SparkSubmit" in command and "org.apache.spark.launcher.Main" not in command:
                 return Handle(pid)
     raise AssertionError("no Java was started")
@@ -53,5 +53,5 @@ def test_ctrl_c_amid_the_start_leaves_no_java_behind() -> None:
 def test_spark_says_nothing_of_its_own() -> None:
     told, said = started().communicate(timeout=BOUND_S)
     assert told == "local[2] 3\n"
-    # Java itself warns of modules that Spark's launcher always asks for, each runtime of others.
+    # Java itself warns of modules that Spark's launcher always requests; which ones depends on the runtime.
     assert [line for line in said.splitlines() if not line.startswith("WARNING: ")] == []

@@ -1,4 +1,4 @@
-"""Commands are ended with Ctrl-C and SIGTERM. That is how a continuous ingest ends, so it says what is there."""
+"""Commands are ended with Ctrl-C and SIGTERM. A continuous ingest ends that way, so it reports its rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_ctrl_c_ends_a_continuous_ingest_with_what_is_there(world: World, tmp_pa
         if read_up_to(tmp_path, datetime.now(UTC)) is not None:
             break
         time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: Java and its workers get it too
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: Java and its workers get it too
     told, said = process.communicate(timeout=BOUND_S)
     assert process.returncode == 130, said
     assert "Traceback" not in said
@@ -53,7 +53,7 @@ def test_ctrl_c_ends_a_continuous_ingest_with_what_is_there(world: World, tmp_pa
 
 @contextmanager
 def started(*words: str) -> Iterator[subprocess.Popen[str]]:
-    """A command, which does not outlive the test."""
+    """Run a command that does not outlive the test."""
     command = [SHAREGROUPS, "metrics", *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -70,7 +70,7 @@ def test_a_replay_that_waits_for_its_store_ends_at_once(number: signal.Signals) 
         silent.settimeout(BOUND_S)
         store = f"redis://127.0.0.1:{silent.getsockname()[1]}"
         with started("replay", "--store", store, "--group", "g", "--topic", "t", "--partition", "0") as process:
-            asked, _ = silent.accept()  # and nobody answers
+            asked, _ = silent.accept()  # and the store never answers
             process.send_signal(number)
             assert process.communicate(timeout=BOUND_S) == ("", "")
             asked.close()

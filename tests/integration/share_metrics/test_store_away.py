@@ -1,4 +1,4 @@
-"""A continuous ingest outlives its store's absence, as a fail-over is one, and takes every entry once."""
+"""A continuous ingest survives a store outage, such as a fail-over, and takes every entry once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ S0 = "{sgs:0}:log"
 
 
 def until(condition: Callable[[], object], job: Running) -> None:
-    """Look after a job as the command does, until something is so; bounded."""
+    """Wait on a job as the command does until the condition holds; bounded."""
     for _ in range(BOUND_S):
         assert not job.wait(1)
         if condition():

@@ -1,4 +1,4 @@
-"""Micro-batches as Spark asks for them, played without Spark: where they end, and what stops them."""
+"""Micro-batches as Spark requests them, without Spark: where they end, and what stops them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reader(world: World, **options: str) -> StreamReader:
 
 
 def trigger(source: StreamReader, start: dict[str, Any], limit: ReadLimit) -> tuple[dict[str, Any], list[str]]:
-    """One micro-batch: its end, and the ids it read. Offsets and tasks travel as Spark makes them travel."""
+    """Run one micro-batch; returns its end and the ids read. Offsets and tasks are serialised as by Spark."""
     end = json.loads(json.dumps(source.latestOffset(start, limit)))
     tasks = pickle.loads(pickle.dumps(source.partitions(start, end)))
     return end, [row["entry_id"] for task in tasks for made in source.read(task) for row in made.to_pylist()]

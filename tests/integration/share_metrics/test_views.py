@@ -21,7 +21,7 @@ from tests.support.pipeline_entries import state_entry
 from .frames import BASE_S, frame, groups
 from .story import END, LIMIT, MINUTE, MINUTES, TOLD, TOPICS, Ledger, Story, at_time
 
-#: When the views are made, s behind BASE_S.
+#: When the views are made, in s after BASE_S.
 MADE: Final = END + 30
 TIMES: Final = Times(at_time(0), at_time(END), at_time(MADE))
 
@@ -33,7 +33,7 @@ def story() -> Story:
 
 @pytest.fixture(scope="module")
 def asked(spark: SparkSession, story: Story) -> SparkSession:
-    """A session that has the views of the story."""
+    """A session with the views of the story."""
     rows = Rows(story.states(spark), groups(spark, TOLD), story.log_ends(spark))
     assert register_views(rows, TIMES) == TIMES
     return spark
@@ -65,7 +65,7 @@ def test_how_far_behind_each_group_is(asked: SparkSession, story: Story) -> None
 
 @pytest.mark.rule("PM-89")
 def test_whether_each_group_keeps_up(asked: SparkSession, story: Story) -> None:
-    """Of the first window it is not known what arrived: nobody saw how much there was before."""
+    """Arrivals in the first window are unknown: the log's end before it was not recorded."""
     seconds, expected = END - MINUTE, []
     for group in sorted(story.STREAMS):
         arrived, finished = (
@@ -94,15 +94,15 @@ def test_when_a_group_that_gains_will_have_caught_up(spark: SparkSession) -> Non
     own = spark.newSession()
     rows = frame(own, Kind.SHARE_STATE, [decode(Kind.SHARE_STATE, entry) for entry in entries])
     shown = register_views(Rows(rows, groups(own, TOLD[:1])))
-    assert (shown.begin, shown.at) == (at_time(131 - 3600), at_time(131))  # the hour that ends behind the newest row
-    # In the 71 s from the second window on 10 arrived and 70 were finished; 30 are left.
+    assert (shown.begin, shown.at) == (at_time(131 - 3600), at_time(131))  # the hour that ends after the newest row
+    # In the 71 s from the second window on, 10 arrived and 70 were finished; 30 are left.
     (row,) = answer(own, "SELECT arrived, finished, lag, drain_s FROM share_pace")
     assert row == (10, 70, 30, near(30 * 71 / 60))
 
 
 @pytest.mark.rule("PM-89")
 def test_what_nobody_has_seen_is_unknown_and_not_0(spark: SparkSession, story: Story) -> None:
-    """Without samples: what leaders wrote minutes ago bounds a lag from below, and a lag of 0 then is none now."""
+    """Without samples, an old watermark from a leader only bounds a lag from below, and a lag of 0 becomes unknown."""
     own = spark.newSession()
     register_views(Rows(story.states(own), groups(own, TOLD)), TIMES)
     assert answer(own, "SELECT group_id, lag, unknown, at_least FROM share_lag") == [
@@ -158,7 +158,7 @@ def test_how_much_is_delivered_more_than_once(asked: SparkSession, story: Story)
 
 @pytest.mark.rule("PM-89")
 def test_where_released_records_took_longest(asked: SparkSession, story: Story) -> None:
-    """Of each share-partition the window with the longest wait, and of equal ones the last."""
+    """For each share-partition the window with the longest wait; of equal ones, the last."""
     expected = []
     for ledger in story.of("busy"):
         longest, minute = max((max(waited), minute) for minute, waited in ledger.waited_ms.items())
@@ -179,7 +179,7 @@ def test_when_work_was_shared_out_anew_and_how_long_that_took(asked: SparkSessio
     found = answer(asked, "SELECT group_id, assignment_epoch, unix_seconds(computed_at), took_ms FROM share_rebalances")
     assert found == [
         ("busy", 1, BASE_S + 2, 3000),
-        ("busy", 2, BASE_S + 90, 7000),  # the new member is the last to reach it
+        ("busy", 2, BASE_S + 90, 7000),  # the new member is the last to adopt it
         ("busy", 3, BASE_S + 200, None),
     ]
 
@@ -198,7 +198,7 @@ def test_whether_the_state_is_spread_evenly(asked: SparkSession, story: Story) -
     entries = Counter(story.STREAMS[ledger.group] for ledger in story.all for _ in ledger.written)
     keys = Counter(story.STREAMS[ledger.group] for ledger in story.all)
     skew = max(entries.values()) / (sum(entries.values()) / len(entries))
-    # Half of the mean difference between two streams, by the mean.
+    # Half of the mean difference between two streams, divided by the mean.
     gini = (max(entries.values()) - min(entries.values())) / 2 / sum(entries.values())
     found = answer(asked, "SELECT stream, entries, keys, skew, gini FROM share_skew")
     assert found == [(name, entries[name], keys[name], near(skew), near(gini)) for name in sorted(entries)]

@@ -1,4 +1,4 @@
-"""Which files a report reads, by Spark's own plan, and that what they hold is all that it needs."""
+"""The files that a report reads, according to Spark's plan, and that they hold everything it needs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def at(hours: float) -> datetime:
 
 
 def keep(spark: SparkSession, data: Path, told: list[tuple[int, ShareRecord] | Gap], batches: int) -> None:
-    """Rows of one stream, as so many batches."""
+    """Write rows of one stream as `batches` batches."""
     rows = states(spark, told).withColumn("place", F.col("seq") * batches / (len(told) + 1)).localCheckpoint()
     for number in range(batches):
         write_batch(
@@ -38,7 +38,7 @@ def keep(spark: SparkSession, data: Path, told: list[tuple[int, ShareRecord] | G
 
 
 def partition_filters(rows: DataFrame) -> list[str]:
-    """What Spark leaves out folders by, in each scan of its plan for the rows; only its own objects tell that."""
+    """The filters by which each scan in Spark's plan for the rows skips folders; only Spark's own objects show them."""
     leaves = rows._jdf.queryExecution().executedPlan().collectLeaves()
     scans = [leaves.apply(number) for number in range(leaves.size())]
     return [scan.partitionFilters().toString() for scan in scans if scan.nodeName().startswith("Scan parquet")]
@@ -46,7 +46,7 @@ def partition_filters(rows: DataFrame) -> list[str]:
 
 @pytest.mark.rule("PM-32")
 def test_the_plan_leaves_out_hours_that_nothing_is_needed_of(spark: SparkSession, tmp_path: Path) -> None:
-    """Ten hours from ten o'clock on; one share-partition's last snapshot is of the second hour."""
+    """Ten hours from ten o'clock; one share-partition's last snapshot is from the second hour."""
     told: list[tuple[int, ShareRecord] | Gap] = [(number * HOUR_S, snapshot(number)) for number in range(10)]
     told.insert(2, (HOUR_S + 1, snapshot(7, key=KEYS[1])))
     keep(spark, tmp_path, told, 2)

@@ -1,4 +1,4 @@
-"""Every number that the pipeline tells of a workload equals the workload's own ledger; `workload` plays longer ones."""
+"""Every number that the pipeline reports of a workload equals the workload's ledger; `workload` runs longer ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_row_that_differs_is_marked() -> None:
 @pytest.mark.rule("PM-34", "PM-41", "PM-42", "PM-44", "PM-45", "PM-48")
 @pytest.mark.usefixtures("spark")
 def test_page_gauges_and_replay_have_the_numbers_of_the_ledger() -> None:
-    # Not pytest's directory, whose names are too long for the sockets of a store.
+    # Not in pytest's directory, whose path is too long for the sockets of a store.
     with TemporaryDirectory(prefix="sharegroups-ledger-") as name:
         rows, _ = played(Path(name), rounds=1, records=40)
     print(table(rows))

@@ -1,4 +1,5 @@
-"""The judge of the workload's alerts finds what fires where it should not, and what does not where it should."""
+"""The judge of the workload's alerts finds those that fire when they should not, and those that should fire but do
+not."""
 
 from __future__ import annotations
 

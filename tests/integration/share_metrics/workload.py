@@ -1,12 +1,12 @@
-"""A workload with a ledger of its own, and every number that the pipeline tells of it beside the ledger's.
+"""A workload with its own ledger, and every number that the pipeline reports of it compared with the ledger's.
 
     python -m tests.integration.share_metrics.workload --rounds 6 --records 300
     python -m tests.integration.share_metrics.workload --rounds 6 --alerts    # needs promtool
 
-Groups with delivery limits of 3, 5 and 10 work while roles and the ingest are killed; a group stops, another one hangs,
-a topic is deleted and created again. The value of a record says what becomes of it, so that the ledger knows how each
-one ends, however often it comes: it reads nothing of the pipeline's. The table is printed; the exit status is 0 if all
-rows agree.
+Groups with delivery limits of 3, 5 and 10 work while roles and the ingest are killed; one group stops, another hangs, a
+topic is deleted and created again. A record's value decides its outcome, so that the ledger knows how each record ends,
+however often it is delivered, without reading anything of the pipeline's. The table is printed; the exit status is 0 if
+all rows agree.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from .workload_alerts import Judged, Watch, misjudged, told
 from .world import SHAREGROUPS
 
 LIMITS: Final = (3, 5, 10)
-#: The group that works on the topic of each limit, and those that stand still on that of the limit of 5.
+#: The group that works on the topic of each limit, and the groups at a standstill on the topic of limit 5.
 WORKERS: Final = {f"limit-{limit}": f"work-{limit}" for limit in LIMITS}
 STILL: Final = {"stopped": "work-5", "hung": "work-5"}
 AGAIN: Final = "again"
@@ -65,7 +65,7 @@ FATES: Final = {
 
 
 class Row(NamedTuple):
-    """One number: of what, where the pipeline tells it, what the ledger has, and what the pipeline has."""
+    """One number: its subject, where the pipeline reports it, and the ledger's and the pipeline's values."""
 
     of: str
     number: str
@@ -78,7 +78,7 @@ class Row(NamedTuple):
 
 
 class Ledger:
-    """What was produced to each life of a topic, and how the records of each group have ended."""
+    """The records produced to each life of a topic, and how those of each group have ended."""
 
     def __init__(self) -> None:
         self.produced: Counter[str] = Counter()
@@ -88,7 +88,7 @@ class Ledger:
         return {3: "fail", 7: "reject"}.get(number % 20, "accept")
 
     def produce(self, bootstrap: str, life: str, count: int) -> None:
-        """Produce records to a topic; the life of it is its name with a number behind a colon."""
+        """Produce records to a topic; a life is named by the topic's name, a colon and a number."""
         first = self.produced[life]
         with Producer(bootstrap_servers=bootstrap) as producer:
             for number in range(first, first + count):
@@ -97,7 +97,7 @@ class Ledger:
         self.produced[life] += count
 
     def drained(self, group: str, life: str) -> None:
-        """Every record produced so far has ended for the group."""
+        """Note that every record produced so far has ended for the group."""
         self.ended[group, life] = Counter(self.fate(number) for number in range(self.produced[life]))
 
     def lag(self, group: str, life: str) -> int:
@@ -105,7 +105,7 @@ class Ledger:
 
 
 class Workload:
-    """A cluster, what is done on it, and the ingest beside it."""
+    """A cluster, the actions on it, and the ingest beside it."""
 
     def __init__(self, folder: Path, held: ExitStack) -> None:
         self.folder = folder
@@ -130,10 +130,10 @@ class Workload:
     def store(self) -> str:
         return self.cluster._store_url
 
-    # ---- what is done
+    # ---- the actions
 
     def work(self, records: int, struck: str | None = None) -> None:
-        """Produce to each topic, and let its group end all of it, while a role is killed."""
+        """Produce to each topic, and let its group finish all of it while a role is killed."""
         for topic in WORKERS.values():
             self.ledger.produce(self.cluster.bootstrap, topic, records)
         with self.striking(struck):
@@ -143,7 +143,7 @@ class Workload:
 
     @contextmanager
     def striking(self, struck: str | None) -> Iterator[None]:
-        """Inside, kill a role amid the work."""
+        """Kill a role during this block."""
         killer = threading.Timer(0.5, self.cluster.kill, [struck]) if struck else None
         if killer is not None:
             killer.start()
@@ -159,14 +159,14 @@ class Workload:
                 "bootstrap.servers": self.cluster.bootstrap,
                 "group.id": group,
                 "share.acknowledgement.mode": "explicit",
-                "max.poll.interval.ms": "3600000",  # who hangs stays for as long as this takes
+                "max.poll.interval.ms": "3600000",  # the hung consumer stays a member throughout
             }
         )
         consumer.subscribe([topic])
         return consumer
 
     def drain(self, consumer: ShareConsumer, group: str, life: str) -> None:
-        """Work until the cluster says that nothing is left for the group."""
+        """Work until the cluster reports no lag for the group."""
         until = time.monotonic() + BOUND_S
         while time.monotonic() < until:
             try:
@@ -183,21 +183,21 @@ class Workload:
         raise AssertionError(f"group {group} did not end {life} within {BOUND_S:.0f} s")
 
     def left(self, group: str, life: str) -> int | None:
-        """The lag of the group as the cluster tells it, of a topic that has the records produced so far."""
+        """The group's lag, as the cluster reports it, on this life's topic."""
         place = TopicPartition(life.partition(":")[0], 0)
         told = self.admin.list_share_group_offsets({group: [place]})[group]
         offset = None if isinstance(told, KafkaError) else told.get(place)
         return None if offset is None else offset.lag
 
     def stand_still(self) -> None:
-        """One group finishes what there is and leaves; another one stays, and asks for nothing any more."""
+        """One group finishes all records and leaves; another finishes all records and stays without polling again."""
         with self.consumer("stopped", STILL["stopped"]) as consumer:
             self.drain(consumer, "stopped", STILL["stopped"])
         hung = self._held.enter_context(self.consumer("hung", STILL["hung"]))
         self.drain(hung, "hung", STILL["hung"])
 
     def create_again(self, records: int) -> None:
-        """A topic whose group was done is deleted, and created again under its name."""
+        """Delete a topic whose group is done, and create it again under the same name."""
         first, second = f"{AGAIN}:1", f"{AGAIN}:2"
         self.ledger.produce(self.cluster.bootstrap, first, records)
         with self.consumer(AGAIN, AGAIN) as consumer:
@@ -211,7 +211,7 @@ class Workload:
     # ---- the ingest
 
     def ingest(self) -> None:
-        """Begin the ingest; if it runs, kill it first."""
+        """Start the ingest, after killing it if it runs."""
         self.end_ingest()
         command = [SHAREGROUPS, "metrics", "ingest", "--store", self.store, "--data", str(self.data)]
         with (self.folder / "ingest.log").open("ab") as log:
@@ -219,7 +219,7 @@ class Workload:
             self._ingest = subprocess.Popen(command, stdout=log, stderr=log)
 
     def await_shown(self) -> None:
-        """Wait until the ingest shows gauges of share-partitions: it has read what there was."""
+        """Wait until the ingest shows gauges of share-partitions, so that it has read what existed."""
         until = time.monotonic() + BOUND_S
         while time.monotonic() < until:
             with (
@@ -238,10 +238,10 @@ class Workload:
             self._ingest.wait(BOUND_S)
             self._ingest = None
 
-    # ---- what the pipeline tells
+    # ---- the pipeline's numbers
 
     def rows(self) -> list[Row]:
-        """Ingest the rest, and hold page, gauges and replay against the ledger."""
+        """Ingest the rest, and compare the page, the gauges and the replay with the ledger."""
         self.end_ingest()
         gauges = self.folder / "gauges.prom"
         found = run(Job(Source(self.store), self.data), Exposition(textfile=gauges), Cluster("local[1]"), print)
@@ -278,7 +278,7 @@ class Workload:
         return rows
 
     def replayed(self, group: str, topic_id: str, data: Path | None = None) -> int | None:
-        """How many records are finished: by the store's log, or by what was ingested alone."""
+        """The number of finished records: from the store's log, or from ingested data alone."""
         with Store(self.store) as store:
             state = replayed(store if data is None else None, group, topic_id, 0, None, data).state
         if state is None or state.start_offset is None:
@@ -296,7 +296,7 @@ def _scraped(text: str) -> dict[tuple[str, str, str], float]:
 
 
 def played(folder: Path, rounds: int, records: int) -> tuple[list[Row], list[str]]:
-    """Play it: the rows of the table, and nothing of alerts."""
+    """Run the workload: the rows of the table, and no findings about alerts."""
     with ExitStack() as held:
         workload = Workload(folder, held)
         held.callback(workload.end_ingest)
@@ -311,9 +311,10 @@ def played(folder: Path, rounds: int, records: int) -> tuple[list[Row], list[str
 
 
 def watched(folder: Path, rounds: int, records: int) -> tuple[list[Row], list[str]]:
-    """Play it with the alerts evaluated over all of it: the rows of the table, and what fired wrongly or did not fire.
+    """Run with the alerts evaluated throughout: the rows of the table, and the alerts that fired wrongly or failed to
+    fire.
 
-    It goes on until what should fire has had the time to, and ends with an ingest that stays dead.
+    It runs until every expected alert has had time to fire, and ends with an ingest that stays dead.
     """
     with ExitStack() as held:
         workload = Workload(folder, held)
@@ -332,7 +333,7 @@ def watched(folder: Path, rounds: int, records: int) -> tuple[list[Row], list[st
         for number in range(rounds):
             with expected.failing(WORKERS.items()):
                 workload.work(records, ROLES[number % len(ROLES)])
-            workload.ingest()  # killed amid a start of Spark, or where it has shown what it read
+            workload.ingest()  # kills it during a start of Spark, or after it has shown what it read
             if number % 2 or number == rounds - 1:
                 workload.await_shown()
                 expected.rest(4)
@@ -347,7 +348,7 @@ def watched(folder: Path, rounds: int, records: int) -> tuple[list[Row], list[st
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The table as text, a row that does not agree marked."""
+    """The table as text; rows that disagree are marked."""
     return "\n".join(f"{'  ' if row.agrees else '≠ '}{row.of:22} {row.number:22} {row.ledger!s:>8} {row.told!s:>8}"
                      for row in rows)  # fmt: skip
 
@@ -360,7 +361,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--alerts", action="store_true", help="evaluate the alerts over it, which takes some minutes more"
     )
     options = parser.parse_args(arguments)
-    Cluster("local[1]").session("ledger")  # before there are connections, which do not outlive the fork for Java
+    Cluster("local[1]").session("ledger")  # before any connection is open: none survives the fork that starts Java
     with TemporaryDirectory(prefix="sharegroups-ledger-") as name:
         play = watched if options.alerts else played
         rows, misfired = play(Path(name), options.rounds, options.records)

@@ -1,6 +1,7 @@
-"""The alerts of the history over a workload: gauges as they are scraped, evaluated as Prometheus does, and judged.
+"""Evaluates the history's alerts over a workload, on gauges as they are scraped and as Prometheus would, and judges
+them.
 
-Time is stretched: what was scraped each three seconds is thirty seconds apart for the alerts, which wait for minutes.
+Time is stretched: scrapes are three seconds apart, and thirty seconds apart for the alerts, which wait for minutes.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from tests.support.promtool import SCRAPED, Labels, firing
 RULES: Final = Path(__file__).parents[3] / "deploy/kubernetes/components/monitoring/history-rules.yaml"
 STRETCH: Final = 10
 SCRAPE_S: Final = 3.0
-#: Samples are as far apart for the alerts.
+#: The interval between samples as the alerts see it.
 INTERVAL_S: Final = int(SCRAPE_S * STRETCH)
 _TIMEOUT_S: Final = 2.0
 
-#: What one scrape shows: values by name and labels.
+#: The values of one scrape, by name and labels.
 Scraped = Mapping[tuple[str, Labels], float]
 
 
 class Expected(NamedTuple):
-    """An alert of the rules with the labels that tell it from others, and when it may fire.
+    """An alert of the rules, the labels that identify it, and when it may fire.
 
-    Moments are on the monotonic clock. It fires at no other time than from `since` to `until`; where `by` is given, it
-    does fire at some moment up to then.
+    Moments are on the monotonic clock. It fires only from `since` to `until`; where `by` is given, it must have fired
+    by then.
     """
 
     alert: str
@@ -45,7 +46,7 @@ class Expected(NamedTuple):
 
 
 class Watch:
-    """Scrapes the ingest's gauges from now on, on a thread of its own, until it is ended."""
+    """Scrapes the ingest's gauges on its own thread, from construction until `end`."""
 
     def __init__(self, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}/metrics"
@@ -56,16 +57,16 @@ class Watch:
         self._thread.start()
 
     def end(self) -> None:
-        """Scrape no more."""
+        """Stop scraping."""
         self._ended.set()
         self._thread.join(_TIMEOUT_S * 5)
 
     def after(self, minutes: float) -> float:
-        """Seconds for what are so many minutes to the alerts."""
+        """The real seconds that are `minutes` minutes to the alerts."""
         return minutes * 60 / STRETCH
 
     def fired(self) -> dict[Labels, list[float]]:
-        """At which moments, on the monotonic clock, each alert fired."""
+        """The moments, on the monotonic clock, at which each alert fired."""
         series, count = written(self._scraped), len(self._scraped)
         with TemporaryDirectory(prefix="sharegroups-alerts-") as folder:
             found = firing(Path(folder), RULES, series, INTERVAL_S, count)
@@ -93,7 +94,7 @@ class Watch:
 
 
 def written(scraped: Sequence[Scraped | None]) -> dict[tuple[str, Labels], list[str]]:
-    """A value of each series for each scrape, and whether it was up; the first scrape without a series ends it."""
+    """Each series' value per scrape, and `up`; a series goes stale at the first scrape that lacks it."""
     names = {name for one in scraped if one is not None for name in one}
     series = {("up", frozenset(SCRAPED.items())): ["0" if one is None else "1" for one in scraped]}
     for name in names:
@@ -106,7 +107,7 @@ def written(scraped: Sequence[Scraped | None]) -> dict[tuple[str, Labels], list[
 
 
 def misjudged(fired: Mapping[Labels, Sequence[float]], expected: Sequence[Expected]) -> list[str]:
-    """What fired where it should not, and what did not where it should: a line each, none if all is well."""
+    """One line for each alert that fired when it should not, or did not fire when it should; empty if all is well."""
     wrong = []
     for labels, moments in fired.items():
         allowed = [one for one in expected if {("alertname", one.alert), *one.labels.items()} <= labels]
@@ -126,7 +127,7 @@ def misjudged(fired: Mapping[Labels, Sequence[float]], expected: Sequence[Expect
 
 
 def told(fired: Mapping[Labels, Sequence[float]], began: float) -> list[str]:
-    """A line for each alert that fired: its labels, and from when to when in seconds since the beginning."""
+    """One line for each alert that fired: its labels, and the first and last moment in seconds since the beginning."""
     return sorted(f"{_told(labels):60} {min(each) - began:6.0f} s to {max(each) - began:6.0f} s, {len(each)} samples"
                   for labels, each in fired.items())  # fmt: skip
 
@@ -137,7 +138,7 @@ def _told(labels: Labels) -> str:
 
 
 class Judged:
-    """What should fire, noted while it is done."""
+    """Collects the alerts that should fire while the workload runs."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -147,13 +148,13 @@ class Judged:
 
     @contextmanager
     def failing(self, groups: Iterable[tuple[str, str]]) -> Iterator[None]:
-        """Inside, records of these groups and topics reach their limit."""
+        """In this block, records of these groups and topics reach their delivery limit."""
         since = time.monotonic()
         yield
         self._failed += [(group, topic, since) for group, topic in groups]
 
     def settled(self) -> None:
-        """The ingest has shown all that failed until now, for some minutes: each of them has been told of."""
+        """Expect alerts for all failures so far; call it minutes after the ingest has shown them."""
         now = time.monotonic()
         for group, topic, since in self._failed:
             labels = {"group": group, "topic": topic}
@@ -161,15 +162,16 @@ class Judged:
         self._failed.clear()
 
     def standing_still(self) -> None:
-        """From now on there is lag for the group without members and for the one that hangs."""
+        """Note that from now on the group without members and the hung group have lag."""
         self._since = time.monotonic()
 
     def rest(self, minutes: float) -> None:
-        """Let time pass until all that should fire does."""
+        """Let time pass until all expected alerts fire."""
         time.sleep(self._watch.after(minutes))
 
     def dies(self, stopped: Sequence[tuple[str, str]], hung: Sequence[tuple[str, str]], minutes: float) -> None:
-        """The ingest has just been killed: what stood still fired until now; let time pass for its own alert."""
+        """Expect the alerts of an ingest killed just now: those of the groups at a standstill until now, and, after a
+        wait, its own."""
         assert self._since is not None
         now, last = time.monotonic(), 2 * SCRAPE_S
         for alert, places, after in ("ShareGroupStalled", hung, 5), ("ShareGroupAbandoned", stopped, 15):
@@ -177,7 +179,7 @@ class Judged:
                 labels = {"group": group} | ({"topic": topic} if alert == "ShareGroupStalled" else {})
                 self.alerts.append(Expected(alert, labels, self._since + self._watch.after(after), now))
                 self.alerts.append(Expected(alert, labels, now - last, now, now))
-                # It may grow for half an hour, or not: that is a matter of how long the workload is.
+                # The lag may or may not grow for half an hour: that depends on the workload's length.
                 self.alerts.append(Expected("ShareGroupLagGrows", {"group": group, "topic": topic}, self._since, now))
         time.sleep(self._watch.after(minutes))
         ended = time.monotonic()

@@ -1,4 +1,4 @@
-"""A real server, and logs written into it with the services' own codecs and entry layout."""
+"""A real server, and logs written to it with the services' own codecs and entry layout."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from share_metrics.ingest import Running
 from share_metrics.reader import Store
 from tests.support.stores import Server
 
-#: The installed command, for processes of its own.
+#: The installed command, for tests that run it as a process.
 SHAREGROUPS: Final = str(Path(sys.executable).with_name("sharegroups"))
 
 BOUND_S: Final = 240
@@ -35,7 +35,7 @@ Encode = Callable[[int], tuple[str, bytes]]
 
 
 class World:
-    """One server and a client of it that writes."""
+    """One server, and a client that writes to it."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -58,7 +58,7 @@ class World:
 
 
 class Log:
-    """The owner of one stream: claims it and appends with consecutive ids (SR-4, SR-7)."""
+    """The owner of one stream: claims the stream and appends with consecutive ids (SR-4, SR-7)."""
 
     def __init__(self, world: World, stream: str, epoch: int = 1) -> None:
         self._redis = world.redis
@@ -70,7 +70,7 @@ class Log:
         self._redis.xadd(stream, {"t": "C", "r": claim}, id=f"{epoch}-0")
 
     def claim(self) -> Log:
-        """The next owner's log."""
+        """Claim the stream as the next owner; returns that owner's log."""
         world = object.__new__(World)
         world.redis = self._redis
         return Log(world, self.stream, self.epoch + 1)
@@ -86,7 +86,7 @@ class Log:
             self.raw(*GroupLogCodec().encode(record, self.wall_ms))
 
     def raw(self, letter: str, data: bytes) -> None:
-        """Append whatever bytes."""
+        """Append arbitrary bytes."""
         self.seq += 1
         self.wall_ms += 1
         self._redis.execute_command(*xadd(self.stream, Entry(StreamId(self.epoch, self.seq), letter, data)))
@@ -98,7 +98,7 @@ class Log:
 
 
 def finish(job: Running) -> None:
-    """Let a job that ends by itself do so; bounded."""
+    """Wait, bounded, for a job that ends by itself."""
     try:
         for _ in range(BOUND_S):
             if job.wait(1):
@@ -110,7 +110,7 @@ def finish(job: Running) -> None:
 
 @contextmanager
 def running() -> Iterator[World]:
-    """A server for a while."""
+    """Run a server for a while."""
     server = Server()
     try:
         asyncio.run(server.start())

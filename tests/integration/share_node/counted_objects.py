@@ -1,9 +1,9 @@
-"""Uses and deletes topics and groups on a node in this process, and counts what objects of the product are left.
+"""Uses and deletes topics and groups on a node in this process, and counts the product's objects that remain.
 
     python -m tests.integration.share_node.counted_objects DIRECTORY
 
-It prints as JSON which kinds of objects, and which containers, grew with each round: once nothing does, or after a
-bound. What is kept on purpose is left out.
+Prints as JSON the kinds of objects, and the containers, that grew with each round, once none grows or a bound is
+reached. Objects that are kept on purpose are left out.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import share_node.grpc_library  # noqa: F401 - before anything imports grpc
 from share_node.up import Ready, UpOptions, up
 from sharegroups import Admin, Producer, ShareConsumer
 
-#: Topics, and as many groups, of one round.
+#: The topics, and the groups, of one round.
 EACH = 8
-#: The second round is compared with the first one, at which caches and pools had their first use.
+#: The second round is compared with the first, in which caches and pools are first used.
 _ROUNDS = 2
 _LOOKS = 120
 _SETTLING_S = 8
-#: What is kept on purpose, within bounds: the newest deletions of topics (CM-20, CM-21), deleted groups for a week
-#: (GC-93) with the places of their entries, caches of keys, and marks of time in the logs (SR-29).
+#: Objects that are kept on purpose, within bounds: the newest deletions of topics (CM-20, CM-21), deleted groups for a
+#: week (GC-93) with the places of their entries, caches of keys, and time marks in the logs (SR-29).
 _KEPT = (
     "group_coordinator.core.deletion.", "group_coordinator.core.records.DeletedGroup", "kip932.ids.SharePartitionKey",
     "shard_runtime.cluster.deleted_topics.", "shard_runtime.cluster.metadata.", "shard_runtime.hosting.retention.",
@@ -39,7 +39,7 @@ _OURS = (
 
 
 def use(bootstrap: str, number: int) -> None:
-    """Create, use and delete."""
+    """Create, use and delete one round of topics and groups."""
     topics = [f"round{number}-t{each}" for each in range(EACH)]
     groups = [f"round{number}-g{each}" for each in range(EACH)]
     with Admin(bootstrap_servers=bootstrap) as admin:
@@ -59,13 +59,13 @@ def use(bootstrap: str, number: int) -> None:
 
 
 def count() -> Counter[str]:
-    """How many objects there are of each type of the product, and how many containers of plain values hold how much."""
+    """Count the objects of each of the product's types, and the elements of the containers that they hold."""
     gc.collect()
     found: Counter[str] = Counter()
     for each in gc.get_objects():
         kind = type(each)
         room = kind.__module__
-        if isinstance(room, str) and room.split(".")[0] in _OURS:  # of some types of extensions it is a descriptor
+        if isinstance(room, str) and room.split(".")[0] in _OURS:  # in some extension types it is a descriptor
             found[f"{room}.{kind.__qualname__}"] += 1
             for name, value in _held(each):
                 if isinstance(value, dict | set | list | deque):
@@ -98,7 +98,7 @@ async def _main(folder: Path) -> None:
     before: Counter[str] = Counter()
     grown: dict[str, tuple[int, int]] = {}
     for number in range(_ROUNDS):
-        # Not in this process: what a client leaves is not the node's.
+        # In another process: objects that a client leaves are not the node's.
         using = await asyncio.create_subprocess_exec(sys.executable, "-m", __spec__.name, ready.result(), str(number))
         if await using.wait():
             sys.exit("the topics and groups could not be used")

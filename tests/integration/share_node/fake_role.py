@@ -1,4 +1,4 @@
-"""Stands in for a role process: notes the port it was given, is ready unless told to wait, ends when told to."""
+"""Stands in for a role process: records its ports; is ready unless a file `hold` exists, and fails if `refuse` does."""
 
 import sys
 import time

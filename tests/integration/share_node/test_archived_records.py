@@ -1,4 +1,4 @@
-"""Five RELEASEs in a row archive a record: the log says so, the metrics port, and `groups describe`."""
+"""Five RELEASEs in a row archive a record: the log, the metrics and `groups describe` show it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ DELIVERIES = 5
 
 
 def consumed(cluster: Cluster) -> None:
-    """Record 0 is released until it is archived, 1 and 2 are rejected, the others accepted."""
+    """Release record 0 until it is archived, reject 1 and 2, accept the others."""
     options: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap, "group_id": GROUP}
-    # Whole batches: records 1 and 2 are to be rejected together, in one line of the log.
+    # Whole batches, so that records 1 and 2 are rejected together, in one log line.
     options |= {"share_acknowledgement_mode": "explicit", "share_acquire_mode": "batch_optimized"}
     with ShareConsumer(**options) as consumer:
         consumer.subscribe(["orders"])

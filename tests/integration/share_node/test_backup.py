@@ -25,7 +25,7 @@ from tests.support.node import QUICK, TERMINATED, Cluster, StartedProcess, up_wo
 from tests.support.stores import Valkey
 
 BOUND_S = 60
-#: Many snapshots of state, and members that are forgotten soon: the restored group still has those of before.
+#: Frequent snapshots of state, and members with a short session: a restored group still has those of the backup.
 BUSY = {
     **QUICK,
     "group.share.auto.offset.reset": "earliest",
@@ -37,7 +37,7 @@ BUSY = {
 
 @dataclass
 class Books:
-    """What clients were told: records that are stored, and those whose acceptance was confirmed."""
+    """The confirmations that clients received: records stored, and records accepted."""
 
     stored: set[bytes] = field(default_factory=set)
     accepted: set[bytes] = field(default_factory=set)
@@ -104,7 +104,7 @@ class Load:
 
 
 def command(folder: Path, *words: str) -> dict[str, Any]:
-    """Run a command to its end; its JSON."""
+    """Run a command to its end; returns its JSON."""
     process = StartedProcess(["share_node", *words, "--output", "json"], folder)
     line = process.line()
     assert process.ended() == 0, process.errors
@@ -113,14 +113,14 @@ def command(folder: Path, *words: str) -> dict[str, Any]:
 
 
 def failing(folder: Path, *words: str) -> str:
-    """Run a command that must fail with status 1; what it says."""
+    """Run a command that must fail with status 1; returns its standard error."""
     process = StartedProcess(["share_node", *words], folder)
     assert process.ended() == 1, process.errors
     return process.errors
 
 
 def drained(bootstrap: str) -> list[bytes]:
-    """All that the group still gets, until it has no lag any more."""
+    """Consume as the group until it has no lag; returns the values."""
     seen: list[bytes] = []
     deadline = time.monotonic() + BOUND_S
     with (
@@ -145,7 +145,7 @@ def lag_of(admin: Admin) -> int:
 
 
 def require_as_confirmed(before: Books, seen: list[bytes], sent: set[bytes]) -> None:
-    """What was confirmed before the backup began holds; nothing is invented."""
+    """Assert that confirmations from before the backup hold, and that no record is invented or delivered twice."""
     assert not before.accepted & set(seen), "an acceptance that was confirmed before the backup is final"
     assert set(seen) <= sent
     assert len(seen) == len(set(seen))
@@ -153,7 +153,7 @@ def require_as_confirmed(before: Books, seen: list[bytes], sent: set[bytes]) -> 
 
 @contextmanager
 def loaded(folder: Path) -> Iterator[tuple[Cluster, Load]]:
-    """A cluster with work under way for some seconds."""
+    """A cluster on which work has run for some seconds and continues."""
     with Cluster(BUSY) as cluster:
         with Admin(bootstrap_servers=cluster.bootstrap) as admin:
             admin.create_topics([NewTopic("jobs", 2)])
@@ -169,7 +169,8 @@ def loaded(folder: Path) -> Iterator[tuple[Cluster, Load]]:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Books, Books]:
-    """A backup made under load, what was confirmed when it began, and when all had ended. The store is gone."""
+    """A backup made under load, and the confirmations at its start and at the end of all work. The store no longer
+    exists."""
     folder = tmp_path_factory.mktemp("saved")
     with loaded(folder) as (cluster, load):
         before = load.books.copy()
@@ -234,7 +235,7 @@ def redis_cluster() -> Iterator[str]:
 
 
 class Held:
-    """A server behind a proxy that holds one pipeline up, and so the command that sent it."""
+    """A server behind a proxy that holds up one pipeline, and with it the command that sent it."""
 
     def __init__(self, store: Valkey, folder: Path) -> None:
         self.store = store
@@ -242,8 +243,7 @@ class Held:
         self.direct = f"redis://127.0.0.1:{store.servers[0].port}"
 
     async def killed(self, number: int, word: str, *words: str) -> tuple[int, str]:
-        """The exit status of a command that gets a signal as soon as its pipeline with `word` is on its way, and what
-        it says."""
+        """Signal a command as soon as its pipeline with `word` is sent; returns its exit status and standard error."""
         await self.store.client("held")
         fault = await self.store.order("held", word, "hold")
         url = f"redis://127.0.0.1:{self.store.port_of('held')}"
@@ -324,7 +324,7 @@ async def test_a_backup_that_is_killed_is_none_and_one_that_is_told_to_end_leave
 def test_what_cannot_be_is_refused(
     words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))  # whoever runs the tests may have a cluster of their own
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))  # the person running the tests may have a cluster there
     named = [str(tmp_path / word) if word in {"DIR", "nowhere"} else word for word in words]
     result = CliRunner().invoke(main, named)
     assert (result.exit_code, result.stdout) == (1, "")

@@ -1,4 +1,4 @@
-"""Role processes under `up --processes`: what a restart keeps."""
+"""Role processes under `up --processes`: what they keep over a restart."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ def fake_role(folder: Path, failures: list[str]) -> RoleProcess:
 
 
 async def ports_when(folder: Path, starts: int, name: str = "ports") -> list[str]:
-    """The ports given to every start so far, once there have been so many."""
+    """The ports given to every start so far; waits until there have been `starts`."""
     async with asyncio.timeout(20):
         while True:
             found = (folder / name).read_text().split() if (folder / name).exists() else []
@@ -35,7 +35,7 @@ async def test_a_role_started_again_keeps_its_port_though_it_was_killed_before_i
     await role.start()
     try:
         assert await asyncio.wait_for(role.address, 20) == "127.0.0.1:4242"
-        (tmp_path / "hold").touch()  # from now on it is never ready
+        (tmp_path / "hold").touch()  # from now on it never gets ready
         for starts in (2, 3):
             os.kill(role.pid, signal.SIGKILL)
             assert await ports_when(tmp_path, starts) == ["0"] + ["4242"] * (starts - 1)

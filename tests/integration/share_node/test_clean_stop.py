@@ -1,4 +1,4 @@
-"""A restart with `appendfsync everysec`: after a stop in good order nothing is lost, so no log has to leave a hole."""
+"""A restart with `appendfsync everysec`: after a clean stop nothing is lost, so no log leaves a hole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 def produced(cluster: Cluster) -> int:
-    """The offset of one more record."""
+    """Produce one more record; returns its offset."""
     offsets: list[int] = []
     with Producer(bootstrap_servers=cluster.bootstrap) as producer:
         producer.produce(
@@ -32,12 +32,12 @@ def test_a_stop_in_good_order_leaves_no_hole_and_a_killed_store_does(cluster: Cl
     with Admin({"bootstrap.servers": cluster.bootstrap}) as admin:
         admin.create_topics([NewTopic("jobs", 1)])
     assert [produced(cluster), produced(cluster)] == [0, 1]
-    for expected in (2, 3):  # one stop after another
+    for expected in (2, 3):  # two stops in a row
         assert cluster.node.stop() == 143
         cluster.start()
         assert produced(cluster) == expected
     assert cluster.node.errors.count("fsync everysec: a killed store may lose") == 1
-    cluster.node.kill()  # whether all was on disk is not known: offsets must not be given twice
+    cluster.node.kill()  # it is unknown whether all was on disk: offsets must not be assigned twice
     cluster.start()
     assert produced(cluster) == 4 + 1_000_000
     assert cluster.node.stop() == 143

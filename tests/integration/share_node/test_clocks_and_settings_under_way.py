@@ -1,4 +1,4 @@
-"""A real node whose own clock is set, or whose store is set to lose data, while records wait on it."""
+"""A running node whose clock is changed, or whose store is set to lose data, while records wait on it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def produce(node: Node, topic: str, count: int) -> None:
 
 @pytest.mark.rule("CM-170")
 def test_a_leader_whose_clock_is_a_week_ahead_deletes_nothing_by_age_and_says_so(node: Node) -> None:
-    """Before, 45 s of such a clock took 1,000 of 1,000 unread records without a line."""
+    """Before this rule, 45 s of such a clock deleted 1,000 of 1,000 unread records without a log line."""
     kept, small = Partition("kept", 0), Partition("small", 0)
     with Admin(node.bootstrap) as admin:
         made = admin.create_topics([NewTopic("kept", 1), NewTopic("small", 1)])
@@ -94,7 +94,7 @@ def test_a_leader_whose_clock_is_a_week_ahead_deletes_nothing_by_age_and_says_so
         node.set_clock(8 * _DAY_MS)
         line = node.until_logged("no records are deleted by age for now")
         assert "691200 s ahead of the store's; expected at most 10 s" in line
-        # What size allows goes on, so sweeps have been since.
+        # Deletion by size continues, which shows that sweeps have run since.
         admin.incremental_alter_configs({ConfigResource.topic("small"): [AlterConfig("retention.bytes", "0")]})
         produce(node, "small", 100)
         line = node.until_logged("records are deleted by retention", '"small"')

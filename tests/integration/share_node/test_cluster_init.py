@@ -1,4 +1,4 @@
-"""`sharegroups init` on a real store: a new one gets its cluster, once; what cannot be used is refused by name."""
+"""`sharegroups init` on a real store: a new store gets its cluster, once; an unusable store is refused by name."""
 
 import asyncio
 import shutil
@@ -25,7 +25,7 @@ async def server() -> AsyncIterator[Server]:
 
 
 async def run(*words: str, environ: dict[str, str] | None = None) -> Result:
-    """The command, in a thread of its own, since it brings its own event loop."""
+    """Run the command in its own thread, since it has its own event loop."""
     return await asyncio.to_thread(CliRunner().invoke, init, list(words), env=environ)
 
 
@@ -50,7 +50,7 @@ async def test_two_at_once_agree_on_one_cluster(server: Server) -> None:
 
 @pytest.mark.rule("CM-130")
 async def test_a_store_that_comes_later_is_waited_for_as_long_as_told() -> None:
-    """A job on Kubernetes says --wait; a person at a terminal is told after ten seconds."""
+    """A job on Kubernetes passes --wait; a person at a terminal gets the error after ten seconds."""
     late = Server()
     url = f"redis://127.0.0.1:{late.port}"
     refused = await run("--store", url, "--wait", "1")
@@ -68,7 +68,7 @@ async def test_a_store_that_comes_later_is_waited_for_as_long_as_told() -> None:
 
 @pytest.mark.rule("CM-12", "CM-130")
 async def test_a_new_cluster_is_made_only_with_all_replicas_of_its_store(server: Server) -> None:
-    """A process that starts goes on with one of two, since a fail-over may have taken the other."""
+    """A starting process, in contrast, proceeds with one of two: a fail-over may have taken the other."""
     replica = Server("--replicaof", "127.0.0.1", str(server.port))
     await replica.start()
     url = f"redis://127.0.0.1:{server.port}"

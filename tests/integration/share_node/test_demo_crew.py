@@ -1,4 +1,4 @@
-"""The demo's workers as processes: whom the terminal's signals reach, how they leave, what is heard of them."""
+"""The demo's workers as processes: which signals reach them, how they leave, and how their output is read."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from share_node.demo.crew import WorkerProcess
 from share_node.demo.ledger import Place, Report
 from share_node.demo.orders import Orders
 
-#: Reports one record, logs a line, and then waits as the demo's workers do.
+#: Reports one record, logs a line, and then waits like the demo's workers.
 PROGRAM = """
 import json, sys, time
 from share_node.demo.orders import leave_when_dismissed

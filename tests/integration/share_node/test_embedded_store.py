@@ -1,4 +1,4 @@
-"""The embedded store: durable, supervised, and never an orphan."""
+"""The embedded store: durable, supervised, and never left behind without a parent."""
 
 import asyncio
 import os
@@ -92,7 +92,7 @@ def test_a_store_whose_watcher_was_killed_too_is_ended_by_the_next_start(tmp_pat
         orphan = int(parent.stdout.readline())
     held = [one.pid for one in holders(tmp_path / "store.lock")]
     (watcher,) = set(held) - {orphan, parent.pid}
-    os.kill(watcher, signal.SIGSTOP)  # else it would end the store when its parent is gone
+    os.kill(watcher, signal.SIGSTOP)  # it would otherwise end the store once its parent is gone
     parent.kill()
     parent.wait()
     os.kill(watcher, signal.SIGKILL)

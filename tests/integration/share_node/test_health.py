@@ -1,4 +1,4 @@
-"""The health check of an image: what it says of a process that starts, serves, drains, and of one that is not there."""
+"""An image's health check on a process that starts, serves, drains, or does not exist."""
 
 import asyncio
 

@@ -20,7 +20,7 @@ from tests.support.ports import free_port
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "kafka-names.md"
 HERE_ALONE: Final = {"records-expired-total"}
-#: The services' metrics and configs of KIP-932, by the part of their names that the KIP's tables have.
+#: The services' metrics of KIP-932, each by the part of its name in the KIP's tables; below them, its configs.
 KIP_METRICS: Final = (
     "group-count", "rebalance-rate", "rebalance-count", "num-partitions", "share-acknowledgement-rate",
     "record-acknowledgement-rate", "partition-load-time-avg", "thread-idle-ratio-avg", "write-rate", "write-total",
@@ -47,13 +47,13 @@ KIP_CONFIGS: Final = {
         )
     ),
 }  # fmt: skip
-#: Settings that begin as Kafka's do, and are none of its.
+#: Settings named like Kafka's that are extensions of this project.
 EXTENSIONS: Final = {"group.share.fast.first.assignment", "group.share.auto.offset.reset"}
 
 
 @cache
 def rows(section: str) -> tuple[tuple[str, str, str], ...]:
-    """The rows of the table below a heading: Kafka's name, what is here, notes."""
+    """The rows of the table below a heading: Kafka's name, the name here, notes."""
     text = PAGE.read_text(encoding="utf-8").partition(f"\n## {section}")[2].partition("\n## ")[0]
     cells = [
         tuple(cell.strip() for cell in line.strip("|").split("|")) for line in text.splitlines() if line[:1] == "|"
@@ -64,7 +64,7 @@ def rows(section: str) -> tuple[tuple[str, str, str], ...]:
 
 @pytest.fixture(scope="module")
 def served() -> set[str]:
-    """The names that a node serves before anybody has used it."""
+    """The names of the metrics that a node serves before its first use."""
     port = free_port()
     metrics = f"http://127.0.0.1:{port}/metrics"
     with Cluster({**QUICK, "metrics.port": str(port)}), urllib.request.urlopen(metrics, timeout=30) as answer:

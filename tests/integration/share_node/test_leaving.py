@@ -1,7 +1,7 @@
-"""SIGTERM to the commands as people run them: whoever comes next gets the records at once, each that was not finished.
+"""SIGTERM to the commands as people run them: the next consumer gets every unfinished record at once.
 
-Locks here last 30 s and sessions 45 s: a next consumer that gives up after 15 s without a record has all of them only
-where the one before has given them back.
+Locks last 30 s here and sessions 45 s: a next consumer that gives up after 15 s without a record gets all of them only
+if the previous one has released them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sharegroups import Admin, NewTopic, Producer, TopicPartition
 from tests.support.node import BOUND_S, TERMINATED, Cluster, StartedProcess, unique, up_words
 
 RECORDS = 400
-#: Of a process that has not yet begun to run our code, SIGTERM is the end.
+#: The status of a process that gets SIGTERM before it runs our code.
 NOT_BEGUN = -signal.SIGTERM
 
 
@@ -43,8 +43,8 @@ _STARTED: list[Tool] = []
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    """Ends what a test that failed has left. Commands start with the usual SIGINT: who runs the tests in the background
-    has it ignored, and a command leaves that alone."""
+    """End the processes that a failed test has left. Commands start with SIGINT's usual handler: a run of the tests in
+    the background ignores SIGINT, and a command would leave that so."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -57,7 +57,7 @@ def nothing_left() -> Iterator[None]:
 
 
 class Tool:
-    """`sharegroups <words>` with pipes; its standard error in a file."""
+    """`sharegroups <words>` with pipes; its standard error goes to a file."""
 
     def __init__(self, cluster: Cluster, folder: Path, *words: str) -> None:
         self._errors = folder / unique("stderr")
@@ -74,7 +74,7 @@ class Tool:
         return self._errors.read_text()
 
     def lines(self, count: int) -> list[bytes]:
-        """Its next lines on standard output."""
+        """The next `count` lines of its standard output."""
         found = []
         for _ in range(count):
             assert self.process.stdout is not None
@@ -83,7 +83,7 @@ class Tool:
         return found
 
     def terminate(self, number: int = signal.SIGTERM) -> tuple[int, list[bytes]]:
-        """Its exit status, and what it still wrote; it must end by itself."""
+        """Send a signal; returns the exit status and the rest of its output. It must end by itself."""
         self.process.send_signal(number)
         rest, _ = self.process.communicate(timeout=BOUND_S)
         return self.process.returncode, rest.splitlines()
@@ -97,7 +97,7 @@ class Tool:
 
 
 def topic_of(cluster: Cluster, records: int = RECORDS, size: int = 0) -> str:
-    """A new topic with so many records, numbered."""
+    """Create a topic with `records` numbered records; returns its name."""
     topic = unique("leaving")
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 2)])
@@ -116,7 +116,7 @@ def number_of(line: bytes) -> int:
 
 
 def rest_of(cluster: Cluster, folder: Path, topic: str, wanted: int) -> Counter[int]:
-    """What the next consumer gets, by number: `wanted` of them, or what came before 15 s without one."""
+    """The next consumer's records, by number: `wanted` of them, or those that arrive before 15 s without one."""
     words = ["consume", topic, "--group", topic, "--output", "json"]
     tool = Tool(cluster, folder, *words, "--max-messages", str(wanted), "--timeout-ms", "15000")
     written, _ = tool.process.communicate(timeout=BOUND_S)
@@ -197,8 +197,8 @@ def test_a_measurement_tells_what_it_has_by_then(cluster: Cluster, tmp_path: Pat
 
 
 def _ended_while_python_starts(status: int, number: int, errors: str) -> bool:
-    """Whether the signal came before Python ran our code: the signal itself is then the end, or Python's own words say
-    which step of its start SIGINT interrupted, with status 1."""
+    """Whether the signal came before Python ran our code. Then the signal itself ends the process, or, with status 1,
+    Python's own message names the step of its start that SIGINT interrupted."""
     return status == -number or (
         number == signal.SIGINT and status == 1 and errors.startswith("Fatal Python error: init_")
     )
@@ -223,7 +223,7 @@ def test_at_any_moment_of_its_start(cluster: Cluster, tmp_path: Path, number: si
 
 
 def _waits_in_its_pipe(tool: Tool) -> None:
-    """Until nothing more goes into the pipe of its standard output, which nobody reads."""
+    """Wait until the pipe of its standard output, which has no reader, takes no more."""
     assert tool.process.stdout is not None
     last, same = -1, 0
     for _ in range(BOUND_S * 10):
@@ -283,7 +283,7 @@ def test_a_producer_waits_for_what_it_has_read(cluster: Cluster, tmp_path: Path)
 
 @pytest.mark.rule("CT-80")
 def test_a_producer_amid_its_input(cluster: Cluster, tmp_path: Path) -> None:
-    """What it says is delivered is there, and it says of every line that it took what became of it."""
+    """Every record reported as delivered is stored, and the fate of every line that it read is reported."""
     topic = topic_of(cluster, 0)
     (tmp_path / "input").write_bytes(b"".join(b"%d \n" % number for number in range(300_000)))
     tool = Tool(cluster, tmp_path, "produce", topic, "--input", str(tmp_path / "input"))
@@ -300,7 +300,7 @@ def _numbers(errors: str) -> tuple[int, int]:
 
 
 def _until_stored(cluster: Cluster, topic: str, records: int) -> int:
-    """Wait until a topic holds so many records; how many it holds."""
+    """Wait until a topic holds at least `records` records; returns how many it holds."""
     found = 0
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         for _ in range(BOUND_S * 10):
@@ -314,7 +314,7 @@ def _until_stored(cluster: Cluster, topic: str, records: int) -> int:
 
 @contextlib.contextmanager
 def _away(cluster: Cluster) -> Iterator[None]:
-    """A cluster that does not answer, though connections to it stand."""
+    """The cluster does not answer during this block, although connections to it remain open."""
     os.kill(cluster.node.pid, signal.SIGSTOP)
     try:
         yield
@@ -325,7 +325,7 @@ def _away(cluster: Cluster) -> Iterator[None]:
 @pytest.mark.rule("CT-80")
 @pytest.mark.parametrize("again", [False, True])
 def test_the_cluster_is_away(cluster: Cluster, tmp_path: Path, again: bool) -> None:
-    """Leaving ends by itself, and at once at a second signal."""
+    """Leaving ends by itself, and immediately at a second signal."""
     topic = topic_of(cluster, 50)
     consumer = consume(cluster, tmp_path, topic)
     producer = Tool(cluster, tmp_path, "produce", topic)

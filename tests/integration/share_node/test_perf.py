@@ -1,4 +1,4 @@
-"""`sharegroups perf` on a running cluster: what is produced is consumed, by several consumers of one group."""
+"""`sharegroups perf` on a running cluster: several consumers of one group consume all that was produced."""
 
 from __future__ import annotations
 

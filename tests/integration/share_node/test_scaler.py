@@ -1,4 +1,4 @@
-"""`sharegroups scaler` beside a running cluster, asked over gRPC as KEDA's operator asks."""
+"""`sharegroups scaler` beside a running cluster, called over gRPC as KEDA's operator does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.ports import free_port
 
 
 class Asked:
-    """KEDA's end of the wire: the service's and methods' names are written out, as KEDA has them compiled in."""
+    """KEDA's end of the connection: the names of service and methods are written out, as KEDA has them compiled in."""
 
     def __init__(self, address: str) -> None:
         self.channel = grpc.insecure_channel(address, [("grpc.enable_http_proxy", 0)])
@@ -104,7 +104,7 @@ def consume(cluster: Cluster, topic: str, group: str, records: int) -> None:
 def test_lag_and_age_of_a_group_fall_to_nothing_as_it_works(cluster: Cluster, asked: Asked) -> None:
     topic, group = topic_with(cluster, [str(number) for number in range(20)]), unique("workers")
     trigger = {"group": group, "topics": topic, "lagTarget": "5", "ageTargetSeconds": "1"}
-    # Nobody has joined yet, and still there is work: else the first worker would never start.
+    # The group has no member yet but there is work: otherwise the first worker would never start.
     assert asked.active(**trigger)
     assert asked.value("lag", **trigger) == 20
     assert asked.value("age-seconds", **trigger) > 0
@@ -130,7 +130,7 @@ def delayed(cluster: Cluster, topic: str, group: str, *delays: float) -> None:
 
 @pytest.mark.rule("PL-938", "GC-109")
 def test_a_delayed_record_needs_no_worker_until_its_delay_ends(cluster: Cluster, asked: Asked) -> None:
-    """Before, a record delayed by an hour kept the workers up for the hour."""
+    """Before this rule, a record delayed by an hour kept the workers running for that hour."""
     topic, group = topic_with(cluster, ["hour", "seconds"]), unique("workers")
     trigger = {"group": group, "topics": topic, "lagTarget": "5", "ageTargetSeconds": "1"}
     delayed(cluster, topic, group, 3_600, 5)
@@ -147,7 +147,7 @@ def test_a_delayed_record_needs_no_worker_until_its_delay_ends(cluster: Cluster,
 
 @pytest.mark.rule("CM-105", "GC-109")
 def test_deleted_records_need_no_worker_and_hide_none(cluster: Cluster, asked: Asked) -> None:
-    """Before, deleted records, delayed ones among them, counted until a member came."""
+    """Before this rule, deleted records, delayed ones among them, counted until a member joined."""
     topic, group = topic_with(cluster, ["a", "b", "c"]), unique("workers")
     trigger = {"group": group, "topics": topic, "lagTarget": "5"}
     delayed(cluster, topic, group, 3_600, 3_600, 3_600)
@@ -165,12 +165,13 @@ def test_deleted_records_need_no_worker_and_hide_none(cluster: Cluster, asked: A
 
 
 class AbortedError(Exception):
-    """Ends a transaction."""
+    """Raised to abort a transaction."""
 
 
 @pytest.mark.rule("PL-827", "GC-109")
 def test_an_aborted_tail_needs_no_worker_and_hides_none(cluster: Cluster, asked: Asked) -> None:
-    """Before, it counted until a member came; so did records of a transaction that no member gets yet."""
+    """Before this rule, it counted until a member joined; so did records of an open transaction, which no member
+    gets."""
     topic, group = topic_with(cluster, ["a"]), unique("workers")
     trigger = {"group": group, "topics": topic, "lagTarget": "5"}
     settings = {"bootstrap.servers": cluster.bootstrap}
@@ -204,7 +205,7 @@ def test_an_aborted_tail_needs_no_worker_and_hides_none(cluster: Cluster, asked:
 
 
 def until_value(asked: Asked, lag: int, trigger: dict[str, str]) -> None:
-    """Until the marker is there, which may be some moments after the transaction was decided."""
+    """Wait for the lag; the marker may arrive some moments after the transaction was decided."""
     until = time.monotonic() + 60
     while asked.value("lag", **trigger) != lag:
         assert time.monotonic() < until

@@ -1,4 +1,4 @@
-"""What Prometheus meets at a node's metrics port, and what others may do to it: real sockets, a real node."""
+"""Prometheus at a node's metrics port, and other clients' misuse of it: real sockets, a real node."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tests.support.ports import free_port
 from tests.unit.share_metrics.test_monitoring import OF_NODES
 
 MONITORING = Path(__file__).parents[3] / "deploy" / "kubernetes" / "components" / "monitoring"
-#: Of Kubernetes and of Prometheus itself: nothing of ours serves these.
+#: Metrics of Kubernetes and of Prometheus itself, which no process of ours serves.
 OUTSIDE = re.compile(r"(up|kube_\w+|kubelet_\w+|container_\w+|redis_\w+)$")
-#: A metric's name: a function's has a bracket after it.
+#: A metric's name; a function's name is followed by a bracket.
 NAME = re.compile(r"\b([a-z_][a-z0-9_]*)\b(?!\s*\()")
 WORDS = frozenset({"and", "or", "unless", "bool", "offset"})
 
@@ -43,7 +43,7 @@ def scrape(port: int, path: str = "/metrics", timeout: float = 30) -> str:
 
 
 def series(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """Samples by name and labels; two of the same are an error, as they are to Prometheus."""
+    """Samples by name and labels; a duplicate is an error, as it is to Prometheus."""
     found: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -54,7 +54,7 @@ def series(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 
 def metric_names(expression: str) -> set[str]:
-    """The metrics of a PromQL expression."""
+    """The names of the metrics in a PromQL expression."""
     bare = re.sub(r'"[^"]*"', "", expression)
     bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", bare)
     bare = re.sub(r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)", "", bare)
@@ -69,7 +69,7 @@ def node() -> Iterator[tuple[Cluster, int]]:
 
 
 def alerts() -> dict[str, set[str]]:
-    """Metrics by alert, of the nodes' rules; those of the history have a test beside the pipeline's."""
+    """The metrics of each alert in the nodes' rules; the history's alerts are tested with the pipeline."""
     rules = yaml.safe_load((MONITORING / "rules.yaml").read_text(encoding="utf-8"))
     return {rule["alert"]: metric_names(rule["expr"]) for group in rules["spec"]["groups"] for rule in group["rules"]}
 
@@ -141,7 +141,7 @@ def test_names_outside_of_expressions_are_no_metrics() -> None:
 
 
 class Changing(Collector):
-    """A collector over what the event loop changes all the time, as share-partitions and sessions are."""
+    """A collector over data that the event loop changes all the time, such as share-partitions and sessions."""
 
     def __init__(self) -> None:
         self.known = dict.fromkeys(range(3_000))
@@ -234,7 +234,7 @@ def _exchange(port: int, request: bytes) -> bytes:
 
 
 def _end_of(made: socket.socket) -> bytes:
-    """All that comes until the other side closes."""
+    """All bytes until the other side closes."""
     made.settimeout(30)
     found = b""
     try:

@@ -1,4 +1,4 @@
-"""`python -m share_node serve ROLE`: what it says of itself, and the older words that do the same."""
+"""`python -m share_node serve ROLE`: its help and errors, and the older commands that do the same."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ ALL = "group_coordinator, partition_leader, share_coordinator"
 
 
 def said(*words: str) -> tuple[int, str, str]:
-    """Status, standard output and standard error of a program that ends by itself."""
+    """Run a program that ends by itself; returns status, standard output and standard error."""
     done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout, done.stderr
 
@@ -38,12 +38,12 @@ def test_no_role_or_a_wrong_one_is_answered_with_the_roles() -> None:
 
 @pytest.mark.parametrize("role", sorted(ROLES))
 def test_a_role_by_its_own_name_is_the_same_program(role: str) -> None:
-    """With old words the upgrade tests start whole clusters."""
+    """The upgrade tests start whole clusters through these older commands."""
     assert said(role, "lisen.port=1") == said("share_node", "serve", role, "lisen.port=1")
 
 
 def test_a_role_starts_without_the_packages_of_the_command_line() -> None:
-    """The extra `server` alone runs a role."""
+    """The extra `server` alone is enough to run a role."""
     program = (
         "import runpy, sys; sys.modules['click'] = sys.modules['rich'] = None; "
         "sys.argv[1:] = ['serve', 'group_coordinator', '--help']; runpy.run_module('share_node', run_name='__main__')"

@@ -1,4 +1,4 @@
-"""Settings that somebody sets on a real node do what they say, or are refused with the reason."""
+"""Settings of a real node take effect, or are refused with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`state dump` of a whole cluster: while it runs, and from its data directory afterwards, which stays as it is."""
+"""`state dump` of a whole cluster, while it runs and later from its data directory, which it leaves unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DUMP = ("dump", "--kind", "sgs", "--formatter", "kafka")
 
 
 class Ended(NamedTuple):
-    """A cluster that has ended: its data, its topic's id, and what was dumped of it while it ran."""
+    """A cluster that has ended: its data, its topic's id, and the dump made while it ran."""
 
     data: Path
     topic_id: str

@@ -1,4 +1,4 @@
-"""`state repair` on a store with damaged entries: what it shows, asks, settles, and leaves alone."""
+"""`state repair` on a store with damaged entries: what it shows, asks, settles and leaves unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GROUPS = ShardId(ShardKind.GROUP, "4")
 
 
 class Store:
-    """A Valkey that holds logs, some of whose entries are damaged."""
+    """A Valkey that holds logs with some damaged entries."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -36,7 +36,7 @@ class Store:
         return asyncio.run(self.server.run(*commands))
 
     def put(self, log: StoredLog, *damaged: int) -> None:
-        """Store a log; of the entries with these numbers the last byte of the record is another one."""
+        """Store a log; flip a bit in the last byte of the record of the entries with these numbers."""
         for at, (raw_id, fields) in enumerate(log.raw):
             bad = [*fields[:3], fields[3][:-1] + bytes([fields[3][-1] ^ 1]), *fields[4:]] if at in damaged else fields
             self.run(("XADD", log.stream, raw_id.decode(), *bad))
@@ -60,7 +60,7 @@ def store() -> Iterator[Store]:
 
 
 def state_log() -> StoredLog:
-    """A claim, a snapshot of each of two keys, and two updates of the first one."""
+    """A log with a claim, a snapshot of each of two keys, and two updates of the first key."""
     driver, log = Driver(), StoredLog(STATE, ShareStateCodec())
     other = SharePartitionKey("other", TOPIC, 0)
     driver.run(initialize(5, 10))
@@ -75,7 +75,7 @@ def state_log() -> StoredLog:
 
 @pytest.mark.rule("CM-115")
 def test_it_shows_what_is_known_of_each_entry_and_what_each_choice_loses(store: Store) -> None:
-    store.put(state_log(), 0, 3)  # a damaged claim changes nothing
+    store.put(state_log(), 0, 3)  # a damaged claim has no effect
     told = store.repair("--output", "json")
     assert told.exit_code == 1, told.output
     (found,) = [json.loads(line) for line in told.stdout.splitlines()]

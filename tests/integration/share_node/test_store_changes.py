@@ -1,4 +1,4 @@
-"""What a role sees of a store that changes beside it: a replica that goes, a password that is changed."""
+"""A role whose store changes while it runs: a replica disappears, the password is changed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def _until_connected(port: int, expected: float | None) -> dict[str, float
 
 @pytest.mark.rule("CM-131")
 async def test_a_replica_of_the_store_that_goes_is_seen_in_the_metrics(tmp_path: Path, store: Server) -> None:
-    """The alert ShareGroupsStoreReplicaGone compares the two; a store that is gone is not said to have replicas."""
+    """The alert ShareGroupsStoreReplicaGone compares the two; of an unreachable store no number is reported."""
     replica = Server("--replicaof", "127.0.0.1", str(store.port))
     await replica.start()
     port = free_port()
@@ -72,7 +72,7 @@ async def test_a_replica_of_the_store_that_goes_is_seen_in_the_metrics(tmp_path:
 async def test_a_password_is_changed_by_adding_it_restarting_and_taking_the_old_one_away(
     tmp_path: Path, store: Server
 ) -> None:
-    """As docs/howto/deploy.md has it: no role is ever without a password that the store takes."""
+    """As docs/howto/deploy.md describes it: every role always has a password that the store accepts."""
     await store.run(("ACL", "SETUSER", "default", "resetpass", ">old"))
 
     async def admin(*words: str) -> None:
@@ -107,7 +107,7 @@ async def test_a_password_is_changed_by_adding_it_restarting_and_taking_the_old_
 
 @pytest.mark.rule("CM-182", "CM-19")
 async def test_a_store_that_is_restarted_under_way_and_loads_slowly_costs_no_record(tmp_path: Path) -> None:
-    """It answers LOADING for longer than a lease: what was produced before and meanwhile is there afterwards, once."""
+    """The store answers LOADING for longer than a lease: records produced before and meanwhile are stored once."""
     store = Server()
     await store.start()
     node = StartedProcess(

@@ -1,4 +1,5 @@
-"""The password of a user's own store, seen from outside: in process lists, messages, logs and what programs read."""
+"""The password of a user's own store, as visible from outside: process lists, messages, logs, and files that are
+read."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ VARIABLE = "THE_STORES_PASSWORD"
 
 @pytest.fixture
 def store() -> Iterator[Server]:
-    """An empty store that wants a password."""
+    """An empty store that requires a password."""
     server = Server()
     asyncio.run(server.start())
     asyncio.run(server.run(("CONFIG", "SET", "requirepass", PASSWORD)))
@@ -30,7 +31,7 @@ def store() -> Iterator[Server]:
 
 
 def process_list(of: int) -> list[str]:
-    """The command lines of a process and of all below it, as `ps` shows them to everybody."""
+    """The command lines of a process and its descendants, as `ps` shows them to every user."""
     found = [Path(f"/proc/{of}/cmdline").read_bytes().replace(b"\0", b" ").decode()]
     for task in Path(f"/proc/{of}/task").iterdir():
         for child in (task / "children").read_text().split():
@@ -77,7 +78,7 @@ def test_a_password_in_the_argument_goes_no_further_and_is_warned_of(tmp_path: P
 
 @pytest.mark.rule("CM-61a")
 def test_a_role_that_finds_no_cluster_tells_no_password(tmp_path: Path, store: Server) -> None:
-    """The first start on Kubernetes, before the job that makes the cluster has run."""
+    """As in the first start on Kubernetes, before the job that makes the cluster has run."""
     url = f"redis://:{PASSWORD}@127.0.0.1:{store.port}"
     role = StartedProcess(
         ["share_node", "serve", "partition_leader", "listen.port=0"], tmp_path, {"SHAREGROUPS_STORE_URL": url}
@@ -94,7 +95,7 @@ def test_a_role_that_finds_no_cluster_tells_no_password(tmp_path: Path, store: S
 
 
 def test_a_settings_file_reaches_the_processes_too(tmp_path: Path) -> None:
-    """`--config` was read by the parent alone: a level given there did not hold for its children."""
+    """Only the parent used to read `--config`: a log level set there did not apply to its children."""
     (tmp_path / "file.toml").write_text('"log.level" = "debug"\n')
     words = [
         word for word in up_words(tmp_path / "data", None, "--processes") if word not in ("--log-level", "warning")

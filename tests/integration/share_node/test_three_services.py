@@ -1,4 +1,4 @@
-"""The three services as three processes, as they are deployed: nothing but the store between them."""
+"""The three services as three processes, as they are deployed, with only the store in common."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.node import BOUND_S, StartedProcess, unique
 from tests.support.ports import free_port
 from tests.support.stores import Server
 
-#: A call of each service that needs no fields, and whether it is on the address for clients.
+#: A call of each service that needs no fields, and whether the clients' address serves it.
 CALLS: Final = {
     "partition_leader": ("/kip932.api.v1.PartitionLeaderService/Fetch", True),
     "group_coordinator": ("/kip932.api.v1.GroupCoordinatorService/ListGroups", True),
@@ -42,7 +42,7 @@ COMMON: Final = "/kip932.api.v1.ClusterService/DescribeCluster"
 
 @dataclass
 class Service:
-    """A role's process, and where it listens for clients and for nodes."""
+    """A role's process, and its addresses for clients and for nodes."""
 
     role: str
     folder: Path
@@ -67,7 +67,7 @@ class Service:
 
 @pytest.fixture(scope="module")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
-    """By role, each ready."""
+    """The services by role, all ready."""
     folder = tmp_path_factory.mktemp("three")
     with ExitStack() as stack:
         store = Server()
@@ -89,7 +89,7 @@ async def _begin(store: Server) -> None:
 
 
 def serves(address: str, method: str) -> bool:
-    """Whether a call without fields gets anything but UNIMPLEMENTED there."""
+    """Whether a call without fields gets any result but UNIMPLEMENTED there."""
     with grpc.insecure_channel(address) as channel:
         try:
             channel.unary_unary(method, bytes, bytes)(b"", timeout=BOUND_S)
@@ -123,7 +123,7 @@ def test_each_serves_its_own_calls_and_the_common_ones_alone(services: dict[str,
 def test_a_client_that_knows_any_of_them_produces_receives_and_acknowledges(
     services: dict[str, Service], role: str
 ) -> None:
-    """Released records come again, accepted ones do not, and what is left of the group says so."""
+    """Released records are delivered again, accepted ones are not, and the group's lag shows it."""
     bootstrap = services[role].address
     topic, group = unique("t"), unique("g")
     with Admin(bootstrap_servers=bootstrap) as admin:
@@ -152,7 +152,7 @@ def test_a_client_that_knows_any_of_them_produces_receives_and_acknowledges(
 
 
 def lags(admin: Admin, group: str) -> list[int | None]:
-    """The lag of each of the two partitions, once the coordinator's process knows who leads them."""
+    """The lag of both partitions, once the coordinator's process knows who leads them."""
     found: list[int | None] = []
     for _ in range(BOUND_S):
         offsets = admin.list_share_group_offsets({group: None})[group]

@@ -1,4 +1,4 @@
-"""`sharegroups up` as people run it: what its processes say, and where they may be started."""
+"""`sharegroups up` as people run it: the output of its processes, and where they may be started."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from tests.support.ports import free_port
 
 @pytest.mark.rule("CM-70")
 def test_the_log_level_reaches_every_process(tmp_path: Path) -> None:
-    """Nothing is said below a warning; and the command line's own variable is no setting of the services."""
+    """Nothing below a warning is logged; and the command line's own variable is no setting of the services."""
     words = up_words(tmp_path / "data", None, "--processes")  # with --log-level warning
     node = StartedProcess(words, tmp_path, {"SHAREGROUPS_BOOTSTRAP": "127.0.0.1:7932"})
     node.first_line()
@@ -43,7 +43,7 @@ def test_every_process_serves_its_metrics(tmp_path: Path) -> None:
 
 @pytest.mark.rule("CM-73")
 def test_up_on_a_copy_waits_for_the_end_of_the_originals_entry(tmp_path: Path) -> None:
-    """The copied store holds the original's node name, for one more lease. At the original it is renewed meanwhile."""
+    """The copied store holds the original's node name for one more lease; the original keeps renewing its own entry."""
     lease = {"lease.ms": "8000"}  # longer than it takes to start
     original = StartedProcess(up_words(tmp_path / "original", lease), tmp_path)
     try:

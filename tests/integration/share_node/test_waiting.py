@@ -1,4 +1,4 @@
-"""A role whose store, or cluster, comes later: it lives, says for what, and goes on. Real processes and stores."""
+"""A role whose store, or cluster, comes later: it stays alive, logs what it waits for, and goes on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.asyncio
 
 @pytest_asyncio.fixture
 async def store() -> AsyncIterator[Server]:
-    """A store that nobody has started yet."""
+    """A store that has not been started yet."""
     server = Server()
     yield server
     server.stop()
@@ -86,7 +86,7 @@ class Role:
 
 @contextlib.asynccontextmanager
 async def running(*arguments: object, **settings: str) -> AsyncIterator[Role]:
-    role = Role(*arguments, **settings)  # type: ignore[arg-type]  # handed on as they are
+    role = Role(*arguments, **settings)  # type: ignore[arg-type]  # passed on unchanged
     try:
         yield role
     finally:
@@ -107,7 +107,7 @@ async def make_cluster(store: Server) -> None:
 async def test_a_role_waits_for_its_store_then_for_a_cluster_and_goes_on(
     tmp_path: Path, store: Server, role: str
 ) -> None:
-    """Before, it ended: 11 s after its start without a store, and after 1 s without a cluster."""
+    """Before this rule, it ended: 11 s after its start without a store, and after 1 s without a cluster."""
     async with running(tmp_path, store, role) as pod:
         await pod.until_serving(LIVENESS)
         assert await pod.health() == WAITING
@@ -115,7 +115,7 @@ async def test_a_role_waits_for_its_store_then_for_a_cluster_and_goes_on(
         await store.start()
         await pod.until(lambda: "a cluster in the store" in pod.waits_for(), "word that a cluster is missing")
         assert await pod.health() == WAITING
-        causes = pod.waits_for()  # on a busy machine a store may be seen while it starts, which is a cause of its own
+        causes = pod.waits_for()  # on a busy machine the store may be polled while it starts, which is a separate cause
         assert (causes[0], causes[-1]) == ("store: unreachable", "a cluster in the store")
         assert len(causes) == len(set(causes)), "once for each cause"
         assert await store.run(("DBSIZE",)) == [0], "a store without a cluster is never taken for a new one"
@@ -128,7 +128,7 @@ async def test_a_role_waits_for_its_store_then_for_a_cluster_and_goes_on(
 
 @pytest.mark.rule("CM-130")
 async def test_a_call_to_a_node_that_waits_sends_its_caller_elsewhere(tmp_path: Path, store: Server) -> None:
-    """Its name is in the DNS already; UNIMPLEMENTED would be taken for an old release, which is final."""
+    """Its name is already in the DNS; UNIMPLEMENTED would be taken for an old release, which is final."""
     async with running(tmp_path, store) as pod:
         await pod.until_serving(LIVENESS)
         async with grpc.aio.insecure_channel(pod.address) as channel:
@@ -144,10 +144,10 @@ async def test_sigterm_ends_a_wait_at_once_and_in_good_order(tmp_path: Path, sto
         await pod.until_serving(LIVENESS)
         began = time.monotonic()
         assert await asyncio.to_thread(pod.process.stop) == 0
-        # The attempt under way would have gone on for ten seconds.
+        # The attempt in progress would have lasted ten seconds.
         assert time.monotonic() - began < 8
         assert "Traceback" not in pod.process.errors
-    # Its name is free: the next one begins without a wait for the lock.
+    # Its name is free: the next process starts without waiting for the lock.
     async with running(tmp_path, store) as pod:
         await pod.until_serving(LIVENESS)
 
@@ -194,7 +194,7 @@ async def test_a_wiped_store_is_waited_for_and_never_taken_for_a_new_one(tmp_pat
 
 @pytest.mark.rule("CM-130", "CM-20")
 async def test_what_only_its_own_settings_can_mend_ends_it_with_the_reason(tmp_path: Path, store: Server) -> None:
-    """A restart reads them again, a wait would not."""
+    """Unlike waiting, a restart reads the settings again."""
     await store.start()
     await make_cluster(store)
     (tmp_path / "data").mkdir()
@@ -227,7 +227,7 @@ async def test_a_store_that_is_unfit_is_waited_for_until_it_is_set_right(tmp_pat
 async def test_the_name_of_a_predecessor_without_a_shared_directory_is_waited_for(
     tmp_path: Path, store: Server
 ) -> None:
-    """As when a pod is deleted by force: its successor has a volume of its own, and the name lapses after a lease."""
+    """As after a forced deletion of a pod: its successor has another volume, and the name lapses after a lease."""
     await store.start()
     await make_cluster(store)
     async with running(tmp_path, store, DATA_DIR=str(tmp_path / "a")) as first:

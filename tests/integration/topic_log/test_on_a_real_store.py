@@ -1,4 +1,4 @@
-"""The topic log on a real Valkey: its scripts, its trims, and what a killed store leaves behind."""
+"""The topic log on a real Valkey: its scripts, its trims, and its state after the store is killed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def store(tmp_path: Path) -> AsyncIterator[EmbeddedStore]:
 
 
 class Owner:
-    """One process on the store."""
+    """One process that uses the store."""
 
     def __init__(self, store: EmbeddedStore, number: int) -> None:
         self.number = number

@@ -1,9 +1,9 @@
-"""Ends of workers under load, as tests play them and as a person can: SIGTERM and SIGKILL, both assignors, and fewer,
-as many and more workers than partitions.
+"""Ends of workers under load, run by tests or by hand: SIGTERM and SIGKILL, both assignors, and fewer, as many and more
+workers than partitions.
 
-A producer sends jobs at a steady rate to all partitions. One worker gets a signal; the load goes on, and then all jobs
-are awaited. What is looked at: for how long records of the partitions that it had stood still, which jobs were never
-done, which began twice, and which of these had ended before the signal.
+A producer sends jobs at a steady rate to all partitions. One worker gets a signal; the load continues, and then all
+jobs are awaited. The results: for how long records of that worker's partitions stood still, which jobs were never done,
+which began twice, and which of these had ended before the signal.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Place = tuple[int, int]
 
 
 class Said(NamedTuple):
-    """A line of a worker: what happened to which record, and when."""
+    """A line of a worker: the event, its record and the time."""
 
     worker: int
     what: str
@@ -46,14 +46,14 @@ class Said(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """The record."""
+        """The record's partition and offset."""
         return self.partition, self.offset
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One play. `rate`: jobs a second; `before_s`, `after_s`: how long the load goes on around the signal.
-    `is_program`: whether workers are started with `python`, and not with `sharegroups worker`."""
+    """One run. `rate`: jobs per second; `before_s`, `after_s`: how long the load runs before and after the signal.
+    `is_program`: workers are started with `python` instead of `sharegroups worker`."""
 
     signal: signal.Signals
     assignor: str
@@ -68,10 +68,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was seen. `had`: the partitions of the worker that got the signal. `stood_s`: the longest time after the
-    signal in which no job of one of these began. `lost`: jobs that never ended. `twice`: jobs that began more than
-    once; `twice_ended`: those of them that this worker had ended, and whose outcome was not stored yet;
-    `twice_elsewhere`: those that it had not begun with."""
+    """The results. `had`: the partitions of the worker that got the signal. `stood_s`: the longest time after the
+    signal in which no job of one of them began. `lost`: jobs that never ended. `twice`: jobs that began more than once;
+    `twice_ended`: those of them that this worker had ended, but whose outcome was not stored yet; `twice_elsewhere`:
+    those of them that this worker had not begun."""
 
     status: int
     had: tuple[int, ...]
@@ -84,7 +84,7 @@ class Seen:
 
 
 class Yard:
-    """A topic, a group, and its workers as processes; each writes what it does to a file."""
+    """A topic, a group, and its workers as processes, each of which writes its events to a file."""
 
     def __init__(self, cluster: Cluster, folder: Path, cell: Cell) -> None:
         self._cluster, self._folder, self.cell = cluster, folder, cell
@@ -103,7 +103,7 @@ class Yard:
         assert {*created.values(), *altered.values()} == {None}, (created, altered)
 
     def start(self) -> None:
-        """Start the workers, and wait until each has partitions and each partition has a worker."""
+        """Start the workers; wait until each has partitions and each partition has a worker."""
         for number in range(self.cell.workers):
             with self._file(number).open("wb") as out, self._file(number, "log").open("wb") as errors:
                 self.workers.append(
@@ -124,7 +124,7 @@ class Yard:
         self.until(self._is_shared, "each worker has partitions and each partition a worker")
 
     def close(self) -> None:
-        """End what is left."""
+        """End the workers that are left."""
         for process in self.workers:
             if process.poll() is None:
                 process.terminate()
@@ -141,7 +141,7 @@ class Yard:
         return tuple(found[0].assignment.get(self.topic, ())) if found else ()
 
     def said(self) -> list[Said]:
-        """All that workers have said, by time."""
+        """All lines of the workers, ordered by time."""
         lines = [
             Said(number, *json.loads(line))
             for number in range(len(self.workers))
@@ -158,7 +158,7 @@ class Yard:
         return all(entry is not None and entry.lag == 0 for entry in listed.values())
 
     def until(self, done: Callable[[], bool], what: str) -> None:
-        """Wait for what must come."""
+        """Wait until `done` holds; raises AssertionError with `what` and the logs at the bound."""
         deadline = time.monotonic() + BOUND_S
         while not done():
             if time.monotonic() > deadline:
@@ -179,7 +179,7 @@ class Yard:
 
 
 class Load:
-    """A producer in a thread: jobs at a steady rate, in turn to each partition, until the end of the block."""
+    """A producer in a thread: jobs at a steady rate, to each partition in turn, until the block ends."""
 
     def __init__(self, cluster: Cluster, topic: str, cell: Cell) -> None:
         self._bootstrap, self._topic, self._cell = cluster.bootstrap, topic, cell
@@ -189,7 +189,7 @@ class Load:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Inside, jobs arrive; at the end all of them are confirmed."""
+        """Send jobs during this block; at its end all of them are confirmed."""
         thread = threading.Thread(target=self._run, name="load")
         thread.start()
         try:
@@ -219,7 +219,7 @@ class Load:
 
 
 def play(cluster: Cluster, folder: Path, cell: Cell) -> Seen:
-    """Play one cell on a cluster, with a topic and a group of its own."""
+    """Run one cell on a cluster, with its own topic and group."""
     yard = Yard(cluster, folder, cell)
     load = Load(cluster, yard.topic, cell)
     try:
@@ -242,14 +242,14 @@ def play(cluster: Cluster, folder: Path, cell: Cell) -> Seen:
 
 
 def standing_s(said: list[Said], partition: int, since_s: float, until_s: float) -> float:
-    """The longest time without a begin of a job of the partition, between the signal and the end of the load; s."""
+    """The longest time in s, from the signal to the end of the load, in which no job of the partition began."""
     begun = [line.at_s for line in said if line.what == "begun" and line.partition == partition]
     times = [since_s, *(at for at in sorted(begun) if since_s < at < until_s), until_s]
     return max(later - sooner for sooner, later in pairwise(times))
 
 
 def judged(said: list[Said], sent: set[Place], had: tuple[int, ...], status: int, stood_s: float) -> Seen:
-    """Count what was lost and what was run twice; worker 0 got the signal."""
+    """Count the jobs that were lost and those that ran twice; worker 0 got the signal."""
     begun = Counter(line.place for line in said if line.what == "begun")
     ended = {line.place for line in said if line.what == "ended"}
     mine = {

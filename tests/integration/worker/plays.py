@@ -24,7 +24,7 @@ _HEAD: Final = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Play what the command line asks for. Returns 1 when a job was lost, or run twice that must not be."""
+    """Run the cells that the command line asks for. Returns 1 when a job was lost, or ran twice without an excuse."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ends = parser.add_subparsers(required=True).add_parser("ends", help="workers that get a signal under load")
     ends.add_argument("--signal", choices=_SIGNALS, action="append")
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def is_broken(cell: Cell, seen: Seen) -> bool:
-    """Whether a job was lost; or run twice, though its worker had its time, or had not begun with it."""
+    """Whether a job was lost, ran twice although the signal was SIGTERM, or ran twice without the signalled worker."""
     return bool(seen.lost or seen.twice_elsewhere or (cell.signal is signal.SIGTERM and seen.twice))
 
 

@@ -1,6 +1,6 @@
 """Workers for tests, run as `sharegroups worker tests.integration.worker.shop:NAME`. Each job prints what it did.
 
-The environment gives the cluster and the group. Values are JSON; their keys say how a job ends.
+The environment gives the cluster and the group. Values are JSON objects, whose keys say how a job ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NotFoundError(LookupError):
 
 
 def make() -> Worker:
-    """A worker of the cluster and the group that the test gave."""
+    """A worker for the cluster and group that the test gave."""
     return Worker(
         bootstrap_servers=os.environ.get("SHOP_BOOTSTRAP", "127.0.0.1:7932"),
         group_id=os.environ.get("SHOP_GROUP", "shop"),
@@ -38,12 +38,12 @@ def make() -> Worker:
 
 
 def topic(kind: str) -> str:
-    """The topic of this test with such handlers."""
+    """This test's topic for handlers of this kind."""
     return f"{os.environ.get('SHOP_TOPIC', 'shop')}-{kind}"
 
 
 def do(order: dict[str, Any]) -> None:
-    """End as the order says."""
+    """Report the run, and end as the order says."""
     info = current_job()
     say(n=order.get("n"), count=info.delivery_count)
     for name, deed in DEEDS.items():
@@ -52,7 +52,7 @@ def do(order: dict[str, Any]) -> None:
 
 
 def say(**what: Any) -> None:
-    """Write a line, in one piece: other threads and processes write to the same file."""
+    """Write a line in one piece, since other threads and processes write to the same file."""
     os.write(1, json.dumps(what).encode() + b"\n")
 
 
@@ -61,14 +61,14 @@ def _raise(error: BaseException) -> None:
 
 
 def _fork(seconds: float) -> None:
-    """Begin a process that goes on when this one is gone."""
+    """Start a process that outlives this one."""
     helper = multiprocessing.get_context("fork").Process(target=time.sleep, args=(seconds,))
     helper.start()
     say(helper=helper.pid)
 
 
 def _torn(seconds: float) -> None:
-    """Die amid an answer, while something that was forked keeps the pipe open."""
+    """Die while writing an answer; a forked process keeps the pipe open."""
     _fork(seconds)
     (work,) = (one for one in gc.get_objects() if isinstance(one, Connection) and one.readable and one.writable)
     os.write(work.fileno(), (1_000_000).to_bytes(4, "big") + b"half of it")
@@ -88,7 +88,7 @@ _producers: list[Producer] = []
 
 
 def _produce(count: int) -> None:
-    """Send records with a producer that stays open, without waiting for them."""
+    """Send records with a producer that stays open, without waiting for delivery."""
     producer = Producer(bootstrap_servers=os.environ["SHOP_BOOTSTRAP"])
     _producers.append(producer)
     for number in range(count):

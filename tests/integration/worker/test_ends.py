@@ -1,4 +1,4 @@
-"""A worker that gets a signal under load: what it had goes to the others, and nothing is lost.
+"""A worker that gets a signal under load: the other workers get its records, and nothing is lost.
 
 All combinations, with figures: `python -m tests.integration.worker.plays ends`.
 """

@@ -1,4 +1,4 @@
-"""Handlers that fork, start commands, or leave a producer open: their process ends whole, and in good order."""
+"""Handlers that fork, start commands, or leave a producer open: their process ends completely and cleanly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shop(cluster: Cluster, tmp_path: Path) -> Iterator[Shop]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process that has not ended."""
+    """Whether the process exists and has not ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -36,7 +36,7 @@ def is_alive(pid: int) -> bool:
 
 
 def helpers(shop: Shop) -> list[int]:
-    """The processes that handlers began."""
+    """The processes that handlers started."""
     return [said["helper"] for said in shop.runs() if "helper" in said]
 
 
@@ -59,7 +59,8 @@ def test_what_a_handler_began_ends_with_its_process_and_keeps_no_job_waiting(
 
 @pytest.mark.rule("CL-122")
 def test_a_process_that_dies_amid_an_answer_fails_its_job_and_holds_up_nothing(shop: Shop) -> None:
-    """The worker read on for the rest, in its event loop: no heartbeat, no renewal, no end after a SIGTERM."""
+    """Before this rule, the worker's event loop waited for the rest: no heartbeats, no renewals, no end after
+    SIGTERM."""
     shop.put("process", {"n": 0, "torn": 3_000}, {"n": 1}, {"n": 2})
     process = shop.work("--concurrency", "1")
     shop.until_done("process", 3)
@@ -102,13 +103,13 @@ def test_a_killed_workers_processes_end_though_what_a_thread_forked_has_its_pipe
 @pytest.mark.rule("CL-122")
 @pytest.mark.parametrize("kind", ["thread", "process"])
 def test_a_handler_may_use_a_pool_of_forked_processes(shop: Shop, kind: str) -> None:
-    """`Pool.terminate` sends SIGTERM, which the worker's own handlers are not to catch in the pool's processes."""
+    """`Pool.terminate` sends SIGTERM, which the worker's own handlers must not catch in the pool's processes."""
     shop.put(kind, *({"n": n, "pool": 2} for n in range(8)))
     process = shop.work()
     shop.until_done(kind, 8)
     assert end(process) == 143
     assert {said["n"] for said in shop.runs() if "n" in said} == set(range(8))
-    # On a busy machine a job may take longer than its timeout, and run again; one that hangs would never end well.
+    # On a busy machine a job may exceed its timeout and run again; a hanging job would never end well.
     assert "stopped: 8 done" in shop.log(), shop.log()
 
 

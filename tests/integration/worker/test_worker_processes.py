@@ -34,7 +34,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 class Shop:
-    """A group, its topics, and workers of it as processes."""
+    """A group, its topics, and its workers as processes."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
@@ -54,7 +54,7 @@ class Shop:
             process.communicate()
 
     def have_letters(self, deliveries: int = 5) -> str:
-        """Give the group a dead-letter topic, and so many deliveries; return the topic's name."""
+        """Give the group a dead-letter topic and a delivery limit; return the topic's name."""
         name = f"dlq.{self.topic}"
         with Admin(bootstrap_servers=self.cluster.bootstrap) as admin:
             created = admin.create_topics([NewTopic(name, config={"errors.deadletterqueue.group.enable": "true"})])
@@ -70,7 +70,7 @@ class Shop:
                 producer.produce(f"{self.topic}-{kind}", order if isinstance(order, bytes) else json.dumps(order))
 
     def work(self, *words: str, target: str = "worker") -> subprocess.Popen[str]:
-        """A worker, which writes what it does to files."""
+        """Start a worker, whose output goes to files."""
         number = len(self.started)
         with (self.folder / f"out-{number}").open("w") as out, (self.folder / f"err-{number}").open("w") as errors:
             process = subprocess.Popen(
@@ -90,7 +90,7 @@ class Shop:
         return process
 
     def runs(self, number: int = 0) -> list[dict[str, Any]]:
-        """What its jobs said, one entry for each run."""
+        """The output of its jobs, one entry per run."""
         return [json.loads(line) for line in (self.folder / f"out-{number}").read_text().splitlines()]
 
     def log(self, number: int = 0) -> str:
@@ -103,7 +103,7 @@ class Shop:
             time.sleep(0.05)
 
     def start_offset(self, kind: str) -> int | None:
-        """How far the group is with the topic's only partition."""
+        """The group's start offset in the topic's only partition."""
         with Admin(bootstrap_servers=self.cluster.bootstrap) as admin:
             listed = admin.list_share_group_offsets({self.group: None})[self.group]
         if isinstance(listed, KafkaError):
@@ -246,7 +246,7 @@ def test_what_does_not_end_within_the_grace_at_its_last_delivery_is_told_as_arch
 
 @pytest.mark.rule("CL-125")
 def test_a_group_that_does_not_exist_yet_is_told_with_the_nearest_name(shop: Shop) -> None:
-    shop.group = f"parcel {shop.group.rpartition('-')[2]} warehouse"  # the groups of other tests are not near it
+    shop.group = f"parcel {shop.group.rpartition('-')[2]} warehouse"  # not similar to the groups of other tests
     shop.put("thread", {"n": 0})
     first = shop.work()
     shop.until_done("thread", 1)

@@ -1,4 +1,5 @@
-"""Programs whose processes for handlers cannot start: the worker ends, and says why once. And one that a job kills."""
+"""Programs whose handler processes cannot start: the worker ends and gives the reason once. Also a job that kills
+it."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def test_a_program_that_its_processes_cannot_import_is_told_once(
 
 @pytest.mark.rule("CL-127")
 def test_five_deployments_in_the_middle_of_a_job_leave_it_all_its_tries(tmp_path: Path, cluster: Cluster) -> None:
-    """Each SIGTERM comes while the job runs, and its grace is too short for it."""
+    """Each SIGTERM arrives while the job runs, and the grace period is too short for it."""
     program = tmp_path / "deployed.py"
     program.write_text(
         "import sys, time\n"
@@ -104,7 +105,7 @@ def test_five_deployments_in_the_middle_of_a_job_leave_it_all_its_tries(tmp_path
 
 @pytest.mark.rule("CL-146", "PL-243")
 def test_a_job_that_kills_its_worker_takes_no_good_one_along(tmp_path: Path, cluster: Cluster) -> None:
-    """Of two topics, since each has a record at its last delivery; a supervisor starts the worker again."""
+    """There are two topics, since each has a record at its last delivery; a supervisor restarts the worker."""
     (tmp_path / "jobs.py").write_text(
         "import os, signal, time\n"
         "from sharegroups import Worker\n"

@@ -1,4 +1,4 @@
-"""A worker whose jobs take a moment each, and say with the time when they begin and end: for `ends`.
+"""A worker for `ends`: its jobs take a moment each, and print when they begin and end.
 
 Run as `sharegroups worker tests.integration.worker.yard:worker`. The environment gives cluster, group, topic and name.
 """
@@ -25,15 +25,15 @@ worker = Worker(
 
 @worker.job(os.environ.get("YARD_TOPIC", "yard"))
 async def work(_: bytes) -> None:
-    """Take a moment."""
+    """Wait for a moment."""
     _say("begun")
     await asyncio.sleep(JOB_S)
     _say("ended")
 
 
 def _say(what: str) -> None:
-    """Write a line in one piece, so that a SIGKILL cuts none short; the clock is the machine's, all processes have
-    it."""
+    """Write a line in one piece, so that a SIGKILL does not truncate it. The monotonic clock is shared by all processes
+    of the machine."""
     job = current_job()
     os.write(1, json.dumps([what, job.partition, job.offset, time.monotonic()]).encode() + b"\n")
 

@@ -1,8 +1,8 @@
 """The places of a cluster at which a process can die: before and after each write of a coordinator, and each call.
 
-A place is passed when a pipeline with an append of a coordinator's log reaches the store, when the store has executed
-it, when a call reaches the share coordinator, and when that has decided its answer. At the chosen place processes are
-killed as SIGKILL does; what had left them by then happens.
+A pipeline that appends to a coordinator's log passes a place when it reaches the store and when the store has executed
+it; a call passes one when it reaches the share coordinator and when that has decided its answer. At the chosen place
+processes are killed as SIGKILL does; messages that they had sent by then still take effect.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tests.simulation.storage import SimStorage
 from tests.simulation.world import World
 
 _STATE: Final = state_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
-#: Whose appends are places, by how its log's key begins.
+#: The logs whose appends are places, by the beginning of their keys.
 _LOGS: Final = {"{gc:": "group append", "{sgs:": "share append"}
-#: The calls that are places.
+#: The calls with places.
 _CALLS: Final = ("InitializeShareGroupState", "DeleteShareGroupState", "ReadShareGroupStateSummary")
 
 
 class Places:
-    """Counts the places that are passed while `armed`; at place `at` it kills `victims`."""
+    """Records the places passed while `armed`; at place number `at` it kills `victims`."""
 
     def __init__(self, world: World, at: int = 0, victims: Sequence[str] = ()) -> None:
         self.names: list[str] = []
@@ -43,7 +43,7 @@ class Places:
         world.observer = _AtTheService(self)
 
     async def passed(self, name: str) -> None:
-        """A place is passed; the caller goes on behind it only if its process lives."""
+        """Pass a place; the caller continues only if its process still lives."""
         if not self.armed:
             return
         self.names.append(name)
@@ -54,7 +54,7 @@ class Places:
             self.crashed.set()
 
     def outside(self, work: Awaitable[None]) -> asyncio.Task[None]:
-        """Do something that no process does, so that it goes on when processes die."""
+        """Run work that belongs to no process, so that it continues when processes die."""
 
         async def go() -> None:
             await work
@@ -62,12 +62,12 @@ class Places:
         return self._world.loop.create_task(go(), context=context_of(None))
 
     def lives(self, name: str, incarnation: int) -> bool:
-        """Whether this life of a process has not ended."""
+        """Return whether this incarnation of a process still runs."""
         process = self._world.processes.get(name)
         return process is not None and process.incarnation == incarnation
 
     def incarnation(self, name: str) -> int:
-        """The present life of a process."""
+        """Return the present incarnation of a process."""
         return self._world.processes[name].incarnation
 
 
@@ -89,7 +89,7 @@ class _AtTheStore:
             place = f"before {name}"
             for count in _flushes(commands):
                 await self._places.passed(place)
-                # A process that dies here has not sent the rest: that it has, and dies, is the place behind it.
+                # A process that dies here has not sent the rest; dying once it has sent it is the next place.
                 if not self._places.lives(client, incarnation):
                     lost()
                     return
@@ -115,14 +115,13 @@ class _AtTheStore:
 
 
 class _AtTheService:
-    """Stands before each share coordinator's service, with a place before and after each call of a group
-    coordinator."""
+    """Wraps each share coordinator's service, with a place before and after each call of a group coordinator."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
 
     def watch(self, service_name: str, service: object, _process: str, _incarnation: int) -> object:
-        """The service, or one in its place."""
+        """Return the service, or the wrapper that replaces it."""
         return _Service(service, self._places) if service_name == _STATE.name else service
 
 
@@ -142,7 +141,7 @@ class _Service:
 
 
 def _append(commands: Sequence[Command]) -> str | None:
-    """Whose log a pipeline appends records to; None for claims, renewals and reads."""
+    """Return the name of the log that a pipeline appends records to; None for claims, renewals and reads."""
     for command in commands:
         if command[0] == "XADD" and str(command[1]).endswith(":log"):
             for begin, name in _LOGS.items():
@@ -152,8 +151,8 @@ def _append(commands: Sequence[Command]) -> str | None:
 
 
 def _flushes(commands: Sequence[Command]) -> list[int]:
-    """How far each transaction of a pipeline goes, the last one with all that follows it: a coordinator writes to
-    several shards with one pipeline."""
+    """Return where each transaction of a pipeline ends, the last one with all that follows it: a coordinator writes to
+    several shards in one pipeline."""
     ends = [index + 1 for index, command in enumerate(commands) if command[0] == "EXEC"]
     return [*ends[:-1], len(commands)]
 

@@ -1,4 +1,4 @@
-"""What lies in the store about groups: the records of the group log and of the share state, replayed by nobody's
+"""The store's contents about groups: the records of the group log and of the share state, replayed outside every
 process."""
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class StoredGroup:
 
 @dataclass(frozen=True)
 class Stored:
-    """All groups, the epochs kept of deleted ones, and the share state: (state epoch, start offset) by partition."""
+    """All groups, the stored epochs of deleted ones, and the share state: (state epoch, start offset) by partition."""
 
     groups: Mapping[str, StoredGroup]
     deleted: Mapping[str, int]
     states: Mapping[str, tuple[int, int]]
 
     def without_epochs(self) -> Stored:
-        """For runs that bump more often than others."""
+        """Return it without epochs, to compare runs that raise them more or less often."""
         groups = {
             key: replace(
                 group,
@@ -54,15 +54,14 @@ class Stored:
         return Stored(groups, dict.fromkeys(self.deleted, _ANY), {k: (_ANY, at) for k, (_, at) in self.states.items()})
 
     def require_epochs(self) -> None:
-        """No state has an epoch that its group has not reached (INV-12, GC-102); the epoch of a group that is gone is
-        kept."""
+        """Check that the group of every state exists and has reached the state's epoch (INV-12, GC-102)."""
         for key, (epoch, _) in self.states.items():
             group_id = key.split(":")[0]
             assert epoch <= self.groups[group_id].epoch, (key, self)
 
 
 def stored(data: Data, names: Mapping[bytes, str]) -> Stored:
-    """What the streams of a store say; `names`: topic names by id."""
+    """Replay the streams of a store; `names`: topic names by id."""
     groups, deleted = _groups(data)
     reading = Rebuilding()
     for key, stream in sorted(data.streams.items()):

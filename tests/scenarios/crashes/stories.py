@@ -1,4 +1,4 @@
-"""A group on three processes, one for each role, and the changes of it that are interrupted."""
+"""A group on three processes, one for each role, and its changes that are interrupted."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ SHAPE: Final = Shape(
     ),
     flags={"group.share.initialize.retry.interval.ms": "6000", "persister.operation.timeout.ms": "4000"},
 )
-#: How long a share coordinator is away: longer than a call to it is repeated.
+#: How long a share coordinator is down: longer than a call to it is retried.
 AWAY_S: Final = 6
-#: What a client does again: the coordinator has just gone, or is not there yet.
+#: Errors after which a client retries: the coordinator has just ended, or is not ready yet.
 AGAIN: Final = {
     errors.CoordinatorLoadInProgressError.code,
     errors.CoordinatorNotAvailableError.code,
@@ -50,7 +50,7 @@ _RECORDS: Final = 10
 
 
 class Stage:
-    """The cluster, its topics t and u of two partitions each, and the group that is changed."""
+    """The cluster, its topics t and u of two partitions each, and the group to be changed."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -81,7 +81,7 @@ class Stage:
         self.group = self._group(next(key for key, name in self.names.items() if name == "t"))
 
     def _group(self, topic_id: bytes) -> str:
-        """A group whose partitions of t have their state in different shards of the share coordinator."""
+        """Return a group whose partitions of t have their state in different shards of the share coordinator."""
         shards = int(self.world.flags_of(self.world.shape.processes[0])["share.coordinator.state.topic.num.partitions"])
         for number in range(100):
             group = f"grp{number}"
@@ -90,11 +90,11 @@ class Stage:
         raise AssertionError("no group has its state in two shards")
 
     def stored(self) -> Stored:
-        """What lies in the store now."""
+        """Return the store's present contents."""
         return stored(self.world.store.master.data, self.names)
 
     async def _call(self, name: str, request: Any) -> Any:
-        """One RPC; None when the coordinator has gone."""
+        """Make one RPC; return None when the coordinator does not answer."""
         try:
             return await self._transport.call(f"{GROUPS}:{PORT}", _METHODS[name], request, 20.0)
         except TransportError as error:
@@ -102,7 +102,7 @@ class Stage:
                 raise
             return None
 
-    # ---- what is done to the group; the error code that the caller sees, one of AGAIN for no answer
+    # ---- changes of the group; each returns the error code for the caller, one of AGAIN when there is no answer
 
     async def delete_group(self) -> int:
         answer = await self._call("DeleteGroups", groups_pb.DeleteGroupsRequest(groups_names=[self.group]))
@@ -132,11 +132,11 @@ class Stage:
         return int(answer.error_code) or max(codes, default=0)
 
     async def join(self) -> int:
-        """One heartbeat of the only member, and the initialisation that it orders."""
+        """Send one heartbeat of the only member, which orders an initialisation."""
         return await self._beat("t")
 
     async def _beat(self, *topics: str) -> int:
-        """One heartbeat; a join with these topics if it is the first one, or the member is not known."""
+        """Send one heartbeat; a join with these topics if it is the first one, or the member is unknown."""
         request = ShareGroupHeartbeatRequest(group_id=self.group, member_id="m", member_epoch=self._epoch)
         if self._epoch == 0:
             request.subscribed_topic_names.CopyFrom(StringList(values=topics))
@@ -149,8 +149,8 @@ class Stage:
         return code
 
     async def beat_until_initialized(self, *topics: str) -> None:
-        """The member beats until every partition of its topics is initialised, and then twice more, so that it has
-        them."""
+        """Send heartbeats until every partition of the member's topics is initialised, and then twice more, so that it
+        has them."""
         left = 2
         for _ in range(_TRIES):
             code = await self._beat(*topics)
@@ -164,13 +164,13 @@ class Stage:
         raise AssertionError(f"after {_TRIES} heartbeats: {self.stored()}")
 
     async def leave(self) -> None:
-        """The member leaves."""
+        """Let the member leave."""
         self._epoch = -1
         assert await self._beat() == 0
         self._epoch = 0
 
     async def used(self) -> None:
-        """A member joins, its partitions are initialised, and it leaves."""
+        """Let a member join, its partitions be initialised, and the member leave."""
         await self.beat_until_initialized("t", "u")
         await self.leave()
 
@@ -179,8 +179,8 @@ _NO_ANSWER: Final = errors.CoordinatorNotAvailableError.code
 
 
 class Story(NamedTuple):
-    """Who is there before; the command; the places that it passes; and what ends it without a repeated command: time,
-    and a heartbeat of whoever uses the group next."""
+    """`before`: prepares the group; `places`: those that the command passes; `goes_on`: completes the change without a
+    repeated command, by time or by a heartbeat of the group's next user."""
 
     before: Callable[[Stage], Awaitable[None]]
     command: Callable[[Stage], Awaitable[int]]
@@ -189,7 +189,7 @@ class Story(NamedTuple):
 
 
 async def _nothing(_stage: Stage) -> None:
-    """A topic that nobody has subscribed to, or a change that ends by itself."""
+    """Do nothing: the topic has had no subscriber, or the change ends by itself."""
 
 
 async def _joined(stage: Stage) -> None:
@@ -198,7 +198,7 @@ async def _joined(stage: Stage) -> None:
 
 _GROUP: Final = ("before group append", "after group append")
 _SHARE: Final = ("before share append", "after share append")
-#: A call about two partitions, whose state lies in two shards.
+#: A call about two partitions, whose state is in two shards.
 _BOTH: Final = ("before share append", "between share appends", "after share append")
 _DELETE, _INITIALIZE = "DeleteShareGroupState", "InitializeShareGroupState"
 

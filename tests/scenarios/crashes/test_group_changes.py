@@ -1,8 +1,8 @@
 """Coordinators die before and after each write and call of a group's change, one place after the other.
 
-Each story is played undisturbed, which says how it must end. Then it is played for each of its places, once for each
-set of processes that dies there: the next owners take over, and the command is repeated, or time passes. What lies in
-the group log and in the share state at the end must be what the undisturbed run left.
+Each story is played undisturbed, which gives the expected end. Then it is played for each of its places, once for each
+set of processes that dies there: the next owners take over, and the command is repeated, or time passes. The group log
+and the share state must end as in the undisturbed run.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ CRASHES = [
 
 
 async def _interrupted(stage: Stage, name: str, places: Places) -> None:
-    """Play the command until it ends or processes die in it; then others take over. A share coordinator is away for
-    longer than a group coordinator's calls are repeated, so that these fail."""
+    """Play the command until it ends or processes die in it; then others take over. A share coordinator is down for
+    longer than a group coordinator retries its calls, so that these fail."""
     places.armed = True
     call = asyncio.ensure_future(STORIES[name].command(stage))
     died = asyncio.ensure_future(places.crashed.wait())
     await asyncio.wait([call, died], return_when=asyncio.FIRST_COMPLETED)
     if not died.done():
-        await asyncio.sleep(1)  # what a heartbeat orders goes on when it has been answered
+        await asyncio.sleep(1)  # a heartbeat's orders continue after its answer
     places.armed = False
     for victim in (GROUPS, STATES):
         if not stage.world.present(victim):
@@ -64,7 +64,7 @@ Body = Callable[[Stage, Places], Awaitable[None]]
 
 
 def _play(name: str, body: Body, at: int = 0, victims: Sequence[str] = ()) -> Stored:
-    """What is stored in the end of a story that begins with `before`."""
+    """Return the store's contents at the end of a story that begins with `before`."""
 
     async def main() -> Stored:
         world = World(1, SHAPE)
@@ -83,7 +83,7 @@ def _play(name: str, body: Body, at: int = 0, victims: Sequence[str] = ()) -> St
 
 @cache
 def _undisturbed(name: str, command: bool, goes_on: bool) -> tuple[Stored, tuple[str, ...]]:
-    """What is stored at the end when no process dies, with and without the command, and its places."""
+    """Return the store's contents at the end of an undisturbed run, with or without the command, and its places."""
     passed: list[str] = []
 
     async def body(stage: Stage, places: Places) -> None:

@@ -1,4 +1,4 @@
-"""Checkers: each reads a finished run and names what must not be. They share nothing but the history."""
+"""Checkers: each reads a finished run and reports what broke its rules. They share nothing but the history."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tests.simulation.history import Event, History
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken rule: its id, what was seen, and the events that show it (the story prints them with their context)."""
+    """A broken rule: its id, what was observed, and the events that show it (the story prints them with their
+    context)."""
 
     rule: str
     sentence: str
@@ -25,9 +26,9 @@ class Violation:
 class Checker(Protocol):
     """Judges one run."""
 
-    #: The ids that it checks.
+    #: The ids of the rules that it checks.
     rules: tuple[str, ...]
 
     def check(self, history: History, final: Final) -> Iterable[Violation]:
-        """Everything in this run that breaks its rules."""
+        """Return everything in this run that breaks its rules."""
         ...

@@ -90,6 +90,6 @@ ALL: tuple[Checker, ...] = (
 
 
 def judged(history: History, final: Final) -> Iterator[Violation]:
-    """Every violation in a run, by every checker."""
+    """Yield the violations of every checker in a run."""
     for checker in ALL:
         yield from checker.check(history, final)

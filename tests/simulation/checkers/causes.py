@@ -1,4 +1,4 @@
-"""What administrators asked of groups: the only causes for which state of a topic that exists goes, or begins anew."""
+"""The changes that administrators requested of groups: nothing else may delete or reset state of an existing topic."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ DELETE_GROUP: Final = "DeleteGroups"
 DELETE_OFFSETS: Final = "DeleteShareGroupOffsets"
 ALTER: Final = "AlterShareGroupOffsets"
 CHANGES: Final = frozenset({DELETE_GROUP, DELETE_OFFSETS, ALTER})
-#: Answers that say for certain that nothing was done, unless an earlier try of the same call was taken and its answer
-#: lost, for which it takes a fault.
+#: Error codes that prove that nothing was done, unless an earlier attempt of the same call succeeded and its response
+#: was lost, which takes a fault.
 _REFUSALS: Final = frozenset(
     {"NON_EMPTY_GROUP", "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION", "OFFSET_OUT_OF_RANGE"}
 )
 
 
 class Altered(NamedTuple):
-    """An alteration of one partition: what was asked, by topic name."""
+    """An alteration of one partition as it was requested, by topic name."""
 
     group_id: str
     topic: str
@@ -27,19 +27,19 @@ class Altered(NamedTuple):
     start_offset: int
 
     def share(self, topic_id: str) -> Share:
-        """The share-partition, for one id of the topic's name."""
+        """Return the share-partition, for one id of the topic's name."""
         return Share(self.group_id, topic_id, self.partition)
 
 
 def altered(event: Administered) -> Altered:
-    """What an AlterShareGroupOffsets of a history asked for."""
+    """Return what an AlterShareGroupOffsets of a history requested."""
     place, _, start = event.detail.partition(" ")
     topic, _, partition = place.rpartition("/")
     return Altered(event.target, topic, int(partition), int(start))
 
 
 class TopicNames:
-    """Names of topics by id, and the ids that a name has had."""
+    """The names of topics by id, and the ids that each name has had."""
 
     def __init__(self, history: History) -> None:
         self.of: dict[str, str] = {}
@@ -51,9 +51,9 @@ class TopicNames:
 
 
 class Changes:
-    """Changes of groups that may have been done, each at any time since it was asked for.
+    """Changes of groups that may have been done, each at any time since it was requested.
 
-    Names stand for topics, for a name may change its meaning while a call is under way.
+    They are kept by topic name, since a name may change its id while a call is under way.
     """
 
     def __init__(self, history: History) -> None:
@@ -68,18 +68,18 @@ class Changes:
                 self._note(event)
 
     def deletes(self, share: Share, at_ms: int) -> bool:
-        """Whether the state may be deleted by then: with its group, or with the group's offsets of its topic."""
+        """Return True if the state may be deleted by then: with its group, or with the group's offsets of its topic."""
         topic = self._names.of.get(share.topic_id, "")
         since = (self._groups.get(share.group_id), self._topics.get((share.group_id, topic)))
         return any(asked_ms is not None and asked_ms <= at_ms for asked_ms in since)
 
     def starts(self, share: Share, at_ms: int) -> set[int]:
-        """The start offsets that the state may have been given by then."""
+        """Return the start offsets that the state may have been given by then."""
         found = self._starts.get((share.group_id, self._names.of.get(share.topic_id, ""), share.partition), ())
         return {start for asked_ms, start in found if asked_ms <= at_ms}
 
     def touches(self, share: Share, at_ms: int) -> bool:
-        """Whether the state may have been deleted or set anew by then."""
+        """Return True if the state may have been deleted or reset by then."""
         return self.deletes(share, at_ms) or bool(self.starts(share, at_ms))
 
     def _note(self, event: Administered) -> None:

@@ -1,4 +1,4 @@
-"""INV-1: what a topic lets go since every group has finished it, every group had finished (CM-160, CM-162)."""
+"""INV-1: records deleted because every group has finished them were finished by every group (CM-160, CM-162)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from tests.simulation.leader_events import Consumed
 
 
 class OnlyConsumed:
-    """No leader moves a log start past the start offset of a group that had state when it asked, and has it still.
+    """No leader moves a log start past the start offset of a group that had state when the leader asked, and still has
+    it.
 
-    A start offset never steps back within a state epoch, so what is stored when the log start moves is at least what
-    the leader was told. A group that is made, or reset, while a round is under way is promised nothing.
+    A start offset never moves back within a state epoch, so the start offset stored when the log start moves is at
+    least the one that the leader read. A group that is created or reset during a round has no such guarantee.
     """
 
     rules: tuple[str, ...] = ("INV-1",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Every move of a log start by this policy."""
+        """Check every move of a log start by this policy."""
         del final
         gone = doomed(history)
         for event in history.of(Consumed):

@@ -1,4 +1,4 @@
-"""INV-7 and INV-8: delivery counts rise by one, never past the limit, and attempts are bounded."""
+"""INV-7 and INV-8: delivery counts rise by one and never pass the limit, and attempts are bounded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.simulation.leader_events import Locked
 
 #: PL-941
 _IN_A_ROW_MAX: Final = 10
-#: Counts by offset that a stored state shows.
+#: The delivery counts by offset that a stored state shows.
 Counts = dict[int, int]
 
 
@@ -32,7 +32,7 @@ class _Given:
 
 @dataclass
 class _Object:
-    """One share-partition object: its last delivery of each offset, and what it has read."""
+    """One share-partition object: its last delivery of each offset, and the state that it has read."""
 
     given: dict[int, _Given] = field(default_factory=dict)
     read: Counts = field(default_factory=dict)
@@ -41,7 +41,7 @@ class _Object:
 
 @dataclass
 class _Attempts:
-    """One record's deliveries under one state. `lost`: how many later objects need not know of (PL-105)."""
+    """One record's deliveries under one state. `lost`: how many of them later objects need not know of (PL-105)."""
 
     deliveries: int = 0
     lost: int = 0
@@ -52,24 +52,25 @@ class _Attempts:
 
 @dataclass
 class _Life:
-    """A share-partition's state from one Initialize to the next. `stored`: counts that a write was confirmed for."""
+    """A share-partition's state from one Initialize to the next. `stored`: counts for which a write was confirmed."""
 
     stored: Counts = field(default_factory=dict)
     attempts: dict[int, _Attempts] = field(default_factory=lambda: defaultdict(_Attempts))
 
 
 class DeliveryCounts:
-    """Within an object each delivery is one above the former; a new object begins where its stored state ends. One
-    that its holder took back is repeated with its number, ten times in a row at most (PL-941).
+    """Within an object each delivery count is one above the former; a new object continues from its stored state. A
+    delivery that its holder took back is repeated with the same count, at most ten times in a row (PL-941).
 
-    No delivery is above the limit in force, but the one of a record that came back under a higher one (PL-104).
-    All deliveries of a record are at most the limit, and for each change of object those that were not stored.
+    No count is above the limit in force, except of a record that came back under a higher limit (PL-104). In total, a
+    record is delivered at most as often as the limit allows, plus, for each change of object, the deliveries that were
+    not stored.
     """
 
     rules: tuple[str, ...] = ("INV-7", "INV-8")
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Reads, writes and locks in order."""
+        """Check reads, writes and locks in order."""
         del final
         yield from _Counting(history).violations(history)
 
@@ -103,7 +104,7 @@ class _Counting:
                     stored[offset] = max(count, stored.get(offset, 0))
 
     def _take_back(self, event: TakeBackAsked) -> None:
-        """It may be refused, or its write may fail: then the delivery counts."""
+        """Note a take-back; it may be refused, or its write may fail: then the delivery counts."""
         one = self._objects.get((event.process, event.incarnation, event.object_id))
         for first, last in event.ranges if one is not None else ():
             for offset in offsets(first, last):
@@ -132,7 +133,8 @@ class _Counting:
         yield from wrong.values()
 
     def _take_reads(self, one: _Object, event: Locked) -> None:
-        """What this object has read since: reads of its leader epoch up to its generation that no older one did."""
+        """Apply what this object has read since: reads of its leader epoch up to its generation that no older object
+        did."""
         if event.generation <= one.generation:
             return
         reads = self._reads[event.share, event.leader_epoch]
@@ -190,5 +192,5 @@ class _Counting:
 
 
 def _repeats(event: Locked, before: _Given | None) -> bool:
-    """Whether the delivery has the number of one that was taken back."""
+    """Return True if the delivery repeats the count of one that was taken back."""
     return before is not None and before.taken_back and before.count == event.delivery_count

@@ -1,7 +1,7 @@
 """INV-18: a record on its way to the dead-letter queue has a letter there, and each letter is of such a record.
 
-What was on its way is told by the writes of share-partition state: a record stored as Archiving. Letters are read from
-the store when all is at rest.
+A record is on its way once a write of share-partition state stores it as Archiving. Letters are read from the store
+once the cluster is at rest.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ _PREFIX: Final = "__dlq.errors."
 _NAMES: Final = ("topic", "partition", "offset", "group", "delivery.count", "message", "topic.id")
 _REJECTED: Final = "Offset rejected by client."
 _LIMIT: Final = "Offset delivery count exceeded the threshold."
-#: For how long a leader that a fault has cut off may write letters into a topic that is deleted.
+#: How long a leader that a fault has cut off may still write letters into a deleted topic.
 _UNHEARD_MS: Final = 5_000
 
 
 class Origin(NamedTuple):
-    """Whose letter it is. Topics of one name that followed each other are not told apart: letters name the topic."""
+    """The record that a letter is for. Topics that had the same name one after the other are not distinguished: letters
+    name the topic."""
 
     group_id: str
     topic: str
@@ -35,9 +36,9 @@ class Origin(NamedTuple):
 
 
 class OnTheirWay:
-    """Records that were stored as Archiving. `may`: with the counts, of every state that was written, whatever came of
-    it, read or seen. `must`: confirmed, of state that still holds, and with no deletion of the letters' topic behind it
-    or shortly before."""
+    """Records that were stored as Archiving. `may`: with their counts, from every state that was written, whatever the
+    outcome, read or sampled. `must`: from confirmed writes of state that still exists, where the letters' topic was not
+    deleted afterwards or shortly before."""
 
     def __init__(self, history: History, final: FinalState) -> None:
         self.may: dict[Origin, set[int]] = defaultdict(set)
@@ -61,12 +62,12 @@ class OnTheirWay:
 
 
 def origin_of(share: Share, offset: int, names: dict[str, str]) -> Origin:
-    """A record by its topic's name."""
+    """Return a record's origin by its topic's name."""
     return Origin(share.group_id, names.get(share.topic_id, share.topic_id), share.partition, offset)
 
 
 def _said(letter: Letter) -> dict[str, str] | None:
-    """The server's headers, which are the last in their order; None when they are not."""
+    """Return the server's headers, which are the last in their order; None when they are missing."""
     found = [(name.removeprefix(_PREFIX), (value or b"").decode()) for name, value in letter.headers[-len(_NAMES) :]]
     named = all(name.startswith(_PREFIX) for name, _ in letter.headers[-len(_NAMES) :])
     return dict(found) if named and tuple(name for name, _ in found) == _NAMES else None
@@ -77,12 +78,12 @@ def _origin(said: dict[str, str]) -> Origin:
 
 
 class LettersArrive:
-    """Each record on its way has a letter, or is on its way still; none is lost (PL-904, PL-907, PL-611)."""
+    """Each record on its way has a letter, or is still on its way; none is lost (PL-904, PL-907, PL-611)."""
 
     rules: tuple[str, ...] = ("INV-18",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """The letters at rest beside the writes."""
+        """Compare the letters at rest with the writes."""
         if not final.served:
             return
         arrived = {_origin(said) for letter in final.letters if (said := _said(letter)) is not None}
@@ -98,19 +99,19 @@ class LettersArrive:
         records = Records(history, final)
         for origin, event in OnTheirWay(history, final).must.items():
             if origin.offset < records.log_start(partition_of(event.share)):
-                continue  # what the log's start has passed before its letter began gets none (PL-905)
+                continue  # records that the log start passed before their letter began get none (PL-905)
             still = waiting.get(StateKey(event.share, event.state_epoch), set())
             if origin not in arrived and origin.offset not in still:
                 yield Violation("INV-18", f"{origin} was on its way to the queue, and no letter is there", (event,))
 
 
 class LettersTrue:
-    """A letter says whose it is, of a record that was on its way, with a count it had; a copy is that of the source."""
+    """A letter names a record that was on its way, with a count that it had; a copy has the source record's content."""
 
     rules: tuple[str, ...] = ("INV-18", "INV-2")
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Every letter at rest."""
+        """Check every letter at rest."""
         may = OnTheirWay(history, final).may
         sent = {event.value: event for event in history.of(ProduceSent)}
         for letter in final.letters:
@@ -138,12 +139,12 @@ class LettersTrue:
 
 
 class NoLettersUnasked:
-    """Without a queue nothing is on its way, and nothing arrives."""
+    """In a group without a queue no record is on its way, and no letter arrives."""
 
     rules: tuple[str, ...] = ("INV-18",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Groups that nobody gave a queue."""
+        """Check groups that were never given a queue."""
         asked = {
             event.target
             for event in history.of(Administered)

@@ -1,4 +1,4 @@
-"""INV-11: what was confirmed is in the store at that moment, and is there at the end."""
+"""INV-11: confirmed changes are in the store at that moment, and are there at the end."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _LEAVING = TERMINAL_STATES | {STATE_ARCHIVING}
 
 @dataclass
 class _Stored:
-    """What confirmed writes of one state have said: offsets below the start, touched offsets, leaving ones."""
+    """The confirmed writes of one state: offsets below the start, touched offsets, offsets on their way out."""
 
     start_offset: int = -1
     touched: set[int] = field(default_factory=set)
     leaving: set[int] = field(default_factory=set)
 
     def write(self, event: StateAnswered) -> None:
-        """A write or read was answered NONE."""
+        """Note a write or read that was answered NONE."""
         self.start_offset = max(self.start_offset, event.start_offset)
         for first, last, state, *_ in event.batches:
             self.touched.update(offsets(first, last))
@@ -49,17 +49,18 @@ class _Stored:
                 self.leaving.update(offsets(first, last))
 
     def backs(self, offset: int, kind: int) -> bool:
-        """Whether a confirmed acknowledgement of that type is stored."""
+        """Return True if a confirmed acknowledgement of that type is stored."""
         return offset < self.start_offset or offset in (self.touched if kind == ACK_RELEASE else self.leaving)
 
 
 class DurableBeforeConfirmed:
-    """A NONE that rests on a write comes after the share coordinator confirmed that write; the end shows it too."""
+    """A NONE that depends on a write comes after the share coordinator confirmed that write; the final state shows it
+    too."""
 
     rules: tuple[str, ...] = ("INV-11",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Writes and answers in order, then the states at the end."""
+        """Check writes and responses in order, then the states at the end."""
         applied = Applied(history)
         states: dict[StateKey, _Stored] = defaultdict(_Stored)
         confirmed: dict[StateKey, dict[int, AckAnswered]] = defaultdict(dict)
@@ -132,12 +133,12 @@ def _forget(share: Share, *tables: dict[StateKey, _Stored] | dict[StateKey, dict
 
 
 class ToldTheTruth:
-    """What a client tells its application as done was answered NONE by a leader before."""
+    """A client reports to its application as done only what a leader answered NONE before."""
 
     rules: tuple[str, ...] = ("INV-11",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Answers of leaders and what applications were told, in order."""
+        """Check the responses of leaders and the reports to applications, in order."""
         del final
         answered: dict[tuple[str, Share], set[tuple[int, int]]] = defaultdict(set)
         for event in history.of(AckAnswered, Settled):

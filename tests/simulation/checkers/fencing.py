@@ -1,4 +1,4 @@
-"""INV-12: whoever has read the state with a higher epoch has stopped all that came before."""
+"""INV-12: a reader of the state with a higher epoch has fenced all lower epochs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class _Fence(Generic[Epoch]):
     raised: list[tuple[Epoch, StateAnswered]] = field(default_factory=list)
 
     def raise_to(self, position: int, epoch: Epoch, event: StateAnswered) -> None:
-        """An answer confirmed an epoch."""
+        """Note that an answer confirmed an epoch."""
         if not self.raised or epoch > self.raised[-1][0]:
             self.positions.append(position)
             self.raised.append((epoch, event))
 
     def above(self, epoch: Epoch, asked: int) -> StateAnswered | None:
-        """The answer with a higher epoch that had left when the history was this long, if there was one."""
+        """Return the answer with a higher epoch that had left when the history was this long, if there was one."""
         index = bisect_left(self.positions, asked)
         if index and self.raised[index - 1][0] > epoch:
             return self.raised[index - 1][1]
@@ -44,13 +44,13 @@ class _Fences:
 
 
 class Fencing:
-    """Nothing that was asked with a lower epoch, after a higher one was confirmed, succeeds; a leader of a lower epoch
-    confirms nothing. What was asked before may be answered later. A deleted state begins anew (SC-57)."""
+    """No request with a lower epoch succeeds if it was made after a higher one was confirmed; a leader of a lower epoch
+    confirms nothing. Earlier requests may be answered later. A deleted state starts from scratch (SC-57)."""
 
     rules: tuple[str, ...] = ("INV-12",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Answers of share coordinators and of leaders, in order."""
+        """Check the answers of share coordinators and of leaders, in order."""
         del final
         applied = Applied(history)
         fences: dict[Share, _Fences] = defaultdict(_Fences)

@@ -1,4 +1,5 @@
-"""INV-4 and INV-5: what was confirmed as accepted or rejected, or is stored as finished, is never given out again."""
+"""INV-4 and INV-5: a record that was confirmed as accepted or rejected, or is stored as finished, is never delivered
+again."""
 
 from __future__ import annotations
 
@@ -19,16 +20,17 @@ Stored = StateAnswered | StateSeen
 
 
 class AcceptIsFinal:
-    """After a NONE for ACCEPT or REJECT no member is answered that record as acquired, unless it was acquired before.
+    """After a NONE for ACCEPT or REJECT no response gives a member that record as acquired, unless it was acquired
+    before.
 
-    Altered or deleted offsets begin a new state epoch, and with it anew; so does a deleted group, whose state is
-    deleted. A NONE for what lies below the start offset changes nothing, yet what lies there is as final.
+    Altering or deleting offsets begins a new state epoch, which starts from scratch; so does deleting the group, which
+    deletes its state. A NONE for offsets below the start offset changes nothing, yet those offsets are just as final.
     """
 
     rules: tuple[str, ...] = ("INV-4",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Answers in the order in which they left; what counts for a range is when it was locked."""
+        """Check responses in the order in which they left; a range counts from when it was locked."""
         del final
         confirmed: dict[Share, dict[StateKey, Finals]] = defaultdict(lambda: defaultdict(dict))
         for event in history.of(AckAnswered, Acquired, StateAnswered):
@@ -61,13 +63,13 @@ class AcceptIsFinal:
 
 
 class StoredIsFinal:
-    """What is stored as finished is never answered as acquired behind that. Whether a leader heard of its write's
-    success or not: it must look before it gives the records out again (PL-707)."""
+    """A record stored as finished is not in an acquired range afterwards. A leader that does not know whether its write
+    succeeded must read the state before it delivers the records again (PL-707)."""
 
     rules: tuple[str, ...] = ("INV-5",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Confirmed states, and what was locked after them."""
+        """Check confirmed states against the ranges that were locked after them."""
         del final
         states: dict[StateKey, _Finished] = defaultdict(_Finished)
         for event in history.of(StateAnswered, StateSeen, Acquired):
@@ -91,20 +93,21 @@ class StoredIsFinal:
 
 @dataclass
 class _Finished:
-    """What is known to be stored of one state. `passed`: what moved the start offset, in order."""
+    """The offsets known to be stored as finished in one state. `passed`: the events that moved the start offset, in
+    order."""
 
     offsets: dict[int, Stored] = field(default_factory=dict)
     passed: list[Stored] = field(default_factory=list)
 
     def stored(self, event: Stored) -> None:
-        """Something that was confirmed, or seen with nothing unconfirmed in it."""
+        """Note a state that was confirmed, or sampled with nothing unconfirmed in it."""
         if not self.passed or event.start_offset > self.passed[-1].start_offset:
             self.passed.append(event)
         for offset in finished_in(event.batches):
             self.offsets.setdefault(offset, event)
 
     def before(self, event: Acquired) -> Stored | None:
-        """What had finished some of a range before it was locked."""
+        """Return the event that had finished part of a range before it was locked."""
         for one in self.passed:
             if one.start_offset > event.first_offset and one.at_ms < event.locked_ms:
                 return one

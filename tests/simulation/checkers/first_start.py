@@ -1,4 +1,4 @@
-"""INV-9: where a share-partition begins is what `share.auto.offset.reset` says, and nobody else moves it there."""
+"""INV-9: a share-partition begins where `share.auto.offset.reset` says, and only its resolution puts it there."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CLOCK: Final = "the clock of"
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """A confirmed record: when it was sent and confirmed, by position in the history and by time."""
+    """A record that was confirmed: when it was sent and confirmed, by position in the history and by time."""
 
     offset: int
     sent: int
@@ -41,17 +41,18 @@ class _Record:
 
 
 class FirstStart:
-    """A start offset that was resolved fits one of the policies that may have been in force; the first one that is
-    stored was resolved.
+    """A start offset that was resolved fits one of the policies that may have been in force; the first start offset
+    that is stored was resolved.
 
-    earliest: 0, or where the log was cut to. latest: behind all that was confirmed before, before all that was sent
-    after. by_duration: behind what was old enough, and not behind what was young, but for the skew of clocks.
+    earliest: 0, or where the log was cut to. latest: after all records confirmed before the object was made, and not
+    after any record sent after the resolution. by_duration: after records that were old enough, and not after younger
+    ones, within the skew of clocks.
     """
 
     rules: tuple[str, ...] = ("INV-9",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Every resolution, then the first start of each state."""
+        """Check every resolution, then the first start of each state."""
         del final
         judge = _Judge(history)
         for position, event in numbered(history, StartResolved):
@@ -92,7 +93,7 @@ class _Judge:
             self._asked[event.target].append((event.asked_ms, value))
 
     def resolved(self, position: int, event: StartResolved) -> Iterator[Violation]:
-        """One share-partition was given its start."""
+        """Check one share-partition's resolved start."""
         if event.at_ms >= self._gone.get(event.share.topic_id, event.at_ms + 1):
             return
         asked = [value for asked_ms, value in self._asked[event.share.group_id] if asked_ms <= event.at_ms]
@@ -103,7 +104,7 @@ class _Judge:
             yield Violation("INV-9", f"{event.share} begins at {event.start_offset}: {told}", (event,))
 
     def _wrong(self, policy: str, position: int, event: StartResolved) -> str:
-        """Why a policy does not explain a start, "" where it does."""
+        """Return why a policy does not explain a start; "" where it does."""
         start, records = event.start_offset, self._records[partition_of(event.share)]
         made, made_ms = self._made.get(event.object_id, (position, event.at_ms))
         if policy == _EARLIEST:
@@ -120,7 +121,7 @@ class _Judge:
         return "" if self._clocks else self._by_age(policy, (made, made_ms), event)
 
     def _by_age(self, policy: str, made: tuple[int, int], event: StartResolved) -> str:
-        """The same for by_duration, by the times of records between which their timestamps lie."""
+        """Return the same for by_duration, using the times of records between which their timestamps lie."""
         start, records = event.start_offset, self._records[partition_of(event.share)]
         age_ms = int(float(policy.removeprefix(_BY_DURATION).removesuffix("S")) * 1000)
         young = [
@@ -138,7 +139,7 @@ class _Judge:
 
 
 def _stored(history: History) -> Iterator[Violation]:
-    """What is written first behind an Initialize without a start is no lower than what was resolved."""
+    """Check that the first write after an Initialize without a start is no lower than the resolved offset."""
     lowest: dict[StateKey, int] = {}
     bare: dict[StateKey, StateAnswered] = {}
     for event in history.of(StateAnswered, StartResolved):

@@ -1,4 +1,4 @@
-"""GC-93, GC-98, GC-103, INV-12: a change of a group that was confirmed is done, wholly, and nothing undoes it."""
+"""GC-93, GC-98, GC-103, INV-12: a confirmed change of a group is done completely, and nothing undoes it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.simulation.history import (
 
 
 class ConfirmedChanges:
-    """When a deletion is answered NONE, the state that its group had before it was asked is deleted, all of it or that
+    """When a deletion is answered NONE, the state that its group had before the request is deleted, all of it or that
     of the topic; when an alteration is, the state has been initialised with that offset at an epoch it never had."""
 
     rules: tuple[str, ...] = ("GC-93", "GC-98", "GC-103")
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """States as they begin and go, and the answers of administrators' calls."""
+        """Check states as they begin and are deleted, and the answers of administrators' calls."""
         del final
         states = _States(history)
         for _, event in numbered(history, StateAnswered, Administered, FaultStruck):
@@ -43,8 +43,8 @@ class ConfirmedChanges:
 
 
 class _States:
-    """By share-partition: the Initialize of the state that exists, and all that succeeded. `lost`: the store may have
-    lost a tail, and with it a deletion or an initialisation that somebody had heard of."""
+    """By share-partition: the Initialize of the state that exists, and all Initialize calls that succeeded. `lost`: the
+    store may have lost a tail, and with it a deletion or an initialisation that was already answered."""
 
     def __init__(self, history: History) -> None:
         self.lost = False
@@ -54,7 +54,7 @@ class _States:
         self._begun: dict[Share, list[StateAnswered]] = defaultdict(list)
 
     def note(self, event: StateAnswered) -> None:
-        """A state began, or went."""
+        """Note a state that began or was deleted."""
         if event.code == 0 and event.call == "Initialize":
             self._alive[event.share] = event
             self._begun[event.share].append(event)
@@ -62,7 +62,7 @@ class _States:
             self._alive.pop(event.share, None)
 
     def deleted(self, event: Administered) -> Iterator[Violation]:
-        """A group, or its offsets of a topic, were deleted. Of topics that may be deleted nothing is promised."""
+        """Check the deletion of a group, or of its offsets of a topic. Topics that may be deleted have no guarantee."""
         rule = "GC-93" if event.call == DELETE_GROUP else "GC-98"
         for share, begun in self._alive.items():
             meant = event.call == DELETE_GROUP or self._names.of.get(share.topic_id) == event.detail
@@ -76,7 +76,8 @@ class _States:
                 yield Violation(rule, sentence, (begun, event))
 
     def altered(self, event: Administered) -> Iterator[Violation]:
-        """A start offset was altered. An earlier try of the same call may have been the one that was taken."""
+        """Check the alteration of a start offset. An earlier attempt of the same call may have been the one that
+        succeeded."""
         asked = altered(event)
         topic_ids = self._names.ids[asked.topic]
         if self.lost or any(topic_id in self._doomed for topic_id in topic_ids):
@@ -93,13 +94,14 @@ class _States:
 
 
 class DeletedGroups:
-    """A group is deleted only without members. One whose deletion was confirmed is not there, unless it was made again
-    since; then it has a higher epoch than any that was seen before, and so has each of its members."""
+    """A group is deleted only without members. A group whose deletion was confirmed does not exist, unless it was
+    created again since; then its epoch is higher than any seen before, and so is that of each of its members."""
 
     rules: tuple[str, ...] = ("GC-93", "INV-12")
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Groups as they are made and go, what was seen of them, and what their members were told."""
+        """Check groups as they are created and deleted, where they were seen, and the epochs that their members
+        received."""
         del final
         groups: dict[str, _Group] = defaultdict(_Group)
         lost = False
@@ -122,7 +124,7 @@ class DeletedGroups:
 
 class _Group:
     """`gone`: the last confirmed deletion. `highest`: the highest epoch that was confirmed by now, `kept`: by the time
-    when it was deleted last, `made`: when it was last made."""
+    of the last deletion, `made`: when it was last created."""
 
     def __init__(self) -> None:
         self.gone: tuple[int, Administered] | None = None
@@ -131,7 +133,7 @@ class _Group:
         self._made: tuple[int, GroupDecided] | None = None
 
     def decided(self, position: int, event: GroupDecided, lost: bool) -> Iterator[Violation]:
-        """It is made, or it goes."""
+        """Note that the group is created or deleted."""
         if not event.made:
             self._kept = (position, self.highest)
             if event.members:
@@ -147,7 +149,7 @@ class _Group:
             )
 
     def beaten(self, event: HeartbeatAnswered, lost: bool) -> Iterator[Violation]:
-        """A member was told its epoch."""
+        """Check the epoch that a member received."""
         if event.asked > self._kept[0] and 0 < event.member_epoch <= self._kept[1] and not lost:
             yield Violation(
                 "INV-12",
@@ -158,7 +160,7 @@ class _Group:
         self.highest = max(self.highest, event.member_epoch)
 
     def looked(self, event: GroupLooked, lost: bool) -> Iterator[Violation]:
-        """Somebody was told whether it is there."""
+        """Check a response that says whether the group exists."""
         if self.gone is None or not event.there or event.asked < self.gone[0] or lost:
             return
         deletion = self.gone[1]
@@ -172,13 +174,13 @@ class _Group:
 
 
 class ChangesEnd:
-    """At rest no change of a group is under way, and none is half done: a group's lists and the state that exists
-    agree, whoever serves them. An interrupted deletion waits for an initialisation of unknown outcome (OP-6)."""
+    """At rest no change of a group is under way or half done: a group's lists and the state that exists agree,
+    whichever process serves them. An interrupted deletion waits for an initialisation of unknown outcome (OP-6)."""
 
     rules: tuple[str, ...] = ("GC-107", "GC-108", "INV-13")
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """The groups at the end, and behind a restart."""
+        """Check the groups at the end, and after a restart."""
         lost = any(event.fault.startswith(FAIL_OVER) for event in history.of(FaultStruck))
         for group_id, group in final.groups.items():
             if group.under_way:
@@ -192,7 +194,8 @@ class ChangesEnd:
 
 
 def _halves(final: Final) -> Iterator[Violation]:
-    """State without a group that knows of it, and what a group takes for initialised without state."""
+    """Yield state whose group does not list it, and partitions that a group lists as initialised but that have no
+    state."""
     existing = {topic_id for topic_id, _ in final.logs}
     listed: set[Share] = set()
     for group_id, group in final.groups.items():

@@ -1,4 +1,4 @@
-"""INV-15: what a group is served with comes of its own settings and its own deliveries, and of nothing else."""
+"""INV-15: a group is served by its own settings and its own deliveries, and by nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.simulation.history import (
 from tests.simulation.leader_events import Locked
 from tests.simulation.shape import TRANSACTIONS
 
-#: A group's config, the cluster's setting that stands in for it, and that one's default.
+#: A group's config, the cluster's setting that it falls back on, and that setting's default.
 _LIMITS: Final = (
     ("share.delivery.count.limit", "group.share.delivery.count.limit", "5"),
     ("share.record.lock.duration.ms", "group.share.record.lock.duration.ms", "30000"),
@@ -29,12 +29,13 @@ _LIMITS: Final = (
 
 
 class OwnSettings:
-    """A leader takes for a group only what was asked for this group, or what the cluster began with."""
+    """A leader uses for a group only values that were set for this group, or those that the cluster began with."""
 
     rules: tuple[str, ...] = ("INV-15",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Every look of a leader. A change counts from when it was asked: its answer may come late or never."""
+        """Check every read of settings by a leader. A change counts from when it was requested: its answer may come
+        late or never."""
         del final
         asked_ms: dict[tuple[str, str, str], int] = {}
         for event in history.of(Administered):
@@ -64,8 +65,9 @@ class OwnDeliveries:
     rules: tuple[str, ...] = ("INV-15",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Every confirmed write, by the ranges that were given out and the states that were read before. A record of an
-        aborted transaction is archived before anybody is given it, with the count that it then had (T18)."""
+        """Check every confirmed write against the ranges that were delivered and the states that were read before. A
+        record of an aborted transaction is archived before any member acquires it, with the count that it then had
+        (T18)."""
         known: dict[StateKey, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
         for _, event in numbered(history, Locked, StateAnswered):
             counts = known[StateKey(event.share, event.state_epoch)]
@@ -79,7 +81,7 @@ class OwnDeliveries:
     def _written(event: StateAnswered, counts: dict[int, set[int]], final: FinalState) -> Iterator[Violation]:
         partition = event.share.topic_id, event.share.partition
         hidden, log = final.hidden.get(partition, {}), final.logs.get(partition)
-        below = 0  # what the log does not have any more may have been aborted
+        below = 0  # records that the log no longer has may have been aborted
         if TRANSACTIONS in final.pressures:
             below = log.log_start_offset if log is not None else OFFSET_MAX
         for first, last, state, count, *_ in event.batches:

@@ -1,4 +1,4 @@
-"""INV-15: a topic's id stands for one topic for ever, and nothing of a deleted one is left."""
+"""INV-15: a topic's id belongs to one topic for ever, and nothing of a deleted topic is left."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.simulation.history import Administered, Delivered, History, Produced,
 class TopicIds:
     """Records come out of the topic that they were sent to, under its own id; state of deleted ids is gone at the end.
 
-    That groups do not touch each other is what all other checkers say, each of one group alone.
+    The isolation of groups from each other follows from the other checkers, which judge each group by itself.
     """
 
     rules: tuple[str, ...] = ("INV-15",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """What was produced and delivered; then what is left."""
+        """Check the produced and delivered records, then the final state."""
         names = _names(history)
         topics = {event.value: event.topic for event in history.of(ProduceSent)}
         for event in history.of(Produced, Delivered):
@@ -36,7 +36,7 @@ class TopicIds:
 
 
 def _names(history: History) -> Mapping[str, str]:
-    """Topic names by id, as far as administrators learned them."""
+    """Return topic names by id, as far as administrators learned them."""
     return {
         event.detail: event.target
         for event in history.of(Administered)

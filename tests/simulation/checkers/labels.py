@@ -15,7 +15,8 @@ class LabelsKept:
     rules: tuple[str, ...] = ("INV-2",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Deliveries in order, then the logs at the end. A value that nobody sent is for `NoInvention` to find."""
+        """Check deliveries in order, then the logs at the end. Values that were never sent are left to
+        `NoInvention`."""
         sent = {event.value: event for event in history.of(ProduceSent)}
         for event in history.of(Delivered):
             yield from _changed(sent.get(event.value), (event.key, event.headers), event.place, event)

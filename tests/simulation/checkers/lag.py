@@ -1,4 +1,4 @@
-"""INV-17 and the conservation of counts: what is produced is finished or left, and the lag says how much is left."""
+"""INV-17 and the conservation of counts: each produced record is finished or remains, and the lag counts the rest."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _UNKNOWN = -1
 
 
 class Lag:
-    """A lag is never negative, and 0 for what was drained."""
+    """A lag is never negative, and it is 0 for a drained partition."""
 
     rules: tuple[str, ...] = ("INV-17",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """What clients were told, and what it must be at the end."""
+        """Check the lags that clients received, and what the lag must be at the end."""
         for event in history.of(LagSeen):
             if event.lag < _UNKNOWN or (event.start_offset < 0 and event.lag > 0):
                 yield Violation("INV-17", f"{event.share} has lag {event.lag}, start {event.start_offset}", (event,))
@@ -31,8 +31,8 @@ class Lag:
 
     @staticmethod
     def _at_rest(state: StateSeen, log: LogEnd, values: Mapping[int, bytes], empty: bool) -> Iterator[Violation]:
-        """lag = end - start - finished; finished is counted anew. Offsets without a record are no lag, nor are deleted
-        ones (CM-105), whose batch lies in the store until all of it is deleted."""
+        """Check lag = end - start - finished, with `finished` counted independently. Offsets without a record do not
+        count, nor do deleted ones (CM-105), whose batch is in the store until all of it is deleted."""
         lag = log.high_watermark - state.start_offset - max(state.delivery_complete_count, 0)
         finished = terminal_count(state.start_offset, state.batches)
         if state.delivery_complete_count >= 0 and state.delivery_complete_count != finished:
@@ -56,12 +56,13 @@ class Lag:
 
 
 class Drained:
-    """INV-1, INV-19: what was emptied without faults is finished to the last record, and the start offset says so."""
+    """INV-1, INV-19: a partition drained without faults is finished to the last record, and the start offset shows
+    it."""
 
     rules: tuple[str, ...] = ("INV-1", "INV-9", "INV-19")
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Every partition that a group with a live member subscribed to while it was emptied."""
+        """Check every partition that a group with a live member subscribed to during the drain."""
         if not final.served:
             return
         for group_id, partitions in sorted(drained(history).items()):
@@ -95,8 +96,8 @@ class Drained:
         elif state.start_offset >= log.log_start_offset and (
             state.start_offset >= log.high_watermark or state.start_offset in values
         ):
-            # Else it rests at a hole, of which a lag says 0 (CM-105), or below the log's start, whose moves are not
-            # written for themselves (PL-701): whoever fetches next moves it on.
+            # In the other cases it rests at a hole, which counts 0 in the lag (CM-105), or below the log's start, whose
+            # moves are not persisted on their own (PL-701): the next fetch moves it on.
             yield Violation(
                 "INV-9",
                 f"{share} rests at {state.start_offset} with {len(state.batches)} batches, though all up to "

@@ -1,4 +1,4 @@
-"""Which delivery limits were in force in a group, and when: as leaders saw them, and as administrators asked for."""
+"""The delivery limits in force in a group, and when: as leaders saw them, and as administrators requested them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Limits:
                 self._ask(event)
 
     def lowest(self, group_id: str, since: int, at_ms: int) -> int:
-        """The lowest limit that may have been in force between a position of the history and a time. A change that
-        was asked for by then may have come into force at any time since."""
+        """Return the lowest limit that may have been in force between a position of the history and a time. A change
+        that was requested by then may have taken effect at any time since."""
         found = [limit for asked_ms, limit in self._asked.get(group_id, ()) if asked_ms <= at_ms]
         return min([*found, *self._within(group_id, since)], default=_NO_LIMIT)
 
     def highest(self, group_id: str, since: int, until: int) -> int:
-        """The highest limit that leaders saw between two positions, or that was in force at the first."""
+        """Return the highest limit that leaders saw between two positions, or that was in force at the first."""
         return max(self._within(group_id, since, until), default=0)
 
     def _within(self, group_id: str, since: int, until: int | None = None) -> list[int]:

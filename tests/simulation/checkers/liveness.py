@@ -1,4 +1,4 @@
-"""INV-19: without faults everything goes on: fetches end in time, clients recover, no process has given up."""
+"""INV-19: without faults everything continues: fetches end in time, clients recover, no process has given up."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from tests.simulation.history import (
     SessionEnded,
 )
 
-#: From the end of all faults until no call of a client fails any more: state operations whose answers were lost have
-#: run out, which hold up others of their kind to the same node (PL-721, PL-723).
+#: Time from the end of all faults until no client's call fails: by then state operations whose answers were lost have
+#: timed out; they hold up others of their kind to the same node (PL-721, PL-723).
 _RECOVERED_MS: Final = 20_000
-#: How much longer than asked a fetch may take: a read from the store, a turn of the loop.
+#: How much longer than requested a fetch may take: a read from the store, a turn of the loop.
 _LATE_MS: Final = 500
-#: How much longer acknowledgements may: one state operation may still be under way, and one of their own (PL-723).
+#: How much longer acknowledgements may take: one state operation may still be under way, then one of their own
+#: (PL-723).
 _WRITES_MS: Final = 30_000
 
 
@@ -33,7 +34,8 @@ class FetchesEnd:
     rules: tuple[str, ...] = ("INV-19",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Requests since all shards are served again, at processes that go on; a session's end ends its requests."""
+        """Check requests made after all shards are served again, at processes that keep running; a session's end ends
+        its requests."""
         del final
         served_ms = begun_ms(history, "drain")
         if served_ms is None:
@@ -76,12 +78,12 @@ def _late(request: SessionAsked, what: str) -> Violation:
 
 
 class ClientsRecover:
-    """A while after the last fault no call of a client fails, and every group can be emptied."""
+    """Some time after the last fault no client's call fails, and every group can be drained."""
 
     rules: tuple[str, ...] = ("INV-19",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Failures that applications saw, and what processes said when they gave up."""
+        """Check the failures that applications saw, and the reasons that processes gave when they gave up."""
         calm_ms = begun_ms(history, "calm")
         for event in history.of(ClientFailed):
             hopeless = event.call == "drain"

@@ -1,4 +1,4 @@
-"""INV-16: epochs of groups and members rise, assignments leave nothing out, members go in their time and not before."""
+"""INV-16: epochs of groups and members rise, assignments are complete, members are removed when due and not before."""
 
 from __future__ import annotations
 
@@ -13,30 +13,32 @@ from tests.simulation.checkers.reading import begun_ms, numbered
 from tests.simulation.final import Final as FinalState
 from tests.simulation.history import Administered, Configured, GroupSeen, HeartbeatAnswered, History, SessionEnded
 
-#: The code of a heartbeat whose caller had gone before it was answered: it may have been taken.
+#: The code of a heartbeat whose caller was gone before the answer: the heartbeat may have been applied.
 ABANDONED: Final = -2
-#: How much later than its session a member may be seen: samples and timers have their own pace.
+#: How much later than its session's end a member may still be seen, since samples and timers run at intervals.
 _LATE_MS: Final = 1_500
 _SESSION: Final = "share.session.timeout.ms"
-#: What a group has that sets none; it may have been in force before the group was first seen.
+#: The setting of groups that set none of their own; it may have been in force before the group was first seen.
 _DEFAULT: Final = "group.share.session.timeout.ms"
 _INTERVAL: Final = "share.heartbeat.interval.ms"
-#: The heartbeat interval of groups that set none (`shape`), and what a member that a leader lost has beside it (GC-36).
+#: The heartbeat interval of groups that set none (`shape`), and the time a member that a leader lost has in addition
+#: (GC-36).
 _INTERVAL_MS: Final = 1_000
 _SLACK_MS: Final = 1_000
-#: How long a leader's report may be under way, which its coordinator cannot know: the longest lateness of a message.
+#: How long a leader's report may be under way, which its coordinator cannot know: the longest delay of a message.
 _UNDER_WAY_MS: Final = 2_000
 
 Member = tuple[str, str]
 
 
 class MemberEpochs:
-    """What a member is told never falls, and what it may say is what it was told last, or before that (GC-23)."""
+    """The epoch that a member receives never falls, and it may send only the last one that it received, or the one
+    before (GC-23)."""
 
     rules: tuple[str, ...] = ("INV-16",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Heartbeats that were answered NONE; they count by when they were asked."""
+        """Check heartbeats that were answered NONE; they count by when they were asked."""
         del final
         told: dict[Member, list[tuple[int, HeartbeatAnswered]]] = defaultdict(list)
         for position, event in numbered(history, HeartbeatAnswered):
@@ -66,12 +68,12 @@ def _two_last(known: list[HeartbeatAnswered]) -> list[int]:
 
 
 class GroupEpochs:
-    """A group's epoch is no lower than its members' and its assignment's; it rises when somebody comes or goes."""
+    """A group's epoch is no lower than its members' and its assignment's; it rises when a member joins or leaves."""
 
     rules: tuple[str, ...] = ("INV-16",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """What coordinators held, one sample after the other."""
+        """Check the groups that coordinators held, sample by sample."""
         del final
         before: dict[str, GroupSeen] = {}
         for event in history.of(GroupSeen):
@@ -105,12 +107,13 @@ class _Standing:
 
 
 class Assignments:
-    """With the assignment computed and a heartbeat answered since, no initialised partition is without an owner."""
+    """Once the assignment is computed and a heartbeat answered since, each initialised partition has an owner."""
 
     rules: tuple[str, ...] = ("INV-16",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Two samples of one coordinator at the same epoch: the heartbeat between would have noticed (GC-24c)."""
+        """Compare two samples of one coordinator at the same epoch: the heartbeat between would have noticed
+        (GC-24c)."""
         del final
         groups: dict[str, _Standing] = defaultdict(_Standing)
         for position, event in numbered(history, GroupSeen, HeartbeatAnswered):
@@ -143,7 +146,7 @@ def _same_process(one: GroupSeen, other: GroupSeen | HeartbeatAnswered) -> bool:
 
 
 def _asked_for(history: History, config: str) -> dict[str, list[int]]:
-    """The values of a config that anybody asked for, by group."""
+    """Return the requested values of a config, by group."""
     found: dict[str, list[int]] = defaultdict(list)
     for event in history.of(Administered):
         name, _, value = event.detail.partition("=")
@@ -154,8 +157,8 @@ def _asked_for(history: History, config: str) -> dict[str, list[int]]:
 
 @dataclass
 class _Beats:
-    """When a member was last taken for alive, for certain and at most; whether it said that it leaves; and when
-    leaders ended sessions of it."""
+    """When a member was last alive, certainly and at the latest; whether it said that it leaves; and when leaders ended
+    sessions of it."""
 
     taken_ms: int = 0
     heard_ms: int = 0
@@ -165,8 +168,8 @@ class _Beats:
 
 @dataclass
 class _Expiring:
-    """A group's members as they go. `counting_ms`: since when its coordinator counts without a break, as a heartbeat
-    that it took without faults shows; −1: unknown."""
+    """A group's members and their removals. `counting_ms`: since when its coordinator has counted without a break, as
+    shown by a heartbeat that it took without faults; −1: unknown."""
 
     former: GroupSeen | None = None
     counting_ms: int = -1
@@ -176,14 +179,16 @@ class _Expiring:
 
 
 class Expiry:
-    """A silent member goes when its session is over, by its coordinator's count, and not before (GC-32). One that a
-    leader has lost has at least a heartbeat interval and a second from then and from its last heartbeat (GC-36)."""
+    """A silent member is removed when its session is over, by its coordinator's count, and not before (GC-32). One that
+    a leader has lost keeps at least a heartbeat interval and a second from the loss and from its last heartbeat
+    (GC-36)."""
 
     rules: tuple[str, ...] = ("INV-16",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Too early: at any time. Too late: without faults, a full session after the coordinator took up its count.
-        A time-out that was asked for may have been in force between two samples."""
+        """Check for removals that come too early at any time, and for late ones without faults, a full session after
+        the coordinator began its count. A session timeout that was requested may have been in force between two
+        samples."""
         del final
         served_ms = begun_ms(history, "drain")
         groups: dict[str, _Expiring] = defaultdict(_Expiring)
@@ -208,11 +213,11 @@ class Expiry:
     def _beat(group: _Expiring, event: HeartbeatAnswered, served_ms: int | None) -> None:
         beats = group.beats[event.member_id]
         if event.sent_epoch == EPOCH_LEAVE:
-            beats.left = True  # whatever it was answered: it may have been applied
+            beats.left = True  # it may have been applied, whatever the answer
         if event.code not in {0, ABANDONED}:
             return
         beats.heard_ms = max(beats.heard_ms, event.asked_ms)
-        if event.code == 0:  # one whose caller had gone may have been refused, because its session was over
+        if event.code == 0:  # a heartbeat whose caller was gone may have been refused because its session was over
             beats.left = event.sent_epoch == EPOCH_LEAVE
             beats.taken_ms = max(beats.taken_ms, event.asked_ms)
         if group.counting_ms < 0 and served_ms is not None and event.asked_ms >= served_ms:

@@ -1,4 +1,5 @@
-"""INV-3, INV-7: a share-partition object is let go for a cause that stands in the history, for it forgets what it gave.
+"""INV-3, INV-7: a share-partition object is dropped only for a cause that the history shows, since it forgets its
+deliveries.
 
 All that the other checkers excuse when an object changes (locks that end, counts that repeat) rests on this one.
 """
@@ -26,8 +27,8 @@ from tests.simulation.history import (
 )
 from tests.simulation.leader_events import Locked, ObjectDropped, ObjectMade
 
-#: How long after a fault, or after a process came or went, leadership may still move and a write be in doubt: leases,
-#: hand-overs and state operations run out by then.
+#: How long after a fault, or after a process started or ended, leadership may still move and a write be in doubt:
+#: leases, hand-overs and state operations have run out by then.
 _AFTERMATH_MS: Final = 20_000
 
 Node = tuple[str, int]
@@ -41,13 +42,13 @@ class _Trouble:
     last_ms: int = -_AFTERMATH_MS - 1
 
     def note(self, event: FaultStruck | ProcessChanged) -> None:
-        """One more began or ended."""
+        """Note one more that began or ended."""
         self.last_ms = event.at_ms
         if isinstance(event, FaultStruck):
             self.lasting += -1 if event.ended else 1
 
     def explains(self, at_ms: int) -> bool:
-        """Whether something may still come of it."""
+        """Return True if one of them may still have consequences."""
         return self.lasting > 0 or at_ms <= self.last_ms + _AFTERMATH_MS
 
 
@@ -59,7 +60,7 @@ class _Sessions:
     emptied: dict[tuple[Node, str], int] = field(default_factory=dict)
 
     def note(self, position: int, event: SessionAsked | SessionEnded) -> None:
-        """A request was taken, or a session ended."""
+        """Note a request that was accepted, or a session that ended."""
         key = ((event.process, event.incarnation), event.group_id)
         if isinstance(event, SessionEnded):
             self.open[key].discard(event.member_id)
@@ -70,13 +71,13 @@ class _Sessions:
 
 
 class Objects:
-    """One object of a share-partition at a time in a process; a dropped one names a reason that something explains.
-    One that was handed over, or lost its leadership, is followed by one of another leader epoch."""
+    """A process has one object of a share-partition at a time; a dropped one names a reason that the history explains.
+    After one that was handed over, or lost its leadership, comes one of another leader epoch."""
 
     rules: tuple[str, ...] = ("INV-3", "INV-7")
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Objects as they are made, give out and are dropped."""
+        """Check objects as they are made, lock ranges and are dropped."""
         del final
         judge = _Judge(history)
         kinds = (
@@ -111,12 +112,12 @@ class _Judge:
         self._letters: dict[Share, bool] = {}
 
     def answered(self, event: StateAnswered) -> None:
-        """Whether letters wait in the state that a leader was answered last."""
+        """Note whether letters wait in the state that a leader last received."""
         if event.call == "Read":
             self._letters[event.share] = any(batch[2] == STATE_ARCHIVING for batch in event.batches)
 
     def made(self, position: int, event: ObjectMade) -> Iterator[Violation]:
-        """Beside a living one of the same process there is no other, and leadership moves for a cause."""
+        """Check that the process has no other live object of it, and that leadership moved for a cause."""
         key = ((event.process, event.incarnation), event.share)
         before, newest = self._alive.get(key), self._newest.get(event.share)
         if before is not None:
@@ -133,7 +134,7 @@ class _Judge:
         self._alive[key] = self._newest[event.share] = event
 
     def dropped(self, event: ObjectDropped) -> Iterator[Violation]:
-        """One is let go."""
+        """Check an object that is dropped."""
         self._alive.pop(((event.process, event.incarnation), event.share), None)
         if event.reason == "leadership_lost" or (event.reason == "released" and not self._left(event)):
             self._handed_over[event.share] = event
@@ -147,7 +148,7 @@ class _Judge:
 
     def _explained(self, event: ObjectDropped) -> bool:
         if event.reason == "initialize_failed":
-            return event.object_id not in self.gave  # it never was in use: nothing is forgotten
+            return event.object_id not in self.gave  # it was never in use: nothing is forgotten
         if event.reason == "illegal_transition":
             return False
         if event.reason == "released":
@@ -158,13 +159,13 @@ class _Judge:
         return gone or self._troubled(event)
 
     def _moved(self, before: ObjectMade) -> bool:
-        """Whether something since the former object was made may have moved leadership, however long ago it is now:
-        a successor is made only when somebody fetches."""
+        """Return True if something since the former object was made may have moved leadership, however long ago that
+        is: a successor is made only at the next fetch."""
         return self.trouble.lasting > 0 or before.at_ms <= self.trouble.last_ms + _AFTERMATH_MS
 
     def _left(self, event: ObjectDropped) -> bool:
-        """Whether the group had no session any more at the process, at some time since the object was made; or whether
-        it was loaded for the letters that wait in it, and forgets nothing, for it gave nothing out (PL-922)."""
+        """Return True if the group had no session at the process at some time since the object was made; or if the
+        object was loaded for the letters that wait in it, and loses nothing, since it delivered nothing (PL-922)."""
         if event.object_id not in self.gave and self._letters.get(event.share, False):
             return True
         key = ((event.process, event.incarnation), event.share.group_id)

@@ -24,19 +24,19 @@ class _Held:
 
 @dataclass
 class _Holders:
-    """Who holds what of one share-partition object, for as long as that may be."""
+    """The holders of one share-partition object's records, each for as long as it may hold them."""
 
     records: Records
     held: dict[int, _Held] = field(default_factory=dict)
 
     def give(self, position: int, event: Locked) -> None:
-        """A lock begins, and ends every former one."""
+        """Note that a lock begins, which ends every former one."""
         until_ms = event.at_ms + event.lock_ms
         for offset in offsets(event.first_offset, event.last_offset):
             self.held[offset] = _Held(event.member_id, until_ms, position, event)
 
     def begin(self, event: AckDone) -> Iterator[Violation]:
-        """What is asked for is judged by the locks at this moment; renewals take effect now, whatever follows."""
+        """Judge a request by the locks at this moment; renewals take effect now, whatever follows."""
         renewed_ms = event.begun_ms + event.lock_ms
         for offset, kind in typed(event.batches):
             if offset < event.start_offset:
@@ -51,7 +51,8 @@ class _Holders:
                 return
 
     def end(self, event: AckDone) -> None:
-        """What was confirmed is not held any more. What was not may have been rolled back to its holder (PL-414)."""
+        """End the locks that a confirmed acknowledgement settled; one with an error may have been rolled back to its
+        holder (PL-414)."""
         if event.code:
             return
         for offset, kind in typed(event.batches):
@@ -73,12 +74,12 @@ def _not_owned(event: AckDone, offset: int, lock: _Held | None) -> Violation:
 
 
 class Ownership:
-    """An acknowledgement with NONE came from whoever held the lock when it was asked for, offset by offset."""
+    """An acknowledgement with NONE came from the holder of the lock when it was asked, offset by offset."""
 
     rules: tuple[str, ...] = ("INV-6",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Locks and acknowledgements of each object, in the order in which they were given and asked."""
+        """Check locks and acknowledgements of each object, in the order in which they were given and asked."""
         records = Records(history, final)
         objects: dict[ObjectKey, _Holders] = defaultdict(lambda: _Holders(records))
         steps: list[tuple[float, Locked | AckDone]] = []

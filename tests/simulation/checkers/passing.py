@@ -1,8 +1,8 @@
-"""INV-1, INV-5, INV-9: nothing is finished without a reason, and the start offset passes only what is finished.
+"""INV-1, INV-5, INV-9: nothing is finished without a reason, and the start offset passes only finished offsets.
 
 A record may be finished because the last member that held it asked for that, because it had reached the delivery limit,
-or because it has left the log. The holder that counts is the one at the newest share-partition object that gave the
-record out: by reading the stored state that object has fenced all that older ones still had under way.
+or because it has left the log. The holder that counts is the one at the newest share-partition object that delivered
+the record: by reading the stored state, that object has fenced all that older ones still had under way.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tests.simulation.history import (
 from tests.simulation.leader_events import Locked
 
 Pair = tuple[int, int]
-#: Finished offsets, with the delivery that each was finished in.
+#: Finished offsets, with the delivery count at which each was finished.
 Counts = dict[int, int]
 
 _ANY_GENERATION = 1 << 31
@@ -48,7 +48,7 @@ _ANY_GENERATION = 1 << 31
 
 @dataclass(slots=True)
 class _Given:
-    """A record was given out."""
+    """A delivery of a record."""
 
     pair: Pair
     position: int
@@ -57,7 +57,7 @@ class _Given:
 
 @dataclass(slots=True)
 class _Seen:
-    """A state that was seen: whose it is, and when."""
+    """Where and when a state was seen."""
 
     position: int
     at_ms: int
@@ -67,7 +67,7 @@ class _Seen:
 
 @dataclass
 class _Life:
-    """A share-partition's state from one Initialize to the next. `judged_to`: records below were judged already."""
+    """A share-partition's state from one Initialize to the next. `judged_to`: records below it were judged already."""
 
     given: dict[int, list[_Given]] = field(default_factory=lambda: defaultdict(list))
     judged_to: int = -1
@@ -75,7 +75,7 @@ class _Life:
 
 
 class _Judge:
-    """Goes through one history."""
+    """Replays one history."""
 
     def __init__(self, history: History, final: Final) -> None:
         self.records = Records(history, final)
@@ -86,22 +86,22 @@ class _Judge:
         self._asked: dict[Share, dict[int, list[tuple[int, SessionAsked]]]] = defaultdict(lambda: defaultdict(list))
         self._delivered: set[tuple[str, Place]] = set()
 
-    # ---- what happened
+    # ---- events
 
     def locked(self, position: int, event: Locked) -> None:
-        """A range was given out."""
+        """Note a range that was locked."""
         given = self._lives[StateKey(event.share, event.state_epoch)].given
         one = _Given((event.leader_epoch, event.generation), position, event)
         for offset in offsets(event.first_offset, event.last_offset):
             given[offset].append(one)
 
     def delivered(self, event: Delivered) -> None:
-        """An application was given a record: now its member may say what it likes of it."""
+        """Note that an application received a record: from now on its member may acknowledge it in any way."""
         self._delivered.add((event.member_id, event.place))
 
     def asked(self, position: int, event: SessionAsked) -> None:
-        """Acknowledgements arrived that finish records, if they are applied. A GAP stands for an offset without a
-        record: of a record that the client never showed to its application it is no reason."""
+        """Note acknowledgements that finish records, if they are applied. A GAP means an offset without a record: for a
+        record that the client never passed to its application it is no reason."""
         for topic_id, partition, batch in event.acks:
             share = Share(event.group_id, topic_id, partition)
             if self._applied.possible(event, share):
@@ -112,14 +112,15 @@ class _Judge:
                         asked[offset].append((position, event))
 
     def deleted(self, share: Share) -> None:
-        """The state is gone, and what comes may bear the same epoch."""
+        """Note that the state was deleted; its successor may have the same epoch."""
         for key in [key for key in self._lives if key.share == share]:
             del self._lives[key]
 
-    # ---- what must follow
+    # ---- checks
 
     def state(self, key: StateKey, start_offset: int, terminal: Counts, seen: _Seen) -> Iterator[Violation]:
-        """A state was seen or confirmed: what it shows as finished for the first time must be so for a reason."""
+        """Check a state that was seen or confirmed: each offset that it shows as finished for the first time must have
+        a reason."""
         life = self._lives[key]
         partition = partition_of(key.share)
         newly = [offset for offset in terminal if offset >= life.judged_to and offset not in life.judged]
@@ -172,7 +173,7 @@ def _outdated(key: StateKey, offset: int, count: int, given: Locked, seen: _Seen
 
 
 def _holder(given: Iterable[_Given], seen: _Seen) -> _Given | None:
-    """The last one that was given a record by the newest object that can have written what is seen."""
+    """Return the last recipient of a record from the newest object that can have written the state that was seen."""
     found: _Given | None = None
     for one in given:
         possible = one.pair <= seen.pair and one.position < seen.position
@@ -191,7 +192,7 @@ def _counts(batches: Iterable[StateBatchSeen]) -> Counts:
 
 
 def _by(request: SessionAsked, last: Locked) -> bool:
-    """Whether the request came from whoever was given the record, to the process that gave it."""
+    """Return True if the request came from the member that was given the record, to the process that gave it."""
     return (request.process, request.incarnation, request.member_id) == (
         last.process,
         last.incarnation,
@@ -200,12 +201,12 @@ def _by(request: SessionAsked, last: Locked) -> bool:
 
 
 class NothingSkipped:
-    """Every record that a state shows as finished is so for a reason that stands in the history."""
+    """Every record that a state shows as finished is finished for a reason in the history."""
 
     rules: tuple[str, ...] = ("INV-1", "INV-5", "INV-9")
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """States in the order in which they were confirmed or seen, and the ones at the end."""
+        """Check states in the order in which they were confirmed or seen, then the ones at the end."""
         judge = _Judge(history, final)
         for position, event in enumerate(history.events):
             if isinstance(event, Locked):

@@ -1,4 +1,5 @@
-"""How checkers read a history: offsets and types of acknowledgements, what may have been applied, who was drained."""
+"""How checkers read a history: offsets and types of acknowledgements, which may have been applied, which groups were
+drained."""
 
 from __future__ import annotations
 
@@ -28,13 +29,13 @@ from tests.simulation.history import (
 )
 from tests.simulation.leader_events import AckDone, GivenBack, Locked
 
-#: A range longer than any window of a simulated group runs over a hole that a lost tail has left (CM-47).
+#: A range longer than any window of a simulated group spans a hole that a lost tail has left (CM-47).
 RANGE_MAX: Final = 5_000
-#: Types that end a record's life.
+#: Acknowledge types that end a record's life.
 FINISHING: Final = frozenset({ACK_GAP, ACK_ACCEPT, ACK_REJECT})
-#: Codes of a share-partition that say for certain: nothing was applied but renewals (PL-326).
+#: Error codes of a share-partition that prove that nothing was applied but renewals (PL-326).
 REFUSALS: Final = frozenset({InvalidRequestError.code, InvalidRecordStateError.code})
-#: Behind everything that happened.
+#: A position after every event.
 AT_THE_END: Final = 1 << 62
 
 ObjectKey = tuple[str, int, int]
@@ -50,29 +51,29 @@ class StateKey(NamedTuple):
 
 
 def object_of(event: Locked | AckDone | GivenBack | Acquired) -> ObjectKey:
-    """The share-partition object that an event happened to."""
+    """Return the share-partition object that an event happened to."""
     return event.process, event.incarnation, event.object_id
 
 
 def request_of(
     event: Locked | AckDone | AckAnswered | Acquired | SessionAsked | SessionAnswered | ReleaseAsked,
 ) -> RequestKey:
-    """The request that an event belongs to."""
+    """Return the request that an event belongs to."""
     return event.process, event.incarnation, event.request
 
 
 def partition_of(share: Share) -> Partition:
-    """The topic-partition of a share-partition."""
+    """Return the topic-partition of a share-partition."""
     return share.topic_id, share.partition
 
 
 def offsets(first: int, last: int) -> range:
-    """The offsets of a range; none of one that is no real range."""
+    """Return the offsets of a range; none when it is not a real range."""
     return range(first, last + 1) if 0 <= last - first < RANGE_MAX else range(0)
 
 
 def typed(batches: Iterable[AckBatchSeen]) -> Iterator[tuple[int, int]]:
-    """Offset and type of everything that acknowledgement batches name; malformed ones name nothing."""
+    """Yield offset and type of everything that acknowledgement batches name; malformed ones name nothing."""
     for first, last, types in batches:
         covered = offsets(first, last)
         if len(types) == 1:
@@ -83,14 +84,14 @@ def typed(batches: Iterable[AckBatchSeen]) -> Iterator[tuple[int, int]]:
 
 
 def finished_in(batches: Iterable[StateBatchSeen]) -> Iterator[int]:
-    """Offsets that state batches show as terminal."""
+    """Yield the offsets that state batches show as terminal."""
     for first, last, state, *_ in batches:
         if state in TERMINAL_STATES:
             yield from offsets(first, last)
 
 
 def terminal_count(start_offset: int, batches: Iterable[StateBatchSeen]) -> int:
-    """How many offsets from the start offset on are terminal."""
+    """Count the terminal offsets from the start offset on."""
     return sum(
         last - max(first, start_offset) + 1
         for first, last, state, *_ in batches
@@ -115,27 +116,27 @@ class Records:
         for topic_id in shortened(history):
             for partition in self._offsets:
                 if partition[0] == topic_id and partition not in final.logs:
-                    self.log_starts[partition] = AT_THE_END  # it is deleted: where it began at last nobody knows
+                    self.log_starts[partition] = AT_THE_END  # it is deleted: where it last began is unknown
 
     def of(self, partition: Partition) -> list[int]:
-        """All of a partition, ascending."""
+        """Return all of a partition, ascending."""
         return self._offsets.get(partition, [])
 
     def between(self, partition: Partition, first: int, end: int) -> list[int]:
-        """Those with first <= offset < end."""
+        """Return those with first <= offset < end."""
         some = self.of(partition)
         return some[bisect_left(some, first) : bisect_left(some, end)]
 
     def holds(self, partition: Partition, offset: int) -> bool:
-        """Whether a record is known to lie there."""
+        """Return True if the offset is known to hold a record."""
         return bool(self.between(partition, offset, offset + 1))
 
     def log_start(self, partition: Partition) -> int:
-        """Offsets below may be gone from the log at the end of the run."""
+        """Return the offset below which the log may have been deleted at the end of the run."""
         return self.log_starts.get(partition, 0)
 
     def _cut(self, deletion: Administered, final: FinalState) -> None:
-        """A log that exists tells itself where it begins; of a deleted topic what was asked for may have been done."""
+        """Take a log's own start where it exists; for a deleted topic, the requested deletion may have been done."""
         name, _, first = deletion.detail.partition(" ")
         topic_id, _, number = name.partition("/")
         partition = (topic_id, int(number))
@@ -144,7 +145,7 @@ class Records:
 
 
 def shortened(history: History) -> set[str]:
-    """Topics whose retention was changed, by id."""
+    """Return the ids of topics whose retention was changed."""
     changes = list(history.of(Administered))
     names = {
         event.target
@@ -155,18 +156,20 @@ def shortened(history: History) -> set[str]:
 
 
 class Applied:
-    """Which acknowledgements may have been applied: not those of refused requests, nor those refused for certain."""
+    """The acknowledgements that may have been applied: not those of refused requests, nor those that were certainly
+    refused."""
 
     def __init__(self, history: History) -> None:
         self._done = {(*request_of(event), event.share): event for event in history.of(AckDone)}
         self._refused = {(*request_of(event), event.share) for event in history.of(AckAnswered) if event.code}
 
     def done(self, event: AckAnswered) -> AckDone | None:
-        """What the share-partition object said to the acknowledgements of an answer; None: they never reached it."""
+        """Return the share-partition object's result for the acknowledgements of an answer; None if they never reached
+        it."""
         return self._done.get((*request_of(event), event.share))
 
     def possible(self, asked: SessionAsked, share: Share) -> bool:
-        """Whether the request's acknowledgements for this share-partition may have been applied."""
+        """Return True if the request's acknowledgements for this share-partition may have been applied."""
         if not asked.accepted:
             return False
         key = (*request_of(asked), share)
@@ -176,14 +179,14 @@ class Applied:
         return key not in self._refused
 
 
-#: A request that was given up arrives at most so much later: the longest lateness of a message, and a cut's end.
+#: How much later a request may still arrive after its caller gave up: the longest delay of a message, and a cut's end.
 _LATEST_MS: Final = 5_000
 
 
 def doomed(history: History) -> dict[str, int]:
-    """Topics whose deletion was asked for, by id, and since when. Whatever came of that, nothing is promised of them: a
-    deletion of unknown outcome may have begun and then be lost with the store's tail; and since it names no id, it may
-    still come late, and be of the topic that was created under that name meanwhile."""
+    """Return the topics whose deletion was requested, by id, and since when. Whatever the outcome, nothing is
+    guaranteed for them: a deletion of unknown outcome may have begun and then be lost with the store's tail; and since
+    it names no id, it may still arrive late, and apply to the topic that was created under that name meanwhile."""
     found: dict[str, int] = {}
     unknown_ms: dict[str, int] = {}
     for event in history.of(Administered):
@@ -197,12 +200,13 @@ def doomed(history: History) -> dict[str, int]:
 
 
 def begun_ms(history: History, phase: str) -> int | None:
-    """When a phase of the run began; None when it never did."""
+    """Return when a phase of the run began; None if it never did."""
     return next((event.at_ms for event in history.of(PhaseBegan) if event.phase == phase), None)
 
 
 def drained(history: History) -> dict[str, frozenset[Partition]]:
-    """By group what its members subscribed to while it was emptied: all of that must be finished at the end."""
+    """Return, by group, the partitions that its members subscribed to during the drain: all of them must be finished at
+    the end."""
     found: dict[str, frozenset[Partition]] = {}
     draining = False
     for event in history.of(PhaseBegan, GroupSeen):
@@ -214,7 +218,7 @@ def drained(history: History) -> dict[str, frozenset[Partition]]:
 
 
 def numbered(history: History, *kinds: type[Event]) -> Iterator[tuple[int, Any]]:
-    """Events of some kinds with their position in the history."""
+    """Yield events of some kinds with their position in the history."""
     for position, event in enumerate(history.events):
         if isinstance(event, kinds):
             yield position, event

@@ -1,6 +1,6 @@
-"""INV-16, for members that are lost, or stand still: they go in time, and their share sessions with them, and no other.
+"""INV-16, for members that are lost or paused: they are removed in time with their share sessions, and no others are.
 
-`membership.Expiry` holds that nobody goes too soon.
+`membership.Expiry` checks that no member is removed too early.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from tests.simulation.member_events import (
 )
 
 _INTERVAL: Final = "share.heartbeat.interval.ms"
-#: The heartbeat interval of groups that set none (`shape`), and what a lost member has beside it (GC-36).
+#: The heartbeat interval of groups that set none (`shape`), and the time a lost member has in addition (GC-36).
 _INTERVAL_MS: Final = 1_000
 _SLACK_MS: Final = 1_000
 #: A heartbeat so soon after the loss proves nothing (GC-37).
 _UNDER_WAY_MS: Final = 1_000
-#: What samples and timers may be late, and an order to a leader with it.
+#: How late samples and timers may be, together with an order to a leader.
 _LATE_MS: Final = 1_500
-#: How long after a removal each leader has heard of it and ended the session (GC-39b): gathered, sent, carried out.
+#: How long after a removal each leader has learned of it and ended the session (GC-39b): gathered, sent, carried out.
 _TOLD_MS: Final = 1_500
 
 Life = tuple[str, int]
@@ -53,7 +53,7 @@ def _life(event: Event) -> Life:
 
 
 def _longest_interval_ms(history: History) -> int:
-    """The longest heartbeat interval that any group may have had."""
+    """Return the longest heartbeat interval that any group may have had."""
     found = [_INTERVAL_MS]
     for event in history.of(Administered):
         name, _, value = event.detail.partition("=")
@@ -70,12 +70,13 @@ class _Expected:
 
 
 class LostGo:
-    """A member that a leader reported as lost is gone by the grace of GC-36, unless it heartbeats or is back."""
+    """A member that a leader reported as lost is removed within the grace of GC-36, unless it sends a heartbeat or is
+    back."""
 
     rules: tuple[str, ...] = ("INV-16",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Where nothing befell the cluster from before the report until the member is seen all the same."""
+        """Report a member that is seen after the grace, if no fault showed from before the report until then."""
         del final
         calm = Undisturbed(history)
         grace_ms = _longest_interval_ms(history) + _SLACK_MS
@@ -123,12 +124,13 @@ class LostGo:
 
 
 class RemovedEnd:
-    """The share sessions of a member that was removed end at every leader; none of a later life of it does."""
+    """The share sessions of a removed member end at every leader; none of a later life of it does."""
 
     rules: tuple[str, ...] = ("INV-16",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Ended in time: where nothing befell the cluster meanwhile. None of a later life: always."""
+        """Check that they ended in time, where no fault showed meanwhile, and always that none of a later life was
+        ended."""
         del final
         sessions, calm = _Sessions(), Undisturbed(history)
         waiting: list[tuple[int, MemberRemoved]] = []
@@ -148,7 +150,8 @@ class RemovedEnd:
 
 @dataclass
 class _Session:
-    """`ends`: how many ends of it are told; the end of the one that it replaced is told after its beginning."""
+    """`ends`: how many end events are still due; the end of a replaced session is recorded after its successor's
+    beginning."""
 
     opened: SessionOpened
     position: int
@@ -162,7 +165,7 @@ class _Sessions:
         self._open: dict[Life, dict[Member, _Session]] = defaultdict(dict)
         self._ended: dict[Life, dict[Member, _Session]] = defaultdict(dict)
         self._removed: dict[tuple[str, str, int], int] = {}
-        #: When each member's last join was asked, and when it was answered.
+        #: History position at which each member's last join was asked; `_joined`: at which it was answered.
         self._asked: dict[Member, int] = {}
         self._joined: dict[Member, int] = {}
 
@@ -191,7 +194,7 @@ class _Sessions:
                 self._ended[life][key] = self._open[life].pop(key)
 
     def left_open(self, position: int, removed: MemberRemoved, now_ms: int) -> Iterator[Violation]:
-        """Sessions of a member that was removed then, and has not joined again."""
+        """Report open sessions of a member that was removed then, and has not joined again."""
         key = removed.group_id, removed.member_id
         if self._joined.get(key, -1) > position:
             return
@@ -206,7 +209,7 @@ class _Sessions:
                 )
 
     def heard(self, event: RemovalHeard) -> Iterator[Violation]:
-        """The session that an order ended was opened before the member joined again."""
+        """Check that the session that an order ended was opened before the member joined again."""
         key = event.group_id, event.member_id
         session = self._ended[_life(event)].get(key) if event.ended else None
         removed = self._removed.get((*key, event.group_epoch))

@@ -1,4 +1,4 @@
-"""INV-13 and the law of snapshots: the log is the state, whoever makes it of it."""
+"""INV-13 and the law of snapshots: the log is the state, whichever process rebuilds it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.simulation.history import History, Share, StateAnswered, StateBatchSe
 
 
 def misshapen(start_offset: int, batches: tuple[StateBatchSeen, ...]) -> str:
-    """What is wrong with a list of state batches, "" for nothing: sorted, disjoint, from the start on, equal neighbours
-    merged."""
+    """Return what is wrong with a list of state batches, "" for nothing: they are sorted, disjoint, at or after the
+    start, and equal neighbours are merged."""
     before: StateBatchSeen | None = None
     for batch in batches:
         first, last, state, count, *_ = batch
@@ -27,12 +27,13 @@ def misshapen(start_offset: int, batches: tuple[StateBatchSeen, ...]) -> str:
 
 
 class LogEqualsState:
-    """What is served, what a restart replays and what a reader of the streams rebuilds is the same, and well-formed."""
+    """The served state, the state that a restart replays and the one that a reader of the streams rebuilds are the
+    same, and well formed."""
 
     rules: tuple[str, ...] = ("INV-13",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Shapes of every state that was seen; the three at the end against each other."""
+        """Check the shape of every state that was seen; then compare the three at the end."""
         for event in history.of(StateSeen, StateAnswered):
             if isinstance(event, StateSeen) or (event.call == "Read" and event.code == 0):
                 wrong = misshapen(event.start_offset, event.batches)
@@ -58,7 +59,8 @@ def _compare(how: str, served: Mapping[Share, StateSeen], other: Mapping[Share, 
 
 
 def shown(state: StateSeen) -> tuple[object, ...]:
-    """What of a state must outlive every process: (state epoch, leader epoch, start, finished, batches)."""
+    """Return the part of a state that must outlive every process: (state epoch, leader epoch, start, finished,
+    batches)."""
     return (
         state.state_epoch,
         state.leader_epoch,
@@ -69,12 +71,12 @@ def shown(state: StateSeen) -> tuple[object, ...]:
 
 
 class LogsOutlive:
-    """Logs end where they ended, whoever leads them (CM-40)."""
+    """Logs end where they ended before, whichever process leads them (CM-40)."""
 
     rules: tuple[str, ...] = ("CM-40",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Ends before and after every process was killed."""
+        """Compare the ends before and after every process was killed."""
         del history
         if final.logs_replayed and final.logs_replayed != final.logs:
             for partition in sorted(final.logs.keys() | final.logs_replayed.keys()):

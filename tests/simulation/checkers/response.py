@@ -1,4 +1,4 @@
-"""INV-20: the shape of answers with acquired records."""
+"""INV-20: the shape of responses with acquired records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ResponseShape:
     rules: tuple[str, ...] = ("INV-20",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Every answer by itself."""
+        """Check every response by itself."""
         records = Records(history, final)
         answers: dict[tuple[RequestKey, Share], list[Acquired]] = defaultdict(list)
         for event in history.of(Acquired):

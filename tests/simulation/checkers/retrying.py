@@ -1,4 +1,5 @@
-"""How checkers read delays: which back-offs were in force where, what wall clocks said, what releases ask for."""
+"""How checkers read delays: which back-offs were in force where, what wall clocks showed, which delays releases ask
+for."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tests.simulation.leader_events import Locked
 
 
 class Clocks:
-    """By how much the wall clock of each process is ahead of the run's time, and when."""
+    """How far the wall clock of each process is ahead of the run's time, and when."""
 
     def __init__(self, history: History) -> None:
         self._set: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -21,15 +22,15 @@ class Clocks:
             self._set[event.process].append((event.at_ms, event.ahead_ms))
 
     def between(self, process: str, since_ms: int, until_ms: int) -> list[int]:
-        """All that it was from one moment to another, both included."""
+        """Return every lead that it had between two moments, both included."""
         known = self._set.get(process, [])
         before = [ahead_ms for at_ms, ahead_ms in known if at_ms < since_ms]
         return [*before[-1:], *(ahead_ms for at_ms, ahead_ms in known if since_ms <= at_ms <= until_ms)] or [0]
 
 
 class Backoffs:
-    """Back-offs of groups as each leader saw them. One may be used until the next look at it: so all that it was since
-    some moment counts, and what it was at that moment."""
+    """Back-offs of groups as each leader saw them. One may be used until the leader next reads it: so every value since
+    some moment counts, and the value at that moment."""
 
     def __init__(self, history: History) -> None:
         self._seen: dict[tuple[str, int, str], list[tuple[int, BackoffSeen]]] = defaultdict(list)
@@ -39,19 +40,19 @@ class Backoffs:
             self._by_group[event.group_id].append(event.backoff)
 
     def least_ms(self, event: Locked, delivery_count: int, since_ms: int) -> int:
-        """The shortest delay that the leader of a delivery can have given the record since then."""
+        """Return the shortest delay that the leader of a delivery can have given the record since then."""
         known = self._seen.get((event.process, event.incarnation, event.share.group_id), [])
         before = [backoff for at_ms, backoff in known if at_ms < since_ms]
         since = [backoff for at_ms, backoff in known if since_ms <= at_ms <= event.at_ms]
         return min((each.least_ms(delivery_count) for each in [*before[-1:], *since]), default=0)
 
     def most_ms(self, group_id: str, delivery_count: int) -> int:
-        """The longest delay that any leader of the run gave such a record."""
+        """Return the longest delay that any leader of the run gave such a record."""
         return max((each.most_ms(delivery_count) for each in self._by_group.get(group_id, ())), default=0)
 
 
 def delays_of(batches: Iterable[ReleaseSeen]) -> Iterator[tuple[int, int]]:
-    """Offset and delay of every release that is well formed; below 0: as the back-off says."""
+    """Yield offset and delay of every well-formed release; below 0: as the back-off says."""
     for first, last, types, delays in batches:
         covered = offsets(first, last)
         if len(types) not in {1, len(covered)} or len(delays) not in {0, 1, len(covered)}:

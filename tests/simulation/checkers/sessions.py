@@ -1,4 +1,4 @@
-"""INV-14: a share session takes exactly the next epoch, and nothing of any other request takes effect."""
+"""INV-14: a share session accepts exactly the next epoch, and no other request has any effect."""
 
 from __future__ import annotations
 
@@ -35,19 +35,20 @@ class _Session:
     opened: SessionAsked
 
     def named_by(self, event: SessionAsked) -> bool:
-        """Whether a request means this session: by its id, or by its connection where it knows no id (PL-502a)."""
+        """Return True if a request means this session: by its id, or by its connection where it knows no id
+        (PL-502a)."""
         if event.session_id:
             return event.session_id == self.session_id
         return event.connection == self.connection
 
 
 class Sessions:
-    """The sessions of every leader, replayed from its requests and the ends it told of."""
+    """The sessions of every leader, replayed from its requests and the session ends that it recorded."""
 
     rules: tuple[str, ...] = ("INV-14",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Requests in the order of arrival; effects of refused ones."""
+        """Check requests in the order of arrival, and that refused ones have no effect."""
         del final
         sessions: dict[Key, _Session] = {}
         refused: dict[RequestKey, SessionAsked] = {}

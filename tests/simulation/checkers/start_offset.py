@@ -21,24 +21,24 @@ class _Highest:
     seen: list[tuple[int, Event]] = field(default_factory=list)
 
     def before(self, position: int) -> tuple[int, Event] | None:
-        """The highest one that was known when the history was this long."""
+        """Return the highest one that was known when the history was this long."""
         index = bisect_left(self.positions, position)
         return self.seen[index - 1] if index else None
 
     def note(self, position: int, start_offset: int, event: Event) -> None:
-        """One more."""
+        """Note one more."""
         if not self.seen or start_offset > self.seen[-1][0]:
             self.positions.append(position)
             self.seen.append((start_offset, event))
 
 
 class StartOffset:
-    """What is stored never steps back within a state epoch, what an object has never within its life."""
+    """A stored start offset never moves back within a state epoch, nor an object's within its life."""
 
     rules: tuple[str, ...] = ("INV-9",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """An answer counts by when it was asked: it may have been overtaken."""
+        """Check answers by when they were asked: they may have been overtaken."""
         stored: dict[StateKey, _Highest] = defaultdict(_Highest)
         objects: dict[ObjectKey, _Highest] = defaultdict(_Highest)
         told: dict[tuple[Share, str], _Highest] = defaultdict(_Highest)
@@ -55,7 +55,7 @@ class StartOffset:
             elif isinstance(event, Acquired):
                 yield from self._acquired(objects[object_of(event)], position, event)
             elif isinstance(event, LagSeen) and event.share not in reset:
-                # One client asks again only when it has heard the answer.
+                # A client asks again only once it has received the answer.
                 client = told[event.share, event.process]
                 yield from self._step(client, position, position, event.start_offset, event)
         for state in final.served.values():
@@ -69,7 +69,7 @@ class StartOffset:
                 f"{event.high_watermark}",
                 (event,),
             )
-        # Answers leave later than ranges are locked, so their order says nothing within a moment.
+        # Answers leave later than ranges are locked, so their order proves nothing within a moment.
         before = highest.seen[-1] if highest.seen else None
         if before is not None and event.start_offset < before[0]:
             assert isinstance(before[1], Acquired)
@@ -108,7 +108,8 @@ def _back(event: Event, start: int, before: tuple[int, Event]) -> Violation:
 
 
 def _reset(history: History) -> set[Share]:
-    """Share-partitions whose start offset was set anew: what a client is told of them may step back."""
+    """Return the share-partitions whose start offset was reset: the start offset that a client receives for them may
+    move back."""
     epochs: dict[Share, set[int]] = defaultdict(set)
     found = set()
     for event in history.of(StateAnswered):

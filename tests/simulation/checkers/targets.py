@@ -1,4 +1,5 @@
-"""INV-15, INV-16: what a heartbeat's answer assigns is the member's target, and the target names only what there is."""
+"""INV-15, INV-16: the assignment in a heartbeat's response is the member's target, and targets name only existing
+partitions."""
 
 from __future__ import annotations
 
@@ -16,14 +17,15 @@ Names = frozenset[str]
 
 
 class HeartbeatTargets:
-    """An assignment in an answer is the target that was computed for that member at that epoch, but for topics that
-    the member no longer subscribes to and topics that are deleted. One that joined since then has nothing until the
-    next target: leaving took its part (GC-30). A target holds only partitions that were initialised for this group."""
+    """An assignment in a response is the target that was computed for that member at that epoch, except for topics that
+    the member no longer subscribes to and topics that are deleted. A member that joined since then has nothing until
+    the next target: leaving gave up its part (GC-30). A target holds only partitions that were initialised for this
+    group."""
 
     rules: tuple[str, ...] = ("INV-15", "INV-16")
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Targets and answers in order. Of one epoch there may be several targets, where the store refused some."""
+        """Check targets and responses in order. One epoch may have several targets, where the store refused some."""
         del final
         topics = _Topics(history)
         targets: dict[tuple[str, int], list[TargetComputed]] = defaultdict(list)
@@ -55,7 +57,7 @@ class HeartbeatTargets:
 
 
 class _Topics:
-    """Names of topic ids, and since when the deletion of some was asked for."""
+    """Names of topic ids, and since when the deletion of some was requested."""
 
     def __init__(self, history: History) -> None:
         self.doomed = doomed(history)
@@ -66,13 +68,13 @@ class _Topics:
         }
 
     def absent(self, topic_id: str, said: list[Names], at_ms: int) -> bool:
-        """Whether an answer may leave the topic out, by either of the member's last two subscriptions."""
+        """Return True if a response may leave the topic out, by either of the member's last two subscriptions."""
         gone = at_ms >= self.doomed.get(topic_id, at_ms + 1)
         return gone or any(self.names.get(topic_id) not in names for names in said[-2:])
 
 
 def _state(position: int, event: StateAnswered, ready: dict[tuple[str, Partition], int]) -> None:
-    """A state was initialised, or deleted: then it must be initialised again before it is assigned."""
+    """Note that a state was initialised, or deleted: then it must be initialised again before it is assigned."""
     key = (event.share.group_id, (event.share.topic_id, event.share.partition))
     if event.code == 0 and event.call == "Initialize":
         ready[key] = position

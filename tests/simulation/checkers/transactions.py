@@ -1,6 +1,6 @@
-"""CM-44, INV-2, INV-19: of a transaction all records are seen or none, of an aborted one none, and none stays open.
+"""CM-44, INV-2, INV-19: readers see all records of a transaction or none, of an aborted one none, and none stays open.
 
-The logs themselves say what became of each record: the store's entries are read, not the services.
+The fate of each record is taken from the logs themselves: the store's entries are read, not the services.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _SPREADS_MS: Final = 1_000
 
 
 class Transactions:
-    """Over all partitions and leaders; what is hidden is hidden from the groups that read committed records."""
+    """Checks all partitions and leaders; hidden records are hidden from the groups that read committed records."""
 
     rules: tuple[str, ...] = ("CM-44", "INV-2", "INV-19")
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """What the logs hold of each transaction; what groups were given of it; what nobody ended."""
+        """Check what the logs hold of each transaction, what groups received of it, and that none was left open."""
         yield from self._atomic(history, final)
         yield from self._hidden(history, final)
         for partition, values in sorted(final.open.items()):
@@ -54,7 +54,7 @@ class Transactions:
     @staticmethod
     def _hidden(history: History, final: FinalState) -> Iterator[Violation]:
         aborted = {value for found in final.hidden.values() for value in found.values()}
-        # Since when each group reads committed records alone, as every node that is not cut off knows it.
+        # Since when each group reads committed records only, as known to every node that is not cut off.
         known_ms: dict[str, int] = {}
         for each in history.of(Administered):
             if each.detail == _COMMITTED_ONLY and not each.error:

@@ -1,4 +1,5 @@
-"""When nothing befell the cluster, so that what is to happen soon can be told from what never happens."""
+"""The times without faults in the cluster, in which things that are late can be distinguished from things that never
+happen."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Final
 
 from tests.simulation.history import FaultStruck, History
 
-#: A client that stands still is no excuse for a server.
+#: A paused client is no excuse for a server.
 _CLIENT: Final = re.compile(r"client \d+ stands still")
 #: How long a fault still shows after its end: leases lapse, leaders change, calls are sent again.
 _AFTER_MS: Final = 6_000
@@ -29,5 +30,5 @@ class Undisturbed:
         self._spans += [(began, 1 << 62) for each in struck.values() for began in each]
 
     def between(self, first_ms: int, last_ms: int) -> bool:
-        """Whether no fault showed in this time."""
+        """Return True if no fault showed in this time."""
         return all(last_ms < began or ended < first_ms for began, ended in self._spans)

@@ -1,4 +1,4 @@
-"""INV-2, CM-43, INV-1: what is delivered is what was produced, once; what was confirmed to producers is there."""
+"""INV-2, CM-43, INV-1: what is delivered was produced, once; what was confirmed to producers is there."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tests.simulation.history import (
 
 
 class NoInvention:
-    """Values come from producers, a place has one value, and a delivery stands for one acquisition of its member.
+    """Values come from producers, a place has one value, and a delivery uses up one acquisition of its member.
 
-    A renewed record comes back to its application (CL-27), perhaps behind its next delivery; it may come again.
+    A renewed record is returned to its application (CL-27), perhaps after its next delivery; it may be returned again.
     """
 
     rules: tuple[str, ...] = ("INV-2",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Producers, leaders and applications, in order."""
+        """Check producers, leaders and applications, in order."""
         sent = {event.value for event in history.of(ProduceSent)}
         values: dict[Place, tuple[bytes, Event | None]] = {
             Place(*partition, offset): (value, None)
@@ -67,21 +67,21 @@ class NoInvention:
 
 
 class _Given:
-    """What leaders gave to each member, and what of it came to its application."""
+    """The records that leaders gave to each member, and those that reached its application."""
 
     def __init__(self) -> None:
         self._left: Counter[tuple[str, str, Place, int]] = Counter()
         self._renewed: set[tuple[str, str, Place]] = set()
 
     def acquired(self, event: Acquired) -> None:
-        """A member was answered a range."""
+        """Note a range that a member acquired."""
         topic_id, partition = event.share[1:]
         for offset in offsets(event.first_offset, event.last_offset):
             place = Place(topic_id, partition, offset)
             self._left[event.share.group_id, event.member_id, place, event.delivery_count] += 1
 
     def answered(self, event: AckAnswered) -> None:
-        """A member's renewals may have been confirmed."""
+        """Note a member's renewals that may have been confirmed."""
         if event.code == 0 and any(ACK_RENEW in types for _, _, types in event.batches):
             group_id, topic_id, partition = event.share
             for offset, kind in typed(event.batches):
@@ -89,7 +89,8 @@ class _Given:
                     self._renewed.add((group_id, event.member_id, Place(topic_id, partition, offset)))
 
     def take(self, event: Delivered) -> bool:
-        """Whether a delivery stands for an acquisition that none stood for, or comes back from a renewal."""
+        """Match a delivery to an acquisition that no other delivery used, or to a renewal; return False if there is
+        none."""
         key = (event.group_id, event.member_id, event.place, event.delivery_count)
         if key not in self._left:
             return False
@@ -98,12 +99,12 @@ class _Given:
 
 
 class StoredOnce:
-    """However often a produce is repeated, its record lies at one place (all values of a run are different)."""
+    """However often a produce is repeated, its record has one place (all values of a run are different)."""
 
     rules: tuple[str, ...] = ("CM-43",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """The logs at the end first, then what producers and applications saw."""
+        """Check the logs at the end, then what producers and applications saw."""
         places: dict[bytes, tuple[Place, Event | None]] = {}
         for partition, found in sorted(final.values.items()):
             for offset, value in sorted(found.items()):
@@ -123,12 +124,12 @@ def _twice(value: bytes, one: Place, other: Place, *events: Event | None) -> Vio
 
 
 class ProducedStays:
-    """A record that was confirmed to its producer lies in its log for as long as that begins before it."""
+    """A record that was confirmed to its producer stays in its log as long as the log begins before it."""
 
     rules: tuple[str, ...] = ("INV-1",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Every confirmed record of a topic that still exists."""
+        """Check every confirmed record of a topic that still exists."""
         gone = doomed(history)
         for event in history.of(Produced):
             log = final.logs.get(event.place[:2])
@@ -144,12 +145,12 @@ class ProducedStays:
 
 
 class LogBegins:
-    """A log begins at 0, or no later than where records were deleted to; or its topic's retention was changed."""
+    """A log begins at 0, or no later than where records were deleted to, unless its topic's retention was changed."""
 
     rules: tuple[str, ...] = ("INV-1",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """The logs at the end. What was asked for may have been done, whatever its answer."""
+        """Check the logs at the end. Requested deletions may have been done, whatever their answer."""
         short = shortened(history)
         cut: dict[tuple[str, int], int] = {}
         for event in history.of(Administered):

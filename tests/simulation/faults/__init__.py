@@ -1,4 +1,4 @@
-"""Faults: each is a small frozen value that strikes a world and mends what it broke; its fields are plain JSON."""
+"""Faults: each is a small frozen value that strikes a world and repairs what it broke; its fields are plain JSON."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
 
 
 class Fault(Protocol):
-    """One kind of bad luck; an instance says where, when within its strike, and how long."""
+    """One kind of fault; an instance says where, when within its strike, and how long."""
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """One with parameters by chance, fitting a cluster of this shape."""
+        """Draw one with random parameters that fit a cluster of this shape."""
         ...
 
     async def strike(self, world: World) -> None:
-        """Do it, wait as long as it lasts, and mend it. Bounded; a cancelled strike mends at once."""
+        """Strike, wait as long as the fault lasts, and repair. Bounded; a cancelled strike repairs at once."""
         ...
 
     def __str__(self) -> str:
-        """It in words, as the story tells it."""
+        """Describe it in words, for the story."""
         ...

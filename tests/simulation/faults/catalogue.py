@@ -46,20 +46,21 @@ _WEIGHTS: Final[dict[type[Fault], int]] = {
     RestartStore: 6,
     Refuse: 6,
 }
-#: Only where the store has replicas.
+#: Only for stores with replicas.
 _WEIGHTS_OF_REPLICAS: Final[dict[type[Fault], int]] = {FailOver: 16, Split: 10}
 
-#: Every kind by its name in plans; the last has no weight, for only runs in which groups are changed have it (`amid`).
+#: Every kind by its name in plans; the last has no weight, since only runs in which groups are changed have it
+#: (`amid`).
 KINDS: Final[dict[str, type[Fault]]] = {kind.__name__: kind for kind in (*_WEIGHTS, *_WEIGHTS_OF_REPLICAS, AmidChange)}
 _AMID: Final = (0, 1, 1, 2, 3)
 
 
 def draw(rng: Random, shape: Shape) -> Fault:
-    """A fault that may befall a cluster of this shape."""
+    """Draw a fault that may strike a cluster of this shape."""
     weights = {**_WEIGHTS, **(_WEIGHTS_OF_REPLICAS if shape.replicas else {})}
     return rng.choices(list(weights), list(weights.values()))[0].draw(rng, shape)
 
 
 def amid(rng: Random, shape: Shape) -> list[Fault]:
-    """What befalls changes of groups, in a run that has such."""
+    """Draw the faults that strike during changes of groups, for a run that has such changes."""
     return [AmidChange.draw(rng, shape) for _ in range(rng.choice(_AMID))]

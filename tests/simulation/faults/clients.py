@@ -1,4 +1,4 @@
-"""What befalls clients. A plan does not know their names and numbers them; who is meant shows when a fault strikes."""
+"""Faults of clients. A plan does not know their names and numbers them; the client is resolved when a fault strikes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _NUMBERS: Final = 8
 
 
 def some_client(rng: Random) -> str:
-    """A client, as plans name it."""
+    """Return a client, as plans name it."""
     return f"{_CLIENT}{rng.randrange(_NUMBERS)}"
 
 
 def meant(world: World, name: str) -> str:
-    """The process that a name of a plan means now; a client's stays as it is when there is none.
+    """Return the process that a name of a plan means now; a client's name stays as it is when there is no such client.
 
-    What administers a group bears its name, which may be a node's too (`g1`): that name means the node.
+    The administrator of a group has the group's name, which may be a node's too (`g1`): that name means the node.
     """
     clients = [each for each in world.clients if each not in world.processes]
     if not name.startswith(_CLIENT) or not clients:
@@ -34,14 +34,14 @@ def meant(world: World, name: str) -> str:
 
 @dataclass(frozen=True)
 class PauseClient:
-    """SIGSTOP of a client, and SIGCONT when its locks and its session may be gone."""
+    """SIGSTOP of a client, and SIGCONT when its locks and its session may have expired."""
 
     client: str
     ms: int
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Any client."""
+        """Draw any client."""
         return cls(some_client(rng), away(rng))
 
     async def strike(self, world: World) -> None:
@@ -60,10 +60,10 @@ class PauseClient:
         return f"{self.client} stands still for {self.ms} ms"
 
 
-#: From shorter than a short session (`shape.FROZEN_SESSION_MS`) to longer than any client is missed.
+#: From shorter than a short session (`shape.FROZEN_SESSION_MS`) to longer than any client may be silent.
 _FROZEN_MS: Final = (2_000, 9_000)
 
 
 def frozen(rng: Random) -> list[PauseClient]:
-    """Clients that stand still for about as long as their session, or longer, in a run that has such."""
+    """Draw clients that are paused for about as long as their session, or longer, for a run that has such."""
     return [PauseClient(some_client(rng), rng.randint(*_FROZEN_MS)) for _ in range(rng.randint(3, 6))]

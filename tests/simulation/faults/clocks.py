@@ -1,4 +1,4 @@
-"""What befalls clocks."""
+"""Faults of clocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOCK_MS: Final = 4_000
 
 @dataclass(frozen=True)
 class Jump:
-    """The wall clock of one process jumps, and later back."""
+    """The wall clock of one process jumps, and later jumps back."""
 
     name: str
     by_ms: int
@@ -27,7 +27,7 @@ class Jump:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """By the lock duration or a multiple of it, ahead or back; an hour at times."""
+        """Draw a jump by the lock duration or a multiple of it, ahead or back; sometimes an hour."""
         lock_ms = int(shape.flags.get(LOCK_FLAG, _LOCK_MS))
         by_ms = rng.choice([lock_ms, lock_ms, 2 * lock_ms, 3_600_000]) * rng.choice([1, -1])
         return cls(some(rng, shape), by_ms, span(rng))

@@ -1,4 +1,4 @@
-"""What befalls messages: cuts one way or both, silent or refused; loss, duplicates, delay, disorder; broken streams."""
+"""Faults of the network: cuts one way or both, silent or refused; loss, duplicates, delay, disorder; broken streams."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _of_role(rng: Random, shape: Shape, role: str, other_than: str = "") -> str:
 
 
 def _pair(rng: Random, shape: Shape) -> tuple[str, str]:
-    """Two ends that speak with each other: a leader and a coordinator elsewhere, or a client and any process."""
+    """Draw two ends that talk to each other: a leader and a coordinator elsewhere, or a client and any process."""
     leader = _of_role(rng, shape, ROLE_PARTITION_LEADER)
     match rng.randrange(3):
         case 0:
@@ -46,7 +46,7 @@ class Cut:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Between a leader and a coordinator, or a client and a process."""
+        """Draw a leader and a coordinator, or a client and a process."""
         return cls(*_pair(rng, shape), rng.choice(_WAYS), rng.random() < 0.4, span(rng))
 
     async def strike(self, world: World) -> None:
@@ -70,7 +70,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Isolate:
-    """A process reaches no other process and no client, though the store."""
+    """A process reaches no other process and no client, but still reaches the store."""
 
     name: str
     refused: bool
@@ -78,7 +78,7 @@ class Isolate:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Any process."""
+        """Draw any process."""
         return cls(rng.choice([each.name for each in shape.processes]), rng.random() < 0.4, span(rng))
 
     async def strike(self, world: World) -> None:
@@ -99,7 +99,7 @@ class Isolate:
 
 @dataclass(frozen=True)
 class BadNetwork:
-    """Messages everywhere are lost, doubled, late and out of order."""
+    """Messages everywhere are lost, duplicated, late and out of order."""
 
     lose: float
     duplicate: float
@@ -108,12 +108,12 @@ class BadNetwork:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """One trouble or several."""
+        """Draw one of these troubles or several."""
         lose, duplicate = rng.choice([(0.1, 0.0), (0.0, 0.3), (0.4, 0.0), (0.1, 0.3), (0.0, 0.0)])
         return cls(lose, duplicate, rng.choice([2, 50, 300, 300, 2_000]), span(rng))
 
     async def strike(self, world: World) -> None:
-        """Make it bad, wait, restore what was before."""
+        """Degrade the network, wait, restore what was before."""
         network = world.network
         before = network.lose, network.duplicate, network.delay_ms
         network.lose, network.duplicate = self.lose, self.duplicate
@@ -138,7 +138,7 @@ class BreakStreams:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """All at once, or some again and again."""
+        """Draw one break of all, or repeated breaks of some."""
         return cls(rng.choice([0.3, 0.7, 1.0]), rng.choice([1, 1, 4]), rng.choice([20, 300, 1_500]))
 
     async def strike(self, world: World) -> None:

@@ -1,4 +1,4 @@
-"""What befalls whole processes: killed at a moment or a point of their work, stopped, paused, joined by another."""
+"""Faults of whole processes: killed at a moment or a point of their work, stopped, paused, joined by another."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 def some(rng: Random, shape: Shape) -> str:
-    """A process of the cluster."""
+    """Draw a process of the cluster."""
     return rng.choice([each.name for each in shape.processes])
 
 
 def ready(world: World, name: str) -> bool:
-    """Whether a process has started and is not about to end."""
+    """Return True if a process has started and is not about to end."""
     process = world.processes.get(name)
     return process is not None and process.ready
 
 
 async def firmly(work: Coroutine[Any, Any, object]) -> None:
-    """Do something to its end, also when the strike is over meanwhile: half a start or stop is no fault but a mess.
+    """Complete an action even if the strike ends meanwhile: half a start or stop would not be a realistic fault.
 
-    Another fault may kill the process under it; then that one sees to what comes next.
+    Another fault may kill the process during it; then that fault handles the rest.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -46,26 +46,26 @@ async def firmly(work: Coroutine[Any, Any, object]) -> None:
 
 
 async def back(world: World, name: str, down_ms: int, knows_dead: bool) -> None:
-    """Start a process again after a while, unless somebody else did."""
+    """Start a process again after a while, unless another fault already did."""
     await asyncio.sleep(down_ms / 1000)
     await firmly(start(world, name, knows_dead=knows_dead))
 
 
 async def start(world: World, name: str, *, knows_dead: bool = True, roles: frozenset[str] | None = None) -> None:
-    """Start a process unless it is there. The question belongs into the task that starts it: between two tasks another
-    fault may come first."""
+    """Start a process unless it is there. The check must be in the task that starts it: between two tasks another fault
+    may come first."""
     if not world.present(name):
         await world.start(name, knows_dead=knows_dead, roles=roles)
 
 
 async def stop(world: World, name: str) -> None:
-    """Stop a process if it is ready; asked in the task that stops it, as in `start`."""
+    """Stop a process if it is ready; the check is in the task that stops it, as in `start`."""
     if ready(world, name):
         await world.stop(name)
 
 
 async def kill(world: World, name: str) -> None:
-    """Kill a process if it lives."""
+    """Kill a process if it is alive."""
     if name in world.processes:
         await world.kill(name)
 
@@ -76,7 +76,8 @@ def _lock(knows_dead: bool) -> str:
 
 @dataclass(frozen=True)
 class Kill:
-    """SIGKILL, and a start again inside or after the lease, with or without the lock that names the dead (CM-12)."""
+    """SIGKILL, and a restart within or after the lease, with or without the lock that names the dead process
+    (CM-12)."""
 
     name: str
     down_ms: int
@@ -84,7 +85,7 @@ class Kill:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Any process."""
+        """Draw any process."""
         return cls(some(rng, shape), away(rng), rng.random() < 0.5)
 
     async def strike(self, world: World) -> None:
@@ -107,7 +108,7 @@ class PowerCut:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Any length."""
+        """Draw any length."""
         return cls(away(rng), rng.randint(0, 1_000), rng.random() < 0.5)
 
     async def strike(self, world: World) -> None:
@@ -125,14 +126,14 @@ class PowerCut:
 
 @dataclass(frozen=True)
 class Stop:
-    """SIGTERM under load: its shards go to others, and come back to the next life."""
+    """SIGTERM under load: its shards move to others, and come back to the next life."""
 
     name: str
     down_ms: int
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Any process."""
+        """Draw any process."""
         return cls(some(rng, shape), away(rng))
 
     async def strike(self, world: World) -> None:
@@ -156,12 +157,12 @@ class Visit:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """With every role, or with those of one of the others."""
+        """Draw one with every role, or with the roles of one of the others."""
         roles = rng.choice([ROLES, *(each.roles for each in shape.processes)])
         return cls(f"visitor{rng.randrange(3)}", tuple(sorted(roles)), span(rng), rng.random() < 0.3)
 
     async def strike(self, world: World) -> None:
-        """Come and go."""
+        """Join and leave."""
         if world.present(self.name):
             return
         try:
@@ -180,14 +181,14 @@ class Visit:
 
 @dataclass(frozen=True)
 class Pause:
-    """SIGSTOP, and SIGCONT inside or past the lease."""
+    """SIGSTOP, and SIGCONT within or after the lease."""
 
     name: str
     ms: int
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Any process."""
+        """Draw any process."""
         return cls(some(rng, shape), away(rng))
 
     async def strike(self, world: World) -> None:
@@ -209,18 +210,18 @@ async def _pause(world: World, name: str, ms: int) -> None:
 
 
 def resume(world: World, name: str) -> None:
-    """Let a process go on, if it still lives."""
+    """Let a process go on, if it is still alive."""
     if name in world.processes:
         world.resume(name)
 
 
-#: Points of a process's work where something may strike, in words.
+#: Points of a process's work where a fault may strike, in words.
 POINTS: Final = {
     "before a write": Point.BEFORE_WRITE,
     "after a write": Point.AFTER_WRITE,
     "before an answer": Point.BEFORE_ANSWER,
 }
-#: A point that is not reached by then is forgotten.
+#: A point that is not reached by then is dropped.
 _ARMED_MS: Final = 4_000
 _NTHS: Final = (1, 1, 2, 3, 5, 8, 13)
 
@@ -242,7 +243,7 @@ class KillAtPoint:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Any process at any point."""
+        """Draw any process at any point."""
         return cls(some(rng, shape), *_point(rng), rng.choice([1, 1, 1, 3]), away(rng), rng.random() < 0.5)
 
     async def strike(self, world: World) -> None:
@@ -270,7 +271,7 @@ class PauseAtPoint:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Any process at any point."""
+        """Draw any process at any point."""
         return cls(some(rng, shape), *_point(rng), away(rng))
 
     async def strike(self, world: World) -> None:
@@ -291,7 +292,7 @@ class PauseAtPoint:
 
 
 async def at_point(world: World, name: str, point: str, nth: int, action: Callable[[], Awaitable[None]]) -> bool:
-    """Do something at the nth such point from now, if the process comes to it; whether it did."""
+    """Run `action` at the nth such point from now, if the process reaches it; return True if it did."""
     reached = asyncio.Event()
 
     async def act() -> None:

@@ -11,10 +11,10 @@ _SPAN_MS: Final = ((50, 1_000), (1_000, 4_000), (4_000, 9_000))
 
 
 def away(rng: Random) -> int:
-    """How long a process is gone: inside the lease, at its very end, or past it."""
+    """Draw how long a process is away: within the lease, at its very end, or past it."""
     return rng.randint(*rng.choice(_AWAY_MS))
 
 
 def span(rng: Random) -> int:
-    """How long anything else lasts."""
+    """Draw how long any other fault lasts."""
     return rng.randint(*rng.choice(_SPAN_MS))

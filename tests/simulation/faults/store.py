@@ -1,4 +1,5 @@
-"""What befalls the store and the ways to it. A process's way is broken by name; the store itself for everybody."""
+"""Faults of the store and of the connections to it. Connections break for one named process; the store itself fails for
+all."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.simulation.faults.spans import span
 if TYPE_CHECKING:
     from tests.simulation.world import Shape, World
 
-#: READONLY: a master that was demoted and does not know yet. The others as their names say.
+#: READONLY: from a master that was demoted and does not know it yet. The others are as their names say.
 _CODES: Final = ("OOM", "READONLY", "NOREPLICAS", "MISCONF")
 
 
@@ -27,11 +28,11 @@ class CutFromStore:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Any process."""
+        """Draw any process."""
         return cls(some(rng, shape), span(rng))
 
     async def strike(self, world: World) -> None:
-        """Cut it off, wait, mend."""
+        """Cut it off, wait, repair."""
         world.storage.cut_off(self.name)
         try:
             await asyncio.sleep(self.ms / 1000)
@@ -52,11 +53,11 @@ class LostReplies:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Few or many."""
+        """Draw few or many."""
         return cls(some(rng, shape), rng.choice([0.05, 0.3, 0.7, 1.0]), span(rng))
 
     async def strike(self, world: World) -> None:
-        """Lose, wait, mend."""
+        """Lose, wait, repair."""
         world.storage.lose_replies(self.name, self.rate)
         try:
             await asyncio.sleep(self.ms / 1000)
@@ -79,12 +80,12 @@ class HeldReplies:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """A little or past the lease."""
+        """Draw a delay that is short, or past the lease."""
         stage = rng.choice([Stage.SEND, Stage.REPLY])
         return cls(some(rng, shape), stage.value, rng.choice([0.3, 1.0]), rng.choice([200, 1_000, 4_000]), span(rng))
 
     async def strike(self, world: World) -> None:
-        """Hold, wait, mend."""
+        """Hold, wait, repair."""
         world.storage.hold(self.name, Stage(self.stage), self.rate, self.up_to_ms)
         try:
             await asyncio.sleep(self.ms / 1000)
@@ -100,17 +101,17 @@ class HeldReplies:
 
 @dataclass(frozen=True)
 class Unreachable:
-    """Nobody reaches the store."""
+    """No process reaches the store."""
 
     ms: int
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Of any length."""
+        """Draw any length."""
         return cls(span(rng))
 
     async def strike(self, world: World) -> None:
-        """Take it away, wait, give it back."""
+        """Make it unreachable, wait, restore it."""
         world.storage.vanish()
         try:
             await asyncio.sleep(self.ms / 1000)
@@ -123,14 +124,14 @@ class Unreachable:
 
 @dataclass(frozen=True)
 class RestartStore:
-    """The store restarts and has all that it confirmed; `times` times."""
+    """The store restarts and keeps all that it confirmed; `times` times."""
 
     times: int
     apart_ms: int
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Once, or several times within a lease."""
+        """Draw one restart, or several within a lease."""
         return cls(rng.choice([1, 1, 1, 3]), rng.choice([100, 1_500, 3_000]))
 
     async def strike(self, world: World) -> None:
@@ -147,7 +148,7 @@ class RestartStore:
 
 @dataclass(frozen=True)
 class Refuse:
-    """The store refuses every write, in one stretch or in several with little between."""
+    """The store refuses every write, in one stretch or in several with short pauses between."""
 
     code: str
     ms: int
@@ -156,11 +157,11 @@ class Refuse:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Any refusal."""
+        """Draw any refusal."""
         return cls(rng.choice(_CODES), span(rng), rng.choice([1, 4]), rng.choice([0, 10, 200]))
 
     async def strike(self, world: World) -> None:
-        """Refuse, wait, let some in between."""
+        """Refuse, wait, let some through in between."""
         try:
             for _ in range(self.times):
                 world.storage.refuse(self.code)
@@ -177,7 +178,7 @@ class Refuse:
 
 @dataclass(frozen=True)
 class FailOver:
-    """Replicas lag for a while, then the one furthest ahead is promoted: what none had applied is lost."""
+    """Replicas lag for a while, then the one furthest ahead is promoted: entries that none had applied are lost."""
 
     lagging: int
     lag_ms: int
@@ -185,7 +186,7 @@ class FailOver:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """With one replica behind, or all; at times unnoticed by the clients of the store."""
+        """Draw one lagging replica, or all; at times the clients of the store do not notice."""
         return cls(rng.randint(1, shape.replicas), rng.choice([0, 20, 300, 2_000]), rng.random() < 0.3)
 
     async def strike(self, world: World) -> None:
@@ -212,7 +213,7 @@ class Split:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Any process."""
+        """Draw any process."""
         return cls(some(rng, shape), span(rng))
 
     async def strike(self, world: World) -> None:

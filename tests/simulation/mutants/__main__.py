@@ -25,13 +25,13 @@ from tests.simulation.mutants.mutant import Mutant
 STRIDE = 100_000
 #: The longest that one hunt may take, in seconds; a mutant that makes a run hang is found by the run's own bounds.
 HUNT_S = 1_200
-#: The longest that the tests of one mutant may take; one that hangs is found.
+#: The longest that the tests of one mutant may take; a mutant whose tests hang counts as found.
 TRIAL_S = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """How one hunt ended; `rule` is empty when the bug got away."""
+    """The result of one hunt; `rule` is empty when the bug got away."""
 
     mutant: str
     tried: int
@@ -55,7 +55,7 @@ def hunt(mutant: str, first: int, seeds: int) -> Hunt:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a bug's tests said: `found`, with the test that failed, or why none did."""
+    """The result of a bug's tests: `found`, with the test that failed, or the reason why none did."""
 
     mutant: str
     found: bool
@@ -74,7 +74,7 @@ def attempt(mutant: str) -> Trial:
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> dict[str, Any] | str:
-    # What the process said last as JSON, or what went wrong with it.
+    # The last JSON line that the process printed, or what went wrong with it.
     try:
         told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
@@ -83,7 +83,7 @@ def _last_line(done: subprocess.CompletedProcess[str]) -> dict[str, Any] | str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Hunt all mutants, or those named."""
+    """Hunt all mutants, or those named; return the exit code."""
     names = [mutant.name for mutant in MUTANTS]
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("mutants", nargs="*", help=f"which ones; all without a name: {', '.join(names)}")
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _tried(pool: ThreadPoolExecutor, mutants: Sequence[Mutant]) -> list[str]:
-    """Run the tests of each bug; the names of those that no test found."""
+    """Run the tests of each bug; return the names of those that no test found."""
     away = []
     for trial in pool.map(attempt, [mutant.name for mutant in mutants]):
         print(f"{trial.mutant:<24} {'test' if trial.found else 'NOT FOUND'}  {trial.said}", flush=True)
@@ -113,7 +113,7 @@ def _tried(pool: ThreadPoolExecutor, mutants: Sequence[Mutant]) -> list[str]:
 
 
 def _hunted(pool: ThreadPoolExecutor, mutants: Sequence[Mutant], tries: int, seeds: int) -> list[str]:
-    """Hunt each bug `tries` times; the names of those that got away once."""
+    """Hunt each bug `tries` times; return the names of those that got away once."""
     hunts: dict[str, list[Hunt]] = defaultdict(list)
     jobs = [pool.submit(hunt, mutant.name, 1 + number * STRIDE, seeds) for mutant in mutants for number in range(tries)]
     for job in jobs:
@@ -125,7 +125,7 @@ def _hunted(pool: ThreadPoolExecutor, mutants: Sequence[Mutant], tries: int, see
 
 
 def row(name: str, hunts: Sequence[Hunt]) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     tried = [one.tried for one in hunts]
     rules = sorted({one.rule or "not found" for one in hunts})
     missed = [one.said for one in hunts if not one.rule]

@@ -1,4 +1,4 @@
-"""The planted bugs, each a mistake that somebody could make in this very code."""
+"""The planted bugs, each a mistake that is easy to make in this code."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Planted bugs in the changes of groups by an administrator: the simulator finds them.
 
-The last takes so rare a schedule that of three hunts of 500 seeds one found it, at its 91st. So it names a test.
+The last needs so rare a schedule that one of three hunts of 500 seeds found it, at its 91st. So it names a test.
 """
 
 from __future__ import annotations

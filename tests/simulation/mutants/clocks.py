@@ -1,7 +1,7 @@
-"""Planted bugs in what clients count: from when, for how long, and up to what bound. Stories of late, refused and lost
-answers find them.
+"""Planted bugs in clients' timing: from when a time is counted, for how long, and up to what bound. Stories of late,
+refused and lost responses find them.
 
-Each is written as (name, what it does wrong, rules, edits); the edits are of one module each.
+Each is written as (name, its mistake, rules, edits); the edits are of one module each.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.simulation.mutants.mutant import Edit, Mutant
 
 _TESTS: Final = ("tests/properties/test_clients_clocks.py",)
 _MEMBERS: Final = ("tests/unit/sharegroups/aio/test_throttled_members.py",)
-#: Of those that need a schedule which chance seldom makes.
+#: Tests for those that need a schedule which chance rarely produces.
 _OTHER_TESTS: Final = {
     "heartbeats-held-back": _MEMBERS,
     "heartbeats-count-from-the-answer": _MEMBERS,

@@ -1,4 +1,4 @@
-"""Planted bugs of retention that follows the groups: the simulator finds them."""
+"""Planted bugs in retention that follows the groups' progress: the simulator finds them."""
 
 from __future__ import annotations
 

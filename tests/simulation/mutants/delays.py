@@ -1,6 +1,6 @@
 """Planted bugs in delays and back-off (PL-930 … PL-937).
 
-Those of one core the naive model of `tests/model` finds in its fixed histories; the others the simulator hunts.
+The naive model of `tests/model` finds those of a single core in its fixed histories; the simulator hunts the others.
 """
 
 from __future__ import annotations

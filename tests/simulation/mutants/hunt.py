@@ -20,7 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("seeds", type=int)
     options = parser.parse_args(arguments)
     plant(next(mutant for mutant in MUTANTS if mutant.name == options.mutant))
-    # Only now: the product must be imported with the bug in it.
+    # Imported late: the product must be imported with the bug in it.
     from tests.simulation.simulate import simulate  # noqa: PLC0415
 
     rest_collector()

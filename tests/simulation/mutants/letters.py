@@ -1,4 +1,4 @@
-"""Planted bugs in the way of dead letters: the simulator finds them."""
+"""Planted bugs on the path of dead letters: the simulator finds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted bugs about members that a leader has lost: who lives and is expelled all the same, who is dead and stays."""
+"""Planted bugs about members that a leader has lost: live ones that are expelled, and dead ones that stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mutant is, and how it gets into a process: an import hook that changes the source of the modules it names."""
+"""Defines a mutant, and the import hook that plants it by changing the source of the modules it names."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from types import CodeType, ModuleType
 
 
 class MutantError(Exception):
-    """A mutant does not fit the product any more, or comes too late."""
+    """A mutant no longer fits the product, or comes too late."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """In `module`, `old` becomes `new`; `old` must stand there exactly once."""
+    """In `module`, `old` becomes `new`; `old` must occur there exactly once."""
 
     module: str
     old: str
     new: str
 
     def apply(self, source: str) -> str:
-        """The changed source. Raises MutantError."""
+        """Return the changed source. Raises MutantError."""
         found = source.count(self.old)
         if found != 1:
             raise MutantError(
@@ -37,9 +37,9 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A planted bug: its name, what it does wrong, the rules it breaks (any of them finds it), and its edits.
+    """A planted bug: its name, its mistake, the rules it breaks (any of them finds it), and its edits.
 
-    `tests` are what pytest is to run to find it (paths or node ids); without them the simulator hunts it.
+    `tests` are the tests that pytest runs to find it (paths or node ids); without them the simulator hunts it.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Mutant:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The modules it changes."""
+        """Return the modules it changes."""
         return tuple(dict.fromkeys(edit.module for edit in self.edits))
 
 
 class _Loader(SourceFileLoader):
-    """Compiles the changed source, past every cache of bytecode."""
+    """Compiles the changed source, bypassing every cache of bytecode."""
 
     edits: Sequence[Edit] = ()
 
@@ -88,7 +88,7 @@ class _Finder(MetaPathFinder):
 
 
 def plant(mutant: Mutant) -> None:
-    """Let this process import the product with the bug. Raises MutantError when a module is there already."""
+    """Make this process import the product with the bug. Raises MutantError when a module is already imported."""
     early = [module for module in mutant.modules if module in sys.modules]
     if early:
         raise MutantError(f"{mutant.name}: {', '.join(early)} was imported before the bug was planted")

@@ -1,6 +1,6 @@
 """Planted bugs in single parts: how roles are wired, limits, time-outs, undo and loading. Tests of the suite find them.
 
-Each is written as (name, what it does wrong, rules, module, old text, new text, tests).
+Each is written as (name, its mistake, rules, module, old text, new text, tests).
 """
 
 from __future__ import annotations

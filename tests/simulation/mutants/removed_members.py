@@ -1,4 +1,5 @@
-"""Planted bugs about members that are lost or removed: the dead stay, or share sessions end wrongly or not at all."""
+"""Planted bugs about members that are lost or removed: dead members stay, or share sessions end wrongly or not at
+all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted bugs that take the right schedule to show: the simulator finds them."""
+"""Planted bugs that show only under the right schedule: the simulator finds them."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ SCHEDULES: Final = (
             ),
         ),
     ),
-    # Using the ids of a flush with unknown outcome for other records is harmless here: the store takes no id twice, so
-    # the shard is given up and replayed. What remains is to believe that such a flush is there.
+    # Using the ids of a flush with unknown outcome for other records is harmless here: the store accepts no id twice,
+    # so the shard is given up and replayed. The remaining mistake is to believe that such a flush succeeded.
     Mutant(
         "believe-lost-flush",
         "a flush that a read-back does not find counts as written",

@@ -1,6 +1,5 @@
-"""Every planted bug still fits the product, the hook that plants them changes what it should and nothing else, and what
-the tests are to find they find.
-"""
+"""Every planted bug still fits the product, the import hook changes only what it should, and the named tests find their
+bugs."""
 
 from __future__ import annotations
 
@@ -16,7 +15,8 @@ from tests.simulation.mutants.catalogue import MUTANTS
 from tests.simulation.mutants.mutant import Edit, Mutant, MutantError, plant
 
 ROOT = Path(__file__).parents[3]
-#: Found by tests that take less than a second: planted in every run of the suite, so that the proof itself cannot rot.
+#: Found by tests that take less than a second: planted in every run of the suite, so that the mechanism itself stays
+#: tested.
 CHEAP = (
     "refused-batch-believed",
     "sweep-keeps-the-dead",

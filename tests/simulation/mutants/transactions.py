@@ -1,7 +1,7 @@
 """Planted bugs in transactions, from the record to the reader: the simulator finds four, tests of parts the others.
 
-A record that loses partitions is no torn transaction: EndTxn refuses the commit (CM-154), and leaders ask for what is
-open in their logs (CM-155). So tests find that one.
+A record that loses partitions does not tear a transaction: EndTxn refuses the commit (CM-154), and leaders ask about
+transactions that are open in their logs (CM-155). So tests find that one.
 """
 
 from __future__ import annotations

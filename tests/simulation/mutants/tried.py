@@ -30,7 +30,7 @@ class Failures:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the tests that the mutant names until one fails. A test that cannot be collected finds nothing."""
+    """Run the tests that the mutant names until one fails; a test that cannot be collected does not count as a find."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("mutant", choices=[mutant.name for mutant in MUTANTS if mutant.tests])
     mutant = next(each for each in MUTANTS if each.name == parser.parse_args(arguments).mutant)

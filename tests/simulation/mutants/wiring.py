@@ -1,4 +1,5 @@
-"""Planted bugs in wiring, thresholds, loading and timing: what no schedule needs, and a test of the suite finds."""
+"""Planted bugs in wiring, thresholds, loading and timing: they show without a special schedule, and tests of the suite
+find them."""
 
 from __future__ import annotations
 

@@ -6,17 +6,17 @@ from typing import Protocol
 
 
 class Workload(Protocol):
-    """One client or a crew of them, made over a world and a random source of its own.
+    """One client or a crew of them, created over a world with a random source of its own.
 
-    `name` is unique in a run. Leaving a workload out changes nothing of what the others draw.
+    `name` is unique in a run. Leaving a workload out does not change what the others draw.
     """
 
     name: str
 
     async def work(self) -> None:
-        """Work until `world.phase` is no longer "work", then close what was opened. Bounded behind that."""
+        """Work until `world.phase` is no longer "work", then close what was opened. The time after that is bounded."""
         ...
 
     async def drain(self) -> None:
-        """With no fault any more: consume what is left, so that everything is finished at the end. May do nothing."""
+        """Consume the remaining records, without faults, so that everything is finished at the end. May do nothing."""
         ...

@@ -1,4 +1,5 @@
-"""Share groups spoken by hand: the protocol's messages over a Transport, without the client library and its manners."""
+"""A share group client by hand: it sends the protocol's messages over a Transport, without the client library and its
+manners."""
 
 from __future__ import annotations
 
@@ -21,26 +22,26 @@ from kip932.ids import ACK_RENEW, KEY_TYPE_GROUP
 from kip932.rpc.transport import ClientStream, Method, Transport, TransportError, TransportStatus, service_methods
 from sharegroups import wire
 
-#: How long an answer may take beyond the wait that was asked for.
+#: How long an answer may take beyond the wait that was requested.
 _TIMEOUT_S: Final = 2.0
 _CALLS: Final[dict[str, Method[Any, Any]]] = service_methods(LEADER.services_by_name["PartitionLeaderService"])
 
 #: (topic id, partition).
 Part = tuple[bytes, int]
-#: (first offset, last offset, types), as sent: nobody checks them here.
+#: (first offset, last offset, types), as sent: nothing is validated here.
 Ack = tuple[int, int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything is: addresses of all nodes, and of the leader of each partition that has one."""
+    """The addresses of all nodes, and of the leader of each partition that has one."""
 
     nodes: tuple[str, ...]
     leaders: Mapping[Part, str]
 
 
 async def layout(transport: Transport, address: str) -> Layout:
-    """Ask one node. Raises TransportError."""
+    """Ask one node for the layout. Raises TransportError."""
     found = await transport.call(address, wire.METADATA, MetadataRequest(), _TIMEOUT_S)
     nodes = {node.node_id: wire.address_of(node) for node in found.brokers}
     leaders = {
@@ -55,7 +56,7 @@ async def layout(transport: Transport, address: str) -> Layout:
 async def heartbeat(
     transport: Transport, address: str, group: str, member_id: str, epoch: int, *, topics: Iterable[str] | None
 ) -> ShareGroupHeartbeatResponse:
-    """A heartbeat to whoever coordinates the group, as the node at `address` has it. Raises TransportError."""
+    """Send a heartbeat to the group's coordinator, according to the node at `address`. Raises TransportError."""
     asked = FindCoordinatorRequest(key_type=KEY_TYPE_GROUP, coordinator_keys=[group])
     (found,) = (await transport.call(address, wire.FIND_COORDINATOR, asked, _TIMEOUT_S)).coordinators
     if found.error_code:
@@ -75,7 +76,7 @@ class HandSession:
         self.member_id = member_id
         self.epoch = 0
         self.session_id: int | None = None
-        #: The delays that go with an acknowledgement batch (PL-930).
+        #: Returns the delays that are sent with an acknowledgement batch (PL-930).
         self.delays: Callable[[Ack], Sequence[int]] = _no_delays
         self._transport = transport
         self._streaming = streaming
@@ -93,8 +94,8 @@ class HandSession:
         records: int = 10,
         max_bytes: int = 1 << 20,
     ) -> ShareFetchResponse:
-        """One ShareFetch; with `epoch` that one instead of the right one. Raises TransportError."""
-        renews = _renews(acks)  # then nothing is fetched (PL-322)
+        """Send one ShareFetch; `epoch` replaces the right epoch. Raises TransportError."""
+        renews = _renews(acks)  # a request that renews fetches nothing (PL-322)
         request = ShareFetchRequest(
             group_id=self.group,
             member_id=self.member_id,
@@ -119,7 +120,7 @@ class HandSession:
     async def acknowledge(
         self, acks: Mapping[Part, list[Ack]], *, epoch: int | None = None, renews: bool | None = None
     ) -> ShareAcknowledgeResponse:
-        """One ShareAcknowledge; with `epoch` that one instead of the right one. Raises TransportError."""
+        """Send one ShareAcknowledge; `epoch` replaces the right epoch. Raises TransportError."""
         request = ShareAcknowledgeRequest(
             group_id=self.group,
             member_id=self.member_id,

@@ -1,4 +1,4 @@
-"""A member of a share group that speaks for itself, without the client library: what it does when it behaves."""
+"""A member of a share group that sends its own messages, without the client library, and keeps to the protocol."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _DELAYS_MS = (-1, 0, 100, 700, 1_500)
 
 
 class HandMember:
-    """One client process. `held`: what it was given and has not settled; `settled`: what it settled last."""
+    """One client process. `held`: the records that it was given and has not settled; `settled`: those it settled
+    last."""
 
     def __init__(self, cast: Cast, rules: GroupRules, witness: Witness, rng: Random) -> None:
         self.cast = cast
@@ -43,7 +44,7 @@ class HandMember:
     # ---- the group
 
     async def join(self) -> None:
-        """Join, keep up, or join again, whichever is due."""
+        """Join, send a heartbeat, or join again, whichever is due."""
         await self.beat(self.epoch, self.rules.topics if self.epoch == 0 else None)
 
     async def leave(self) -> None:
@@ -51,7 +52,7 @@ class HandMember:
         await self.beat(-1, None)
 
     async def beat(self, epoch: int, topics: tuple[str, ...] | None, member_id: str | None = None) -> None:
-        """A heartbeat with any epoch, for this member or in the name of another."""
+        """Send a heartbeat with any epoch, for this member or in the name of another."""
         mine = member_id is None
         given = self.member_id if member_id is None else member_id
         answer = await heartbeat(self._transport, self._bootstrap(), self.rules.name, given, epoch, topics=topics)
@@ -60,7 +61,7 @@ class HandMember:
             self.epoch = max(answer.member_epoch, 0) if answer.error_code == 0 else 0
 
     def gone(self) -> None:
-        """Its process has ended."""
+        """Note that its process has ended."""
         for part, offsets in self.held.items():
             for offset in offsets:
                 self.cast.settled(self.rules.name, place_of(part, offset), self.member_id)
@@ -68,7 +69,7 @@ class HandMember:
     # ---- sessions
 
     async def session(self) -> HandSession | None:
-        """One of its sessions; opens one with a leader of its topics when there is none."""
+        """Return one of its sessions; opens one with a leader of its topics when there is none."""
         if not self.layout.leaders or self.rng.random() < 0.1:
             self.layout = await layout(self._transport, self._bootstrap())
         if not self.sessions:
@@ -86,7 +87,7 @@ class HandMember:
             self.sessions = [*self.sessions[-2:], session]
 
     def new_session(self, address: str, member_id: str) -> HandSession:
-        """A session that is not opened yet."""
+        """Return a session that is not opened yet."""
         session = HandSession(self._transport, address, self.rules.name, member_id, self.rng.random() < 0.7)
         if self._waits is not None:
             session.delays = partial(_delays, self._waits)
@@ -95,7 +96,7 @@ class HandMember:
     async def fetch(
         self, session: HandSession, parts: list[Part], acks: Mapping[Part, list[Ack]] | None = None
     ) -> bool:
-        """A fetch in good order; whether it was answered without an error. Else the session is dropped."""
+        """Send a correct fetch; return True if it was answered without an error. Otherwise the session is dropped."""
         response = await session.fetch(parts, acks, records=self.rng.choice([1, 5, 50]), max_bytes=self._bytes())
         if response.error_code:
             self.failed("ShareFetch", response.error_code)
@@ -109,7 +110,7 @@ class HandMember:
         return self._small.choice([1, 60, 400]) if "bytes" in self._witness.world.shape.pressures else 1 << 20
 
     async def acknowledge(self, session: HandSession, acks: Mapping[Part, list[Ack]]) -> bool:
-        """An acknowledgement under the right epoch; whether the request as a whole was answered without an error."""
+        """Acknowledge under the right epoch; return True if the request as a whole was answered without an error."""
         response = await session.acknowledge(acks)
         self.failed("ShareAcknowledge", response.error_code)
         self.answered(session, acks, response)
@@ -121,11 +122,11 @@ class HandMember:
         await session.drop()
 
     def parts_at(self, address: str) -> list[Part]:
-        """Partitions of its topics that are led there."""
+        """Return the partitions of its topics that are led there."""
         return [part for part in self._parts() if self.layout.leaders[part] == address]
 
     def some_held(self, session: HandSession) -> dict[Part, list[Ack]]:
-        """Some range that it holds there, to be acknowledged one way."""
+        """Return some range that it holds there, all of it to be acknowledged with one type."""
         parts = [part for part in self.parts_at(session.address) if self.held.get(part)]
         if not parts:
             return {}
@@ -144,10 +145,10 @@ class HandMember:
     def _bootstrap(self) -> str:
         return self.rng.choice(self._witness.world.bootstrap().split(","))
 
-    # ---- what is written down
+    # ---- bookkeeping
 
     def given(self, session: HandSession, response: ShareFetchResponse) -> None:
-        """The records that were acquired and came along."""
+        """Note the acquired records that came with a response."""
         for topic in response.responses:
             for part in topic.partitions:
                 counts = {
@@ -173,7 +174,7 @@ class HandMember:
         acks: Mapping[Part, list[Ack]],
         response: ShareFetchResponse | ShareAcknowledgeResponse,
     ) -> None:
-        """What became of acknowledgements."""
+        """Note the outcome of acknowledgements."""
         codes: dict[Part, int] = {}
         for topic in response.responses:
             for part in topic.partitions:
@@ -188,7 +189,7 @@ class HandMember:
     def _answered(self, session: HandSession, part: Part, batch: Ack, error: str) -> None:
         first, last, types = batch
         if len(types) != 1 or first < 0:
-            return  # no acknowledgement at all
+            return  # the batch is not an acknowledgement
         done = error == "" and types[0] != ACK_RENEW
         if done:
             self.settled = [*self.settled[1 - _SETTLED_KEPT :], (part, batch)]
@@ -200,7 +201,7 @@ class HandMember:
                 self.cast.settled(self.rules.name, place, session.member_id)
 
     def failed(self, call: str, code: int) -> None:
-        """An error that a whole request was answered with."""
+        """Note an error with which a whole request was answered."""
         if code:
             self._witness.saw(ClientFailed, call, error_name(code))
 
@@ -209,7 +210,7 @@ _FetchResult = ShareFetchResponse.PartitionResult
 
 
 def _delays(rng: Random, ack: Ack) -> Sequence[int]:
-    """Delays of a batch: none, one for all, one each; at times some that cannot be (PL-930)."""
+    """Draw delays for a batch: none, one for all, one each; at times invalid ones (PL-930)."""
     first, last, types = ack
     if rng.random() < 0.03:
         return rng.choice([(60_000_000,), (-2,), (5, 5, 5, 5, 5, 5, 5), (700,)])
@@ -221,5 +222,5 @@ def _delays(rng: Random, ack: Ack) -> Sequence[int]:
 
 
 def place_of(part: Part, offset: int) -> Place:
-    """A place as the history names it."""
+    """Return a place as the history names it."""
     return Place(part[0].hex(), part[1], offset)

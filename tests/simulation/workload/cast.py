@@ -1,4 +1,4 @@
-"""What the workloads of one run share: topics, groups, and who holds which records."""
+"""What the workloads of one run share: topics, groups, and which members hold which records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.simulation.workload.witness import Witness
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-#: How often somebody looks whether a topic has come, or whether the work is over.
+#: How often a client checks if a topic exists yet, or if the work is over.
 _LOOK_S = 0.1
 _NAP_S = 0.5
 ISOLATION_LEVEL = "share.isolation.level"
@@ -25,11 +25,11 @@ DELAY_MAX = "sharegroups.retry.delay.max.ms"
 
 @dataclass(frozen=True)
 class GroupRules:
-    """A group: what it reads, the configs that it begins with, and how its members are on the whole.
+    """A group: the topics that it reads, the configs that it begins with, and the habits of its members.
 
     `size`: members at a time; `hasty` ones stay for less than a second. `explicit`: share of those that acknowledge
-    explicitly. `poison`: records that no member ever finishes, one in so many; 0 for none. `rest_s`: for how long a
-    place in the group is empty behind a member, at most. `delays`: whether members release with delays.
+    explicitly. `poison`: records that no member ever finishes, one in so many; 0 for none. `rest_s`: how long a place
+    in the group stays empty after a member, at most. `delays`: True if members release with delays.
     """
 
     name: str
@@ -44,7 +44,7 @@ class GroupRules:
     delays: bool = False
 
     def pressed(self, rng: Random, pressures: Collection[str]) -> Self:
-        """The same group with what the run's pressures (`shape.PRESSURES`) make of its configs."""
+        """Return the same group with configs changed by the run's pressures (`shape.PRESSURES`)."""
         configs = dict(self.configs)
         if "by_duration" in pressures and rng.random() < 0.7:
             configs["share.auto.offset.reset"] = rng.choice(["by_duration:PT1S", "by_duration:PT3S"])
@@ -62,7 +62,7 @@ class GroupRules:
 
     @classmethod
     def draw(cls, rng: Random, name: str, topics: tuple[str, ...], size_max: int) -> Self:
-        """One by chance; it reads the first topic at least."""
+        """Draw a group; it reads the first topic at least."""
         lock_ms = rng.choice([1000, 1000, 1500, 2500])
         reset = "latest" if rng.random() < 0.15 else "earliest"
         configs = [("share.record.lock.duration.ms", str(lock_ms)), ("share.auto.offset.reset", reset)]
@@ -85,14 +85,14 @@ class GroupRules:
         )
 
     def poisonous(self, value: bytes) -> bool:
-        """Whether no member of this group can handle the record."""
+        """Return True if no member of this group can handle the record."""
         return self.poison > 0 and int(value.rpartition(b":")[2]) % self.poison == 0
 
 
 @dataclass
 class Cast:
-    """`topics`: the partitions that each topic is to be created with. `holding`: by group and place, which member was
-    given the record and has not settled it."""
+    """`topics`: the number of partitions with which each topic is created. `holding`: by group and place, the member
+    that was given the record and has not settled it."""
 
     world: World
     topics: Mapping[str, int]
@@ -102,11 +102,12 @@ class Cast:
 
     @property
     def working(self) -> bool:
-        """Whether the work still goes on."""
+        """Return True while the work goes on."""
         return self.world.phase == "work"
 
     async def topic(self, name: str) -> bool:
-        """Wait until a topic exists; False when the work was over before. Who comes first has all of them created."""
+        """Wait until a topic exists; return False when the work is over first. The first caller has all topics
+        created."""
         if not self.begun:
             self.begun = True
             await self._create()
@@ -128,7 +129,7 @@ class Cast:
                 await Topics(witness, admin).create(name, partitions)
 
     async def pause(self, seconds: float) -> bool:
-        """Sleep, but not past the end of the work by more than a moment; whether the work goes on."""
+        """Sleep, but at most a moment past the end of the work; return True if the work goes on."""
         for _ in range(int(seconds / _NAP_S)):
             if not self.working:
                 return False
@@ -137,11 +138,11 @@ class Cast:
         return self.working
 
     def holds(self, group: str, place: Place, member_id: str) -> None:
-        """A member was given a record."""
+        """Note that a member was given a record."""
         self.holding.setdefault(group, {})[place] = member_id
 
     def settled(self, group: str, place: Place, member_id: str) -> None:
-        """It has settled it, or gone."""
+        """Note that it has settled the record, or is gone."""
         held = self.holding.get(group, {})
         if held.get(place) == member_id:
             del held[place]

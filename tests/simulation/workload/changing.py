@@ -1,7 +1,8 @@
-"""Groups that an administrator changes: it deletes them and their offsets, alters offsets, and looks at what there is.
+"""Groups that an administrator changes: it deletes them and their offsets, alters offsets, and lists and describes
+them.
 
-Members of one group come and go meanwhile, so that some changes meet it empty and some do not. The others have none:
-they are made by altering their offsets, and what becomes of an interrupted change of them is up to the coordinators.
+Members of one group come and go meanwhile, so that some changes find it empty and some do not. The others have none:
+they are created by altering their offsets, and their interrupted changes are left to the coordinators.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from tests.simulation.workload.witness import Witness, error_text
 
 #: A number that some logs have reached and some have not.
 _OFFSET_MAX: Final = 25
-#: How often a call of unknown outcome is asked again.
+#: How often a call of unknown outcome is repeated.
 _AGAIN_MAX: Final = 3
-#: How often somebody goes away before the answer, and after how long.
+#: How often the caller goes away before the answer, and after how long.
 _HURRIED: Final = 0.3
 _PATIENCE_S: Final = (0.005, 0.01, 0.02, 0.04)
-#: What is noted of a call that nobody waited for: it may have been done.
+#: The recorded error of a call whose answer was not awaited: it may have been done.
 _UNHEARD: Final = "REQUEST_TIMED_OUT"
 
 Change = Callable[[Admin], Awaitable[str]]
 
 
 def changed_groups(cast: Cast, rng: Random, topics: tuple[str, ...]) -> list[Workload]:
-    """A group whose members come and rest, two without members, and who changes them."""
+    """Draw a group whose members come and rest, two without members, and the client that changes them."""
     drawn = GroupRules.draw(_source(rng), "c0", topics, 2)
     session = ("share.session.timeout.ms", rng.choice(["1000", "2000"]))
     begun = replace(drawn, rest_s=2.5, hasty=rng.random() < 0.6, configs=(*drawn.configs, session))
@@ -54,7 +55,8 @@ def _source(rng: Random) -> Random:
 
 
 class GroupChanger:
-    """One chore after the other, on one of its groups; some chores are two calls at once. `bare` have no members."""
+    """Does one chore after the other, on one of its groups; some chores are two calls at once. `bare` have no
+    members."""
 
     def __init__(self, cast: Cast, rng: Random, name: str, lived_in: GroupRules, bare: tuple[GroupRules, ...]) -> None:
         self.name = name
@@ -80,13 +82,13 @@ class GroupChanger:
                 await self._rng.choice(chores)(admin, self._rng.choice(self._groups))
 
     async def drain(self) -> None:
-        """Nothing is left to do: what was interrupted ends by itself (OP-6)."""
+        """Do nothing: interrupted changes end by themselves (OP-6)."""
 
     # ---- chores
 
     async def _one(self, admin: Admin, group: GroupRules) -> None:
-        """A change; one whose outcome is not known is asked for again, most of the time. Who is in a hurry goes away
-        in the midst of it, and leaves the rest to the coordinator (GC-108)."""
+        """Make a change; one whose outcome is not known is repeated, most of the time. Now and then the caller goes
+        away in the middle of it, and leaves the rest to the coordinator (GC-108)."""
         change = self._change(group)
         if self._rng.random() < _HURRIED:
             await self._hurried(change(admin))
@@ -101,23 +103,23 @@ class GroupChanger:
                 await change
 
     async def _left(self, admin: Admin, _group: GroupRules) -> None:
-        """A group without members is made, and deleted by somebody who does not wait for it."""
+        """Create a group without members, and delete it without waiting for the answer."""
         group = self._rng.choice(self._bare)
         await self._alteration(group)(admin)
         await self._hurried(self._delete_group(admin, group.name))
 
     async def _two(self, admin: Admin, group: GroupRules) -> None:
-        """Two changes at once, of which one has to wait (GC-107)."""
+        """Make two changes at once, of which one has to wait (GC-107)."""
         changes = [self._change(group) for _ in range(2)]
         await asyncio.gather(*(change(admin) for change in changes))
 
     async def _anew(self, admin: Admin, group: GroupRules) -> None:
-        """A group goes, and another one is made under its id (GC-93, GC-101)."""
+        """Delete a group, and create another one under its id (GC-93, GC-101)."""
         await self._delete_group(admin, group.name)
         await self._alteration(group)(admin)
 
     async def _met(self, admin: Admin, _group: GroupRules) -> None:
-        """Somebody joins while the group is being deleted, and stays a little (GC-93)."""
+        """Let a member join while the group is being deleted, and stay a little (GC-93)."""
         group = self._lived_in
         self._visits += 1
         process = f"{self.name}.visitor{self._visits}"
@@ -135,7 +137,7 @@ class GroupChanger:
         await member.live()
 
     async def _look(self, admin: Admin, group: GroupRules) -> None:
-        """Which groups there are, this one, and its offsets."""
+        """List groups, describe this one, and read its offsets."""
         asked = len(self._world.history.events)
         with self._witness.trying("list_groups") as attempt:
             listed = {each.group_id for each in await admin.list_groups()}
@@ -155,7 +157,7 @@ class GroupChanger:
     # ---- changes
 
     def _change(self, group: GroupRules) -> Change:
-        """One by chance, all of it drawn now."""
+        """Draw a change, all of it now."""
         drawn = self._rng.random()
         if drawn < 0.35:
             return lambda admin: self._delete_group(admin, group.name)
@@ -165,7 +167,7 @@ class GroupChanger:
         return self._alteration(group)
 
     def _alteration(self, group: GroupRules) -> Change:
-        """To the beginning, to a number, or to the end, of some partitions."""
+        """Draw new offsets for some partitions: the beginning, a number, or the end."""
         wanted = {}
         for topic in self._some(group.topics):
             for number in range(self._cast.topics[topic]):

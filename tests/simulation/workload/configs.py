@@ -10,7 +10,7 @@ from sharegroups.aio import Admin
 from tests.simulation.history import Administered, LagSeen, Share
 from tests.simulation.workload.witness import Witness, error_text
 
-#: Behind these nobody knows whether it was done.
+#: After these errors it is unknown if the change was done.
 UNSURE = frozenset({"REQUEST_TIMED_OUT", "NETWORK_EXCEPTION"})
 
 
@@ -35,7 +35,8 @@ async def alter(
 async def lags(
     witness: Witness, admin: Admin, group: str, partitions: list[TopicPartition] | None = None
 ) -> dict[TopicPartition, int]:
-    """The lag of each partition that has one, -1 where it is not known; {} when nobody answered. Records LagSeen."""
+    """Return the lag of each partition that has one, -1 where it is not known; {} when there was no answer. Records
+    LagSeen."""
     ids = dict(witness.world.topics)
     asked_ms = witness.world.now_ms()
     with witness.trying("list_share_group_offsets") as attempt:
@@ -49,7 +50,7 @@ async def lags(
     for partition, offset in found.items():
         topic_id = ids.get(partition.topic)
         if topic_id is None or witness.world.topics.get(partition.topic) != topic_id:
-            continue  # the name went, came or changed its meaning while the call was under way
+            continue  # the name was deleted, created or given another id while the call was under way
         start, lag = (offset.start_offset, offset.lag) if offset is not None else (-1, -1)
         known[partition] = -1 if lag is None else lag
         witness.saw(LagSeen, Share(group, topic_id, partition.partition), start, known[partition])

@@ -1,4 +1,4 @@
-"""One member of a share group, from its first poll to its end: what it is given, what it says, what it is told."""
+"""One member of a share group, from its first poll to its end: its records, its acknowledgements and their outcomes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.simulation.workload.witness import Witness, error_text
 
 _POLL_S = 0.8
 _CLOSE_S = 3.0
-#: What releases ask for; the last is above the greatest delay of many groups.
+#: The delays that releases ask for; the last is above the greatest delay of many groups.
 _DELAYS_S = (None, None, 0, 0.15, 0.6, 0.6, 2.0, 5.0)
 _KEEPS = 0.3
 
 
 def place_of(message: Message) -> Place:
-    """Where a message lies."""
+    """Return the place of a message."""
     return Place(message.topic_id().hex(), message.partition(), message.offset())
 
 
@@ -50,11 +50,11 @@ class Member:
 
     @property
     def member_id(self) -> str:
-        """Its id in the group."""
+        """Return its id in the group."""
         return self._consumer.member_id
 
     async def live(self) -> None:
-        """Consume until its time is over or the work is, then go as its manners say (unless it is killed before)."""
+        """Consume until its time or the work is over, then leave as its manners say (unless it is killed before)."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._manners.lives_s
         self.join(self._group.topics)
@@ -70,7 +70,7 @@ class Member:
         self._consumer.subscribe(topics)
 
     async def step(self, poll_s: float = _POLL_S) -> int:
-        """Poll once and handle what came; returns how many records that were."""
+        """Poll once and handle the records; returns how many there were."""
         if not self._manners.explicit:
             self._accept_in_hand()
         with self._witness.trying("poll") as attempt:
@@ -99,7 +99,7 @@ class Member:
             await asyncio.sleep(seconds)
 
     async def leave(self) -> None:
-        """Go, as its manners say."""
+        """Leave as its manners say."""
         if not self._manners.explicit and self._manners.ending is Ending.IN_HAND:
             self._accept_in_hand()
         if self._manners.ending is Ending.PENDING and self._manners.explicit:
@@ -117,7 +117,7 @@ class Member:
         self.gone()
 
     def gone(self) -> None:
-        """Write down what it will never hear of. Also for one that was killed."""
+        """Record the outcomes that it will never learn. Also called for a member that was killed."""
         for place, kind in self._asked.rest():
             self._witness.saw(Settled, self.member_id, self._group.name, place, kind, UNKNOWN)
         for place in [place for place, owner in self._held().items() if owner == self.member_id]:
@@ -168,7 +168,7 @@ class Member:
             self._consumer.acknowledge(message, AcknowledgeType(kind), delay=error.maximum)
 
     def _accept_in_hand(self) -> None:
-        """The next poll or commit accepts them (CL-21, CL-24)."""
+        """Note that the next poll or commit accepts the records in hand (CL-21, CL-24)."""
         for place in self._in_hand:
             self._asked.note(place, ACK_ACCEPT)
         self._in_hand.clear()

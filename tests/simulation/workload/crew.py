@@ -1,4 +1,4 @@
-"""Who works in one run: drawn from the run's seed, each with a random source of its own."""
+"""The workloads of one run, drawn from its seed, each with a random source of its own."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def draw_crew(world: World, rng: Random) -> list[Workload]:
-    """One to three topics, one to three groups, producers for all topics, and perhaps an administrator and rogues;
-    beside them, if the run has that pressure, groups that are changed.
+    """Draw one to three topics, one to three groups, producers for all topics, and perhaps an administrator and rogues;
+    in addition, if the run has that pressure, groups that are changed.
 
-    Leaving workloads out changes nothing of what the others draw; the topics are created whoever is left.
+    Leaving workloads out does not change what the others draw, and the topics are created in any case.
     """
     partitions = {f"t{number}": rng.choice([1, 2, 2, 3]) for number in range(rng.choice([1, 2, 2, 3]))}
     topics = tuple(partitions)
@@ -58,18 +58,18 @@ def draw_crew(world: World, rng: Random) -> list[Workload]:
 
 
 def _source(rng: Random) -> Random:
-    """One of its own, so that nobody's draws depend on what others do."""
+    """Return a random source of its own, so that no workload's draws depend on what others do."""
     return Random(rng.getrandbits(64))
 
 
 def _transactional(cast: Cast, rng: Random, name: str, topics: Sequence[str]) -> TransactionalProducer:
-    """It writes to the first topic, and to others perhaps."""
+    """Return a producer that writes to the first topic, and perhaps to others."""
     some = tuple(topic for topic in topics[1:] if rng.random() < 0.6)
     return TransactionalProducer(cast, rng, name, TransactionHabits.draw(rng, (topics[0], *some)))
 
 
 def _producer(cast: Cast, rng: Random, name: str, topics: Sequence[str]) -> BurstyProducer:
-    """It writes to the first topic, and to others perhaps."""
+    """Return a producer that writes to the first topic, and perhaps to others."""
     some = tuple(topic for topic in topics[1:] if rng.random() < 0.6)
     habits = Habits.draw(rng, (topics[0], *some))
     if "bulk" in cast.world.shape.pressures:

@@ -1,4 +1,4 @@
-"""How one member of a share group handles records: values drawn by chance, nothing that acts."""
+"""How one member of a share group handles records: values drawn by chance, without any action."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kip932.ids import ACK_ACCEPT, ACK_REJECT, ACK_RELEASE
 
 
 class Commit(StrEnum):
-    """How acknowledgements leave."""
+    """How acknowledgements are sent."""
 
     SYNC = "commit_sync"
     ASYNC = "commit_async"
@@ -20,7 +20,7 @@ class Commit(StrEnum):
 
 
 class Ending(StrEnum):
-    """How a member goes."""
+    """How a member ends."""
 
     CLOSE = "close"
     PENDING = "close with acknowledgements pending"
@@ -34,10 +34,10 @@ class Manners:
     """`told`: it has an acknowledgement callback, else it learns outcomes from commit_sync only. Chances are 0 to 1.
 
     `release`, `reject`: per record. `renew`, `dawdle` (handling takes longer than the lock), `partly` (a commit in the
-    middle), `fickle` (it subscribes anew): per poll. `pace_s`: how long handling takes at most when it does not dawdle.
-    `wait_ms`: how long a leader may hold its fetches. `lives_s`: how long until it goes. `fails`: whether its group's
-    poison is too much for it. `poll_interval_ms`: how long between polls before it leaves; `fetch_bytes`: how much it
-    wants at a time.
+    middle), `fickle` (it subscribes again): per poll. `pace_s`: how long handling takes at most when it does not
+    dawdle. `wait_ms`: how long a leader may hold its fetches. `lives_s`: how long it lives. `fails`: True if it cannot
+    handle its group's poison. `poll_interval_ms`: the time between polls after which it leaves; `fetch_bytes`: how many
+    bytes it asks for at a time.
     """
 
     explicit: bool
@@ -61,7 +61,7 @@ class Manners:
 
     @classmethod
     def draw(cls, rng: Random, explicit: float, hasty: bool) -> Self:
-        """Some by chance; `hasty` members come and go every few hundred milliseconds."""
+        """Draw manners; `hasty` members come and go every few hundred milliseconds."""
         return cls(
             explicit=rng.random() < explicit,
             told=rng.random() < 0.7,
@@ -81,7 +81,7 @@ class Manners:
         )
 
     def pressed(self, rng: Random, pressures: Collection[str]) -> Self:
-        """The same manners with what the run's pressures (`shape.PRESSURES`) make of them."""
+        """Return the same manners, changed by the run's pressures (`shape.PRESSURES`)."""
         changed = self
         if "max poll" in pressures and rng.random() < 0.6:
             changed = replace(changed, poll_interval_ms=rng.choice([500, 1_500]))
@@ -94,7 +94,7 @@ class Manners:
         return changed
 
     def settings(self) -> dict[str, Any]:
-        """What a consumer of these manners is configured with."""
+        """Return the configuration of a consumer with these manners."""
         return {
             "share.acknowledgement.mode": "explicit" if self.explicit else "implicit",
             "share.acquire.mode": "record_limit" if self.record_limit else "batch_optimized",
@@ -107,14 +107,14 @@ class Manners:
         }
 
     def kind(self, rng: Random, poison: bool) -> int:
-        """What becomes of a record."""
+        """Draw the acknowledge type of a record."""
         draw = rng.random()
         if poison or draw < self.release:
             return ACK_RELEASE
         return ACK_REJECT if draw < self.release + self.reject else ACK_ACCEPT
 
 
-#: Who empties a group at the end.
+#: The manners of the member that drains a group at the end.
 TIDY = Manners(
     explicit=True,
     told=True,

@@ -1,6 +1,5 @@
-"""Members that keep to no rule: wrong epochs, acknowledgements twice, late, of others' records and out of range,
-requests to nodes that do not lead, forgotten and repeated sessions. What they are rightly given they take like anybody.
-"""
+"""Members that break the rules: wrong epochs; acknowledgements repeated, late, of others' records and out of range;
+requests to nodes that do not lead; forgotten and repeated sessions. They also accept records as other members do."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from tests.simulation.workload.witness import Witness
 
 _ROUNDS: Final = (6, 25)
 _UNKNOWN_TOPIC: Final = bytes(range(16))
-#: Batches that are no batches (PL-401, PL-321).
+#: Invalid batches (PL-401, PL-321).
 _MALFORMED: Final[tuple[list[Ack], ...]] = (
     [(3, 1, (ACK_ACCEPT,))],
     [(0, 2, (ACK_ACCEPT, ACK_REJECT))],
@@ -32,7 +31,7 @@ _MALFORMED: Final[tuple[list[Ack], ...]] = (
 
 
 class Misbehaving:
-    """One such client after the other; each is in the group and does a dozen things that it should not."""
+    """Runs one such client after the other; each is in the group and does a dozen things that it should not."""
 
     def __init__(self, cast: Cast, rng: Random, name: str, rules: GroupRules) -> None:
         self.name = name
@@ -56,10 +55,10 @@ class Misbehaving:
             await self._cast.pause(self._rng.uniform(0.1, 1.5))
 
     async def drain(self) -> None:
-        """Nothing is left to do: their locks and memberships run out."""
+        """Do nothing: their locks and memberships expire."""
 
     async def _live(self, member: HandMember, witness: Witness) -> None:
-        """Join, do this and that, and go with a word or without one."""
+        """Join, play some tricks, and end by leaving or without a message."""
         tricks = Tricks(member)
         with witness.trying("by hand"):
             await member.join()
@@ -77,7 +76,7 @@ class Misbehaving:
 
 
 class Tricks:
-    """Everything that such a member may do next, good manners included; `all` holds likelier things more than once."""
+    """The actions that such a member may take next, correct ones included; `all` holds likelier ones more than once."""
 
     def __init__(self, member: HandMember) -> None:
         self._member = member
@@ -91,7 +90,7 @@ class Tricks:
         if member.rules.delays:
             self.all += [self.settle, self.renew_on_fetch, self.renew_and_settle]
 
-    # ---- what every member does
+    # ---- correct actions
 
     async def take(self, session: HandSession) -> None:
         """Fetch."""
@@ -103,7 +102,7 @@ class Tricks:
             await self._member.acknowledge(session, acks)
 
     async def settle_on_fetch(self, session: HandSession) -> None:
-        """The same on a fetch."""
+        """Do the same on a fetch."""
         await self._member.fetch(session, [], self._member.some_held(session))
 
     async def renew(self, session: HandSession) -> None:
@@ -112,11 +111,11 @@ class Tricks:
             await self._member.acknowledge(session, acks)
 
     async def renew_on_fetch(self, session: HandSession) -> None:
-        """The same on a fetch, which then gets no records (PL-322)."""
+        """Do the same on a fetch, which then gets no records (PL-322)."""
         await self._member.fetch(session, [], self._renewals(session))
 
     async def renew_and_settle(self, session: HandSession) -> None:
-        """More time for some, and an outcome for others, in one request."""
+        """Renew some records and settle others, in one request."""
         await self._member.acknowledge(session, {**self._renewals(session), **self._member.some_held(session)})
 
     def _renewals(self, session: HandSession) -> dict[Part, list[Ack]]:
@@ -124,20 +123,20 @@ class Tricks:
         return {part: [(first, last, (ACK_RENEW,))] for part, ((first, last, _),) in held.items()}
 
     async def beat(self, _session: HandSession) -> None:
-        """A heartbeat in good order, or a rejoin."""
+        """Send a correct heartbeat, or a rejoin."""
         await self._member.join()
 
-    # ---- what nobody should do
+    # ---- forbidden actions
 
     async def again(self, session: HandSession) -> None:
-        """Acknowledge once more what is settled, as before or otherwise."""
+        """Acknowledge settled records once more, with the same types or others."""
         if self._member.settled:
             part, (first, last, types) = self._rng.choice(self._member.settled)
             kind = self._rng.choice([types, (ACK_RELEASE,), (ACK_ACCEPT,)])
             await self._member.acknowledge(session, {part: [(first, last, kind)]})
 
     async def stale_epoch(self, session: HandSession) -> None:
-        """An epoch that is not the next one; nothing may come of it (PL-502)."""
+        """Use an epoch that is not the next one; it must have no effect (PL-502)."""
         wrong = session.epoch + self._rng.choice([-2, -1, 1, 2, 1000])
         right = session.epoch, session.session_id
         if wrong > 0:
@@ -145,7 +144,7 @@ class Tricks:
             session.epoch, session.session_id = right
 
     async def replay(self, session: HandSession) -> None:
-        """The same acknowledgement twice, under one epoch, as after a lost answer (INV-14)."""
+        """Send the same acknowledgement twice, under one epoch, as after a lost answer (INV-14)."""
         acks = self._member.some_held(session)
         epoch = session.epoch
         if acks and await self._member.acknowledge(session, acks):
@@ -153,7 +152,7 @@ class Tricks:
             session.epoch = epoch + 1
 
     async def steal(self, session: HandSession) -> None:
-        """Acknowledge what others of the group hold (INV-6)."""
+        """Acknowledge records that others of the group hold (INV-6)."""
         member = self._member
         parts = dict.fromkeys(member.parts_at(session.address))
         held = [
@@ -168,20 +167,20 @@ class Tricks:
             await member.acknowledge(session, {part: [(offset, offset, (kind,))]})
 
     async def out_of_window(self, session: HandSession) -> None:
-        """Acknowledge what is finished long ago, or does not exist yet."""
+        """Acknowledge offsets that are long finished, or do not exist yet."""
         if parts := self._member.parts_at(session.address):
             first = self._rng.choice([0, 500, 1 << 40])
             await self._member.acknowledge(session, {self._rng.choice(parts): [(first, first + 3, (ACK_ACCEPT,))]})
 
     async def malformed(self, session: HandSession) -> None:
-        """Acknowledge with batches that are none; beside it something that is right, which must go through (PL-415)."""
+        """Acknowledge with invalid batches, together with a valid one, which must succeed (PL-415)."""
         if parts := self._member.parts_at(session.address):
             acks = dict(self._member.some_held(session))
             acks[self._rng.choice(parts)] = self._rng.choice(_MALFORMED)
             await self._member.acknowledge(session, acks)
 
     async def elsewhere(self, session: HandSession) -> None:
-        """Open a session with a node that does not lead what is asked for."""
+        """Open a session with a node that does not lead the requested partitions."""
         member = self._member
         addresses = [address for address in member.layout.nodes if address != session.address]
         if addresses and (parts := member.parts_at(session.address)):
@@ -195,7 +194,7 @@ class Tricks:
             await stray.drop()
 
     async def strangers(self, session: HandSession) -> None:
-        """Topics and partitions that do not exist join the session, and leave it again."""
+        """Add topics and partitions that do not exist to the session, and remove them again."""
         known = self._member.parts_at(session.address)[:1]
         parts = [(_UNKNOWN_TOPIC, 0), *((topic_id, 77) for topic_id, _ in known)]
         if await self._member.fetch(session, parts):
@@ -209,7 +208,8 @@ class Tricks:
             await self._member.fetch(session, [part])
 
     async def reopen(self, session: HandSession) -> None:
-        """Begin anew with epoch 0 while records are held, perhaps with acknowledgements in it, which is not allowed."""
+        """Start a new session with epoch 0 while records are held, perhaps with acknowledgements in it, which is not
+        allowed."""
         acks = self._member.some_held(session) if self._rng.random() < 0.5 else {}
         response = await session.fetch(self._member.parts_at(session.address), acks, epoch=0)
         self._member.failed("epoch 0 again", response.error_code)
@@ -227,21 +227,22 @@ class Tricks:
         await self._member.drop(session)
 
     async def go(self, session: HandSession) -> None:
-        """Break off without a word, records in hand."""
+        """Break off without a message, with records in hand."""
         await self._member.drop(session)
 
     async def twin(self, session: HandSession) -> None:
-        """One more session with the same leader, as the same member or as another one."""
+        """Open one more session with the same leader, as the same member or as another one."""
         member_id = self._member.member_id
         await self._member.open(session.address, member_id if self._rng.random() < 0.5 else f"{member_id}x")
 
     async def beat_wrongly(self, _session: HandSession) -> None:
-        """Member epochs that are past, to come, or no epochs at all, by a member or by nobody (GC-18, GC-22, GC-23)."""
+        """Send member epochs that are past, future or invalid, from this member or an unknown one (GC-18, GC-22,
+        GC-23)."""
         epoch = self._rng.choice([self._member.epoch - 1, self._member.epoch + 3, -2, 1 << 30])
         await self._member.beat(epoch, None, self._rng.choice([self._member.member_id, "nobody", ""]))
 
     async def _under(self, session: HandSession, acks: Mapping[Part, list[Ack]], epoch: int) -> None:
-        """A fetch or an acknowledgement under a wrong epoch."""
+        """Fetch or acknowledge under a wrong epoch."""
         if self._rng.random() < 0.5:
             fetched: ShareFetchResponse = await session.fetch([], acks, epoch=epoch)
             self._member.failed("wrong epoch", fetched.error_code)

@@ -1,4 +1,5 @@
-"""Who looks after dead letters: groups get a queue, whose topic comes late, closes for a while, goes and comes back."""
+"""The operator of dead letters: groups get a queue whose topic is created late, closed for a while, deleted and created
+again."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _TRIES: Final = 20
 
 
 class Postmaster:
-    """Gives every group the same queue at the beginning. At the end the topic is there, and open."""
+    """Gives every group the same queue at the beginning. At the end the topic exists, and is open."""
 
     def __init__(self, cast: Cast, rng: Random, name: str) -> None:
         self.name = name
@@ -32,7 +33,7 @@ class Postmaster:
         self._mortal = rng.random() < 0.4
 
     async def work(self) -> None:
-        """Groups first, the topic at once or later; then trouble."""
+        """Configure the groups first, create the topic at once or later, then make trouble."""
         if not await self._cast.topic(next(iter(self._cast.topics))):
             return
         async with admin_of(self._witness) as admin:
@@ -54,7 +55,7 @@ class Postmaster:
                 await self._rng.choice(chores)()
 
     async def drain(self) -> None:
-        """Letters that wait can be written now."""
+        """Open the queue, so that waiting letters can be written."""
         async with admin_of(self._witness) as admin:
             await self._open(admin, Topics(self._witness, admin))
 
@@ -67,7 +68,7 @@ class Postmaster:
         await self._set(admin, LETTER_TOPIC, (_ENABLE_CONFIG, enabled), of_topic=True)
 
     async def _replace(self, admin: Admin, topics: Topics) -> None:
-        """The topic goes, with all letters in it, and comes back."""
+        """Delete the topic, with all letters in it, and create it again."""
         if LETTER_TOPIC in self._cast.world.topics and await topics.delete(LETTER_TOPIC):
             await self._cast.pause(self._rng.choice([0.0, 0.5, 2.0]))
             await self._open(admin, topics)

@@ -1,4 +1,4 @@
-"""Idempotent producers that send in bursts, to any partition or to chosen ones, and now and then take their time."""
+"""Idempotent producers that send in bursts, to any partition or to chosen ones, and are slow now and then."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.simulation.workload.tap import ProduceTap
 from tests.simulation.workload.witness import Witness, error_text
 
 _CLOSE_S = 4.0
-#: Records a second, about.
+#: Approximate records per second.
 _RATE = 7
-#: Records of a burst that passes every threshold of a share-partition.
+#: Records of a burst that exceeds every threshold of a share-partition.
 BULK = 2_400
 
 
@@ -27,7 +27,7 @@ BULK = 2_400
 class Habits:
     """How a producer produces. `spread`: records without a key; else to a partition of its choice, or by key.
 
-    `batch`: records that share a batch at most. `vanishes`: its process dies now and then.
+    `batch`: the most records in one batch. `vanishes`: its process dies now and then.
     """
 
     topics: tuple[str, ...]
@@ -38,7 +38,7 @@ class Habits:
 
     @classmethod
     def draw(cls, rng: Random, topics: tuple[str, ...]) -> Self:
-        """Some by chance."""
+        """Draw habits."""
         return cls(
             topics,
             burst=rng.choice([5, 12, 30]),
@@ -62,7 +62,7 @@ class BurstyProducer:
         self._open: dict[bytes, None] = {}
 
     async def work(self) -> None:
-        """Produce in lives, each a client process of its own."""
+        """Produce in several lives, each a client process of its own."""
         life = 0
         while await self._cast.topic(self._habits.topics[0]):
             life += 1
@@ -79,7 +79,7 @@ class BurstyProducer:
             self._open.clear()
 
     async def drain(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing."""
 
     async def _live(self, witness: Witness) -> None:
         tap = ProduceTap(self._world.transport(witness.process))
@@ -131,7 +131,7 @@ class BurstyProducer:
             witness.saw(ProduceFailed, value, attempt.error)
 
     def _headers(self) -> HeadersSeen:
-        """None mostly; else a few, names that come twice and values that are null or empty among them."""
+        """Return mostly None; otherwise a few headers, including repeated names and values that are null or empty."""
         rng = self._labels
         count = rng.choice([0, 0, 0, 1, 3])
         return tuple((rng.choice("hik"), rng.choice([None, b"", b"%d" % self._number])) for _ in range(count))

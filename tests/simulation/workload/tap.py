@@ -1,6 +1,6 @@
-"""A producer's transport that reads along, so that it is known under which topic id a record was confirmed.
+"""A producer's transport that notes under which topic id each record was confirmed.
 
-A delivery report names the topic only, and names come back (CM-21); what went over the wire is beyond doubt.
+A delivery report names the topic only, and names are reused (CM-21); the messages on the wire are unambiguous.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Topics as an administrator changes them: `World.topics` is kept true, also when an answer was lost."""
+"""Topics as an administrator changes them: `World.topics` stays correct, even when an answer was lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Topics:
         self._gone: dict[str, None] = {}
 
     async def create(self, name: str, partitions: int) -> bool:
-        """Create a topic and learn its id; False when that did not come about."""
+        """Create a topic and learn its id; return False when that failed."""
         for _ in range(_TRIES):
             asked_ms = self._witness.world.now_ms()
             error = await self._once(lambda: self._admin.create_topics([NewTopic(name, partitions)]))
@@ -47,13 +47,13 @@ class Topics:
             self._saw("CreateTopics", name, found.topic_id.hex() if found else "", error, asked_ms)
             if found is not None:
                 return True
-            if error:  # it exists, and not under a new id: the deletion that was seen got lost in a fail-over
+            if error:  # it exists, and not under a new id: the deletion that was seen was lost in a fail-over
                 self._gone.clear()
             await asyncio.sleep(_PAUSE_S)
         return False
 
     async def delete(self, name: str) -> bool:
-        """Delete a topic; False when that did not come about."""
+        """Delete a topic; return False when that failed."""
         topic_id = self._witness.world.topics[name]
         for _ in range(_TRIES):
             asked_ms = self._witness.world.now_ms()
@@ -67,7 +67,7 @@ class Topics:
         return False
 
     async def _appear(self, name: str) -> TopicDescription | None:
-        """A topic that exists: a node that lags behind may not know it yet."""
+        """Wait for a topic that exists: a node that lags behind may not know it yet."""
         for _ in range(_TRIES):
             if (found := await self.learn(name)) is not None:
                 return found
@@ -82,9 +82,9 @@ class Topics:
         self._saw("CreatePartitions", name, detail, error, asked_ms)
 
     async def learn(self, name: str) -> TopicDescription | None:
-        """The topic as the metadata have it, its id noted; None when it does not exist.
+        """Return the topic as in the metadata, and note its id; None when it does not exist.
 
-        A node that lags behind may name the namesake that was deleted here; that one does not exist.
+        A node that lags behind may report a topic of the same name that was deleted here; that one does not exist.
         """
         for _ in range(_TRIES):
             with self._witness.trying("list_topics") as attempt:
@@ -101,7 +101,7 @@ class Topics:
         return None
 
     async def _once(self, call: Callable[[], Awaitable[Errors]]) -> str:
-        """The error that one call for one topic ended with, "" for none."""
+        """Return the error with which one call for one topic ended, "" for none."""
         try:
             (error,) = (await call()).values()
         except (KafkaError, TransportError) as failure:

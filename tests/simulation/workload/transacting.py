@@ -1,4 +1,4 @@
-"""Transactional producers: they commit, abort, die in the middle, outlast their time-out, and fence each other."""
+"""Transactional producers: they commit, abort, die in the middle, exceed their time-out, and fence each other."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from tests.simulation.workload.witness import Witness, error_text
 
 COMMITTED, ABORTED = "committed", "aborted"
 _CLOSE_S = 4.0
-#: The time-out of a transaction, ms: it comes round within a run.
+#: The time-out of a transaction, ms: short enough to expire within a run.
 TIMEOUTS_MS = (1_500, 3_000, 5_000)
-#: Errors of a commit behind which nobody knows whether it was one.
+#: Errors after which it is unknown if a transaction was committed.
 _IN_DOUBT = frozenset({"REQUEST_TIMED_OUT", "NETWORK_EXCEPTION"})
 
 
 class GivenUpError(Exception):
-    """The application wants none of its transaction."""
+    """The application gives up its transaction."""
 
 
 @dataclass(frozen=True)
 class TransactionHabits:
-    """How a producer transacts. Chances are 0 to 1: `gives_up` and `dawdles` (it takes longer than its time-out) per
-    transaction; `overlaps`: the next life begins while this one still works. `records`: of one transaction, at most."""
+    """How a producer uses transactions. Chances are 0 to 1: `gives_up` and `dawdles` (it takes longer than its
+    time-out) per transaction; `overlaps`: the next life begins while this one still works. `records`: of one
+    transaction, at most."""
 
     topics: tuple[str, ...]
     records: int
@@ -44,7 +45,7 @@ class TransactionHabits:
 
     @classmethod
     def draw(cls, rng: Random, topics: tuple[str, ...]) -> Self:
-        """Some by chance."""
+        """Draw habits."""
         return cls(
             topics,
             records=rng.choice([2, 6, 12]),
@@ -56,7 +57,7 @@ class TransactionHabits:
 
 
 class TransactionalProducer:
-    """Lives under one transactional id, one after the other or two at a time."""
+    """Runs lives under one transactional id, one after the other or two at a time."""
 
     def __init__(self, cast: Cast, rng: Random, name: str, habits: TransactionHabits) -> None:
         self.name = name
@@ -85,10 +86,10 @@ class TransactionalProducer:
                 task.result()
 
     async def drain(self) -> None:
-        """What is open ends at its time-out."""
+        """Do nothing: open transactions end at their time-out."""
 
     def next_value(self) -> bytes:
-        """A value that nobody had."""
+        """Return a value that was not used before."""
         self._number += 1
         return f"{self.name}:{self._number}".encode()
 
@@ -128,12 +129,12 @@ class _Life:
             await producer.close(_CLOSE_S)
 
     async def _transact(self, producer: Producer, tap: ProduceTap) -> bool:
-        """One transaction; False when another instance has taken over."""
+        """Run one transaction; return False when another instance has taken over."""
         self._values, self._told = [], set()
         outcome = UNKNOWN
         try:
             async with producer.transaction():
-                outcome = ABORTED  # whatever leaves this block but by its end
+                outcome = ABORTED  # the outcome if this block is left before its end
                 await self._write(producer)
                 if self._rng.random() < self._habits.gives_up:
                     raise GivenUpError
@@ -164,7 +165,7 @@ class _Life:
             await asyncio.sleep(self._habits.timeout_ms / 1000 + 1)
 
     def _ended(self, outcome: str, tap: ProduceTap) -> None:
-        """Tell what the application knows; once for each transaction."""
+        """Record what the application knows; once for each transaction."""
         values, self._values = self._values, []
         if not values:
             return

@@ -1,4 +1,5 @@
-"""Somebody who tries out back-offs: turns them on, off and otherwise while a group works, and how much may wait."""
+"""A user who experiments with back-offs: turns them on and off and changes them while a group works, and how long
+records may wait."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tests.simulation.workload.topics import admin_of
 from tests.simulation.workload.witness import Witness
 
 _RETRY = "sharegroups.retry."
-#: Short enough that the last delay ends while a group is emptied.
+#: Short enough that the last delay ends while a group is drained.
 _CONFIGS = (
     (f"{_RETRY}backoff.initial.ms", ("0", "150", "600", "600")),
     (f"{_RETRY}backoff.multiplier", ("1", "2", "3")),
@@ -23,7 +24,7 @@ _CONFIGS = (
 
 
 class Tuner:
-    """It changes one or two of these configs of a group at a time."""
+    """Changes one or two of these configs of a group at a time."""
 
     def __init__(self, cast: Cast, rng: Random, name: str) -> None:
         self.name = name
@@ -32,7 +33,7 @@ class Tuner:
         self._witness = Witness(cast.world, name)
 
     async def work(self) -> None:
-        """Change something now and then until the work is over."""
+        """Change a config now and then until the work is over."""
         if not await self._cast.topic(next(iter(self._cast.topics))):
             return
         async with admin_of(self._witness) as admin:
@@ -43,4 +44,4 @@ class Tuner:
                 await configs.alter(self._witness, admin, group.name, changes)
 
     async def drain(self) -> None:
-        """What holds at last goes on to hold."""
+        """Do nothing: the last values stay in force."""

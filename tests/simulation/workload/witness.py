@@ -1,4 +1,4 @@
-"""What one client process saw, written into the history; the only way in which workloads write there."""
+"""Writes into the history what one client process saw; workloads write there only through this."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Attempt:
-    """A call of a client; `error` names what it ended with, "" while all is well."""
+    """A call of a client; `error` is the name of the error that ended it, "" for none."""
 
     def __init__(self) -> None:
         self.error = ""
@@ -34,7 +34,7 @@ class Witness:
 
     @contextmanager
     def trying(self, call: str) -> Iterator[Attempt]:
-        """Errors that an application must reckon with are recorded as ClientFailed; everything else is a bug."""
+        """Record errors that an application must expect as ClientFailed; every other error is a bug."""
         attempt = Attempt()
         try:
             yield attempt
@@ -44,7 +44,7 @@ class Witness:
 
 
 def error_text(error: Exception) -> str:
-    """Kafka's name of an error, or gRPC's of a call that was not answered."""
+    """Return Kafka's name of an error, or gRPC's for a call that was not answered."""
     if isinstance(error, KafkaError):
         return error.name
     return error.status.value if isinstance(error, TransportError) else type(error).__name__

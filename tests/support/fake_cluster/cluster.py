@@ -1,6 +1,6 @@
 """A small cluster in memory that speaks the client-facing protos: topics, one group coordinator, leaders with sessions.
 
-What it claims that services do is held by `tests/contracts/services`, which real services pass too, file by file:
+The tests in `tests/contracts/services`, which real services pass too, check the fake's behaviour file by file:
 
     services.py      test_cluster.py: Metadata, DescribeCluster, FindCoordinator, InitProducerId, CreateTopics,
                      CreatePartitions
@@ -13,10 +13,10 @@ What it claims that services do is held by `tests/contracts/services`, which rea
     transactions.py  test_produce.py: InitProducerId with a transactional id, EndTxn, what is told of transactions
     log.py           test_records.py, test_locks.py; test_produce.py for producers; test_deleted_records.py
 
-An RPC that the client calls and that is not there is not faked; an answer holds only the fields that a client reads.
-What a test breaks is no claim: `faults.py` (planned errors, lost answers, streams that break), `silence.py` (nodes that
-say nothing), nodes that are stopped (`network.stop`), leaders that move or are gone (`leaders`, `move_leader`), and
-what a test plants in `state.py`.
+An RPC that the client calls but that is missing here is not faked; an answer has only the fields that a client reads. A
+test's own interventions imitate no service: `faults.py` (planned errors, lost answers, broken streams), `silence.py`
+(nodes that send nothing), stopped nodes (`network.stop`), moved or missing leaders (`leaders`, `move_leader`), and
+values that a test sets in `state.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The fake cluster's configs: decided by the services' own code, over what the fake remembers."""
+"""The fake cluster's configs: the services' own code decides, on the fake's state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Configs:
 
 
 class _Metadata:
-    """As much of a metadata log as configs need."""
+    """The part of a metadata log that configs need."""
 
     def __init__(self, fake: FakeState) -> None:
         self._fake = fake

@@ -1,4 +1,4 @@
-"""The fake cluster's GroupCoordinatorService: members, their assignments, and what is told of groups."""
+"""The fake cluster's GroupCoordinatorService: members, their assignments, and the descriptions of groups."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kip932.ids import TopicIdPartition
 from tests.support.fake_cluster.group_changes import GROUP_ID_NOT_FOUND, LEADER_NOT_AVAILABLE, GroupChanges
 
 UNKNOWN_MEMBER_ID: Final = 25
-#: All operations on a group; and what stands there for who does not ask.
+#: All operations on a group as a bit field, and the value in answers to requests that did not ask for it.
 OPERATIONS: Final = 3400
 NOT_ASKED: Final = -(2**31)
 FENCED_MEMBER_EPOCH: Final = 110
 LEAVE: Final = -1
 COORDINATOR_NOT_AVAILABLE: Final = 15
 INTERVAL_MS: Final = 5_000
-#: For a member that waits until its first partitions are initialised.
+#: The heartbeat interval of a member that waits until its first partitions are initialised.
 SOON_MS: Final = 250
 
 
@@ -69,8 +69,8 @@ class Coordinator(GroupChanges):
         request: share_group_heartbeat_pb2.ShareGroupHeartbeatRequest,
         response: share_group_heartbeat_pb2.ShareGroupHeartbeatResponse,
     ) -> None:
-        """Tell the member its assignment when it is new. Topics that the group has no state of come with the next
-        heartbeat, which is asked for soon when the member has nothing else."""
+        """Send the member its assignment when it is new. Topics that the group has no state of come with the next
+        heartbeat, whose interval is short when the member has nothing else."""
         fake, group, member = self.fake, request.group_id, request.member_id
         target = fake.assignment(group, member)
         subscribed = {fake.topics[name][0] for name in fake.subscriptions[member] if name in fake.topics}
@@ -140,7 +140,7 @@ class Coordinator(GroupChanges):
     async def describe_share_group_offsets(
         self, request: Any, context: Any
     ) -> describe_share_group_offsets_pb2.DescribeShareGroupOffsetsResponse:
-        """Of the topics asked for, or of all that the group has state of."""
+        """Describe the requested topics, or all that the group has state of."""
         fake = self.fake
         response = describe_share_group_offsets_pb2.DescribeShareGroupOffsetsResponse()
         for asked in request.groups:

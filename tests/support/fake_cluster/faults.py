@@ -1,8 +1,8 @@
-"""What a test lets the fake cluster do wrong. These are orders of a test, and no claims about what services do.
+"""Faults that a test plans for the fake cluster. They imitate no behaviour of services.
 
-`errors["produce"].append(19)` lets the next Produce fail with 19; the words are those of `take_error`. Two of them are
-no error codes but deeds, whatever the number: "produce_stream" ends a stream without an answer, "produce_lost" appends
-and loses the answer, "end_txn_lost" decides and loses the answer.
+`errors["produce"].append(19)` makes the next Produce fail with 19; the keys are those of `take_error`. Three keys stand
+for actions, whatever the number: "produce_stream" ends a stream without an answer, "produce_lost" appends and loses the
+answer, "end_txn_lost" decides and loses the answer.
 """
 
 from __future__ import annotations
@@ -21,25 +21,24 @@ NO_ROOM: Final = 89
 class Faults:
     def __init__(self) -> None:
         self.errors: dict[str, deque[int]] = defaultdict(deque)
-        #: While it is not set, requests of produce streams wait.
+        #: The event that requests of produce streams wait for, if any.
         self.hold_produce: asyncio.Event | None = None
-        #: For how long who is refused with THROTTLING_QUOTA_EXCEEDED is asked to stay away.
+        #: The throttle time in answers with THROTTLING_QUOTA_EXCEEDED.
         self.throttle_ms = 0
         #: Partitions that answer a Produce with this error.
         self.unloadable: dict[TopicIdPartition, int] = {}
-        #: Partitions whose share state no coordinator tells, with the text of COORDINATOR_NOT_AVAILABLE.
+        #: Partitions whose share state no coordinator returns, with the text of COORDINATOR_NOT_AVAILABLE.
         self.stateless: dict[TopicIdPartition, str] = {}
-        #: Shards of the group log that no node lists groups of, and with which error; which groups these are is the
-        #: test's to say.
+        #: Shards of the group log whose groups no node lists, with the error. The test decides which groups these are.
         self.unserved: dict[int, int] = {}
         self.stream_tasks: dict[int, set[asyncio.Task[Any]]] = defaultdict(set)
 
     def take_error(self, what: str) -> ErrorCode.ValueType:
-        """The next planned error of a kind, 0 when none is planned."""
+        """Return the next planned error of a kind, 0 when none is planned."""
         return ErrorCode.ValueType(self.errors[what].popleft() if self.errors[what] else 0)
 
     def refuse(self, response: Any, error: int) -> None:
-        """Make an answer nothing but this error."""
+        """Set this error in an answer, with the throttle time for NO_ROOM."""
         response.error_code = error
         response.throttle_time_ms = self.throttle_ms if error == NO_ROOM else 0
 

@@ -1,4 +1,4 @@
-"""What the fake cluster's coordinator changes in groups: their deletion, and that of their offsets, and new offsets."""
+"""Changes of groups by the fake cluster's coordinator: deleted groups, deleted offsets and altered offsets."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Leader(ShareRequests):
         return response
 
     async def fetch(self, request: Any, context: Any) -> fetch_pb2.FetchResponse:
-        """Answered at once, whatever there is."""
+        """Answer at once, whether or not there are records."""
         response = fetch_pb2.FetchResponse()
         for topic in request.topics:
             found = response.responses.add(topic_id=topic.topic_id).partitions
@@ -62,7 +62,7 @@ class Leader(ShareRequests):
         return response
 
     async def explain_record(self, request: Any, context: Any) -> explain_record_pb2.ExplainRecordResponse:
-        """What a test has planted: only services know why."""
+        """Return the answer that a test has set: only services can explain a record."""
         self.fake.questions.append(request)
         partition = TopicIdPartition(request.topic_id, request.partition_index)
         response = explain_record_pb2.ExplainRecordResponse()

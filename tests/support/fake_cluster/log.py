@@ -1,4 +1,4 @@
-"""One partition of the fake cluster: its batches, what it knows of producers, each offset's state by group."""
+"""One partition of the fake cluster: its batches, its producers' state, and each offset's state by group."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ INVALID_PRODUCER_EPOCH: Final = 47
 INVALID_RECORD: Final = 87
 INVALID_RECORD_STATE: Final = 121
 
-#: After so many deliveries a record is archived: the default of group.share.delivery.count.limit.
+#: The number of deliveries after which a record is archived: the default of group.share.delivery.count.limit.
 DELIVERIES_MAX: Final = 5
 TAKEN_BACK_MAX: Final = 10
 #: The longest delay of a release, ms (PL-931): the default of sharegroups.retry.delay.max.ms. There is no back-off.
 DELAY_MAX_MS: Final = 86_400_000
-#: Batches of a producer that are known again.
+#: The number of a producer's last batches that are recognised when repeated.
 _BATCHES_KEPT: Final = 5
 _FINISHED: Final = ("acknowledged", "archived")
-#: State, holder and delivery count of an offset.
+#: An offset's state, holder and delivery count.
 State = tuple[str, str, int]
 _NEW: Final[State] = ("available", "", 0)
 
 
 @dataclass
 class _Producer:
-    """Its epoch, its next sequence number, and its last batches: first sequence number, count, offset."""
+    """A producer's epoch, its next sequence number, and its last batches: first sequence number, count, offset."""
 
     epoch: int
     next_sequence: int = 0
@@ -52,26 +52,26 @@ class _Producer:
 
 @dataclass
 class Log:
-    """Groups begin with the first offset, which is 0 until records are deleted. An offset without a state is
-    available."""
+    """A partition's log. Groups begin with the first offset, which is 0 until records are deleted. An offset without a
+    state is available."""
 
     batches: list[FetchedBatch] = field(default_factory=list)
     end: int = 0
-    #: Records before it are deleted.
+    #: Records before this offset are deleted.
     first: int = 0
-    #: What the leader takes for the time of an append, ms since 1970.
+    #: The time that the leader gives to an append, ms since 1970.
     now_ms: int = 1_000
     states: dict[str, dict[int, State]] = field(default_factory=lambda: defaultdict(dict))
-    #: By group and offset: to which delivery count it was last taken back, and how often in a row (PL-941).
+    #: By group and offset: the delivery count it was last reduced to, and how often in a row (PL-941).
     taken_back: dict[str, dict[int, tuple[int, int]]] = field(default_factory=lambda: defaultdict(dict))
     _producers: dict[int, _Producer] = field(default_factory=dict)
-    #: When the batch with this base offset was appended.
+    #: By base offset: when the batch was appended.
     _appended: dict[int, int] = field(default_factory=dict)
 
     # Produce.
 
     def append(self, data: bytes, count: int, is_control: bool = False) -> int:
-        """Store a batch; its base offset."""
+        """Store a batch; return its base offset."""
         base = self.end
         self.batches.append(FetchedBatch(base_offset=base, count=count, batch=data, is_control=is_control))
         self._appended[base] = self.now_ms
@@ -79,7 +79,7 @@ class Log:
         return base
 
     def produce(self, batch: Any) -> tuple[int, int]:
-        """Store a batch of a Produce, or find it stored already: error code, and base offset or -1."""
+        """Store a batch of a Produce, or find it stored already; return error code, and base offset or -1."""
         if batch.producer_id < 0:
             return 0, self.append(batch.record_batch, batch.record_count)
         known = self._producers.setdefault(batch.producer_id, _Producer(batch.producer_epoch))
@@ -98,7 +98,7 @@ class Log:
         return 0, base
 
     def read(self, offset: int, max_bytes: int) -> list[FetchedBatch]:
-        """The batches from the one with this offset on: one, and more while they have room."""
+        """Return the batches from the one with this offset on: at least one, and more while `max_bytes` allows."""
         found, size = list[FetchedBatch](), 0
         for batch in self.batches:
             if batch.base_offset + batch.count <= offset:
@@ -111,14 +111,15 @@ class Log:
         return found
 
     def delete_before(self, offset: int) -> tuple[int, int]:
-        """Delete the records before an offset, -1 for all: error code, and the first offset that is left or -1."""
+        """Delete the records before an offset, -1 for all; return error code, and the first remaining offset or -1."""
         if not -1 <= offset <= self.end:
             return OFFSET_OUT_OF_RANGE, -1
         self.first = max(self.first, self.end if offset == -1 else offset)
         return 0, self.first
 
     def offset_for(self, timestamp: int) -> int:
-        """The end for -1, the first offset for -2, else that of the first record at or after a time, -1 for none."""
+        """Return the end for -1, the first offset for -2, else that of the first record at or after a time, -1 for
+        none."""
         if timestamp < 0:
             return self.end if timestamp == OFFSET_LATEST else self.first
         for batch in self.batches:
@@ -128,21 +129,21 @@ class Log:
                     return offset
         return -1
 
-    # What a group sees.
+    # A group's view.
 
     def start(self, group: str) -> int:
-        """The first offset that the group has not finished."""
+        """Return the first offset that the group has not finished."""
         states = self.states[group]
         offsets = range(self.first, self.end)
         return next((offset for offset in offsets if states.get(offset, _NEW)[0] not in _FINISHED), self.end)
 
     def lag(self, group: str) -> int:
-        """How many offsets the group has not finished."""
+        """Count the offsets that the group has not finished."""
         states = self.states[group]
         return sum(states.get(offset, _NEW)[0] not in _FINISHED for offset in range(self.first, self.end))
 
     def acquire(self, request: Any, records_max: int) -> tuple[list[FetchedBatch], list[tuple[int, int, int]]]:
-        """Give records to the member of a ShareFetch: batches, and the acquired ranges with their delivery counts."""
+        """Acquire records for a ShareFetch's member; return batches, and acquired ranges with delivery counts."""
         states = self.states[request.group_id]
         cut = request.share_acquire_mode == ACQUIRE_RECORD_LIMIT
         batches, ranges, taken = [], list[tuple[int, int, int]](), 0
@@ -166,7 +167,7 @@ class Log:
         return batches, ranges
 
     def unreadable(self, request: Any) -> FetchedBatch | None:
-        """The first batch with an available record that the member of a ShareFetch cannot decompress (PL-257)."""
+        """Return the first batch with an available record that a ShareFetch's member cannot decompress (PL-257)."""
         states, kinds = self.states[request.group_id], {0, 1, *request.compression_types}
         for batch in self.batches:
             offsets = range(max(self.first, batch.base_offset), batch.base_offset + batch.count)
@@ -177,8 +178,8 @@ class Log:
         return None
 
     def acknowledge(self, request: Any, batches: Any) -> tuple[int, list[int], dict[int, int]]:
-        """Apply one partition's acknowledgements, all or none: error code, the offsets whose lock is renewed, and the
-        released ones that wait, each with its delay (ms)."""
+        """Apply one partition's acknowledgements, all or none; return error code, the offsets whose lock is renewed,
+        and the released offsets that wait, each with its delay (ms)."""
         if _malformed(batches, request.is_renew_ack):
             return INVALID_REQUEST, [], {}
         states, start = self.states[request.group_id], self.start(request.group_id)
@@ -210,7 +211,7 @@ class Log:
         return 0, [offset for offset, kind in given if kind == ACK_RENEW], delays
 
     def take_back(self, group: str, offset: int, count: int) -> bool:
-        """Whether a delivery may be taken back once more (PL-941)."""
+        """Reduce a delivery count by one if that is allowed once more; return whether it was (PL-941)."""
         former, times = self.taken_back[group].get(offset, (count, 0))
         times = times + 1 if former == count else 1
         if times > TAKEN_BACK_MAX:
@@ -219,12 +220,12 @@ class Log:
         return True
 
     def give_back(self, group: str, offset: int) -> None:
-        """An acquired record is available again, or archived after its last delivery."""
+        """Make an acquired record available again, or archive it after its last delivery."""
         _, _, count = self.states[group][offset]
         self.states[group][offset] = ("archived" if count >= DELIVERIES_MAX else "available", "", count)
 
     def held(self, group: str, member: str) -> list[int]:
-        """The offsets that a member holds."""
+        """Return the offsets that a member has acquired."""
         return [offset for offset, state in self.states[group].items() if state[:2] == ("acquired", member)]
 
 
@@ -250,7 +251,7 @@ def _malformed(batches: Any, is_renew_ack: bool) -> bool:
 
 
 def _each(batches: Any) -> Iterator[tuple[int, int]]:
-    """Offsets with their acknowledge types."""
+    """Yield offsets with their acknowledge types."""
     for batch in batches:
         types = batch.acknowledge_types
         for index, offset in enumerate(range(batch.first_offset, batch.last_offset + 1)):
@@ -258,7 +259,7 @@ def _each(batches: Any) -> Iterator[tuple[int, int]]:
 
 
 def _delays(batches: Any) -> Iterator[tuple[int, int]]:
-    """Offsets with the delays that are given for them."""
+    """Yield offsets with the delays given for them."""
     for batch in batches:
         delays = batch.release_delays_ms
         for index, offset in enumerate(range(batch.first_offset, batch.last_offset + 1) if delays else ()):
@@ -266,7 +267,7 @@ def _delays(batches: Any) -> Iterator[tuple[int, int]]:
 
 
 def _undelivered(batches: Any) -> Iterator[tuple[int, bool]]:
-    """Offsets with whether they were not delivered, where that is given."""
+    """Yield offsets with whether they were undelivered, where that is given."""
     for batch in batches:
         said = batch.undelivered
         for index, offset in enumerate(range(batch.first_offset, batch.last_offset + 1) if said else ()):

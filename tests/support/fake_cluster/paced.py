@@ -1,7 +1,8 @@
-"""A fake cluster whose leaders take produce requests at once, in order, and answer each when a test says.
+"""A fake cluster whose leaders take produce requests at once, in order, and answer each at a time set by the test.
 
-`pace` gives the seconds after which the answer to the n-th request (from 1 on) is written, so that answers may overtake
-each other; below 0, that the stream breaks so many seconds after the request was taken, without its answer.
+`pace` returns the seconds after which the answer to the n-th request (from 1 on) is written, so that answers may
+overtake each other; a negative value breaks the stream that many seconds after the request was taken, without its
+answer.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class PacedLeader(Leader):
 
 
 class PacedCluster(FakeCluster):
-    """See the module."""
+    """A fake cluster with paced leaders; see the module."""
 
     def __init__(self, nodes: int = 1) -> None:
         self.pace: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""The fake cluster's ClusterService, as far as a client looks at it."""
+"""The fake cluster's ClusterService, as far as a client uses it."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ CLOSE: Final = -1
 
 @dataclass
 class _Run:
-    """A request that has taken effect and is not answered yet: its error as a whole, or its session and the error of
-    each partition that it acknowledged."""
+    """A request that has taken effect and awaits its answer: its error as a whole, or its session and the error of each
+    partition that it acknowledged."""
 
     request: Any
     error: int = 0
@@ -82,7 +82,7 @@ class ShareRequests:
     ) -> share_acknowledge_pb2.ShareAcknowledgeResponse:
         return self._acknowledged(self._begin(share_stream_pb2.ShareStreamRequest(acknowledge=request), None))
 
-    # A request takes effect when it comes: its session step, then its acknowledgements, then the end of its session.
+    # A request takes effect on arrival: its session step, then its acknowledgements, then the end of its session.
 
     def _begin(self, message: share_stream_pb2.ShareStreamRequest, stream: object) -> _Run:
         is_fetch = message.HasField("fetch")
@@ -136,7 +136,7 @@ class ShareRequests:
                 session.partitions.pop(TopicIdPartition(gone.topic_id, number), None)
 
     def _end(self, key: tuple[str, str]) -> None:
-        """Close a session; what its member holds is available again (PL-520)."""
+        """Close a session; the records its member acquired are available again (PL-520)."""
         group, member = key
         del self.sessions[key]
         for partition, log in self.fake.logs.items():
@@ -149,7 +149,7 @@ class ShareRequests:
         if error := self.fake.take_error("acknowledge") or self.trouble(partition):
             return error
         if request.group_id not in self.fake.logs[partition].states:
-            return UNKNOWN_TOPIC_OR_PARTITION  # the group has fetched nothing of it
+            return UNKNOWN_TOPIC_OR_PARTITION  # the group has never fetched from it
         error, renewed, delays = self.fake.logs[partition].acknowledge(request, batches)
         for offset in renewed:
             self.fake.lock(partition, request.group_id, offset)
@@ -158,7 +158,7 @@ class ShareRequests:
         return error
 
     def trouble(self, partition: TopicIdPartition, result: Any = None, response: Any = None) -> int:
-        """Why this node does not serve a partition, 0 when it does. Who leads it is filled in where there is room."""
+        """Return why this node does not serve a partition, 0 when it does. Fills in the leader when given `result`."""
         count = next((count for topic_id, count in self.fake.topics.values() if topic_id == partition.topic_id), None)
         if count is None:
             return UNKNOWN_TOPIC_ID
@@ -190,7 +190,7 @@ class ShareRequests:
         return response
 
     async def _fetched(self, run: _Run) -> share_fetch_pb2.ShareFetchResponse:
-        """Answer when there are records, or nothing to wait for, or when the time is over."""
+        """Answer once there are records, nothing to wait for, or the time is over."""
         request, session = run.request, run.session
         if session is None:
             return self._refused(run.error)
@@ -225,7 +225,7 @@ class ShareRequests:
         return response
 
     def _acquire(self, request: Any, session: Session, response: Any) -> bool:
-        """Fill the response; whether it may be sent before the deadline."""
+        """Fill the response; return whether it may be sent before the deadline."""
         if request.is_renew_ack or not (request.max_records and request.max_bytes):
             return True
         left, erroneous = request.max_records, 0
@@ -259,7 +259,7 @@ class ShareRequests:
 
     @staticmethod
     def _report(session: Session, response: Any) -> None:
-        """Name the partitions that are new in the session or were in error, also when there is nothing to say."""
+        """Name the partitions that are new in the session or were in error, even when their entries are empty."""
         for partition, owed in session.partitions.items():
             result = _partition(response, partition) if owed else None
             result = result or _partition(response, partition, add=False)
@@ -271,7 +271,7 @@ def _limits(request: Any) -> tuple[int, int, int, int]:
 
 
 def _partition(response: Any, partition: TopicIdPartition, add: bool = True) -> Any:
-    """A partition's entry in an answer, made when it is not there yet."""
+    """Return a partition's entry in an answer; make it when it is missing."""
     topic = next((one for one in response.responses if one.topic_id == partition.topic_id), None)
     found = topic and next((one for one in topic.partitions if one.partition_index == partition.partition), None)
     if found is not None or not add:

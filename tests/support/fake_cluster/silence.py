@@ -1,4 +1,4 @@
-"""A network on which nodes fall silent, as a stopped process does: nothing breaks, and nothing is answered."""
+"""A network on which nodes fall silent, as a stopped process does: no connection breaks, and no answer comes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.support.virtual_time import now_s
 
 
 class SilentTransport(InMemoryTransport):
-    """Nodes that are `silent` lose what is sent to them, and what they send waits until they speak again; those that
-    are `slow` hear what is sent over streams."""
+    """Requests to `silent` nodes are lost, and their messages wait until they speak again; `slow` nodes receive what is
+    sent over streams, but their messages wait too."""
 
     def __init__(self, network: InMemoryNetwork) -> None:
         super().__init__(network, "client")
@@ -34,7 +34,7 @@ class SilentTransport(InMemoryTransport):
         return _SilentStream(self, address, await super().open_stream(address, method))
 
     async def speak(self, address: str) -> None:
-        """The node goes on."""
+        """Let the node answer again."""
         self.silent.discard(address)
         self.slow.discard(address)
         async with self._speaks:

@@ -1,4 +1,4 @@
-"""A fake cluster whose leaders answer late what acknowledges."""
+"""A fake cluster whose leaders answer acknowledgements late."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.fake_cluster.leader import Leader
 
 
 def acknowledging_within(seconds: float) -> type[FakeCluster]:
-    """One that answers what acknowledges after so long, and all else at once."""
+    """Return one that answers requests with acknowledgements after this time, and all others at once."""
 
     class Slow(Leader):
         async def _answer(self, message: Any, run: Any, stream: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the fake cluster remembers: topics, leaders, logs, groups with their members, share sessions, requests."""
+"""The fake cluster's state: topics, leaders, logs, groups with their members, share sessions, requests."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.support.virtual_time import now_s
 
 @dataclass(eq=False)
 class Session:
-    """`stream`: it ends with it; None for a session of single calls. A partition's value says whether the next answer
-    reports it even when there is nothing to say of it."""
+    """`stream`: the session ends with it; None for a session of single calls. A partition's value is whether the next
+    answer names it even with an empty entry."""
 
     epoch: int
     session_id: int
@@ -36,9 +36,9 @@ class Session:
 
 
 class FakeState(Faults):
-    """What the fake nodes `node<i>:9000` share; services read and change it, tests look at it and plant things in it.
+    """State shared by the fake nodes `node<i>:9000`; services read and change it, tests check it and set values in it.
 
-    Group `g` is there from the start, without members.
+    Group `g` exists from the start, without members.
     """
 
     def __init__(self, nodes: int = 1) -> None:
@@ -46,20 +46,20 @@ class FakeState(Faults):
         self.network = InMemoryNetwork()
         self.nodes = list(range(nodes))
         self.topics: dict[str, tuple[bytes, int]] = {}
-        #: Node and leader epoch; node -1 when nobody leads.
+        #: Node and leader epoch; node -1 when there is no leader.
         self.leaders: dict[TopicIdPartition, tuple[int, int]] = {}
         self.logs: dict[TopicIdPartition, Log] = defaultdict(Log)
         self.groups: dict[str, None] = {"g": None}
-        #: Settings of a node from its next `serve` on.
+        #: A node's settings at its next `serve`.
         self.flags: dict[int, dict[str, str]] = {}
-        #: By resource type and name: the configs set on it.
+        #: The configs set, by resource type and name.
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
-        #: Member epochs, and what the members last said and heard.
+        #: Member epochs, and what the members last sent and received.
         self.members: dict[str, int] = {}
         self.group_of: dict[str, str] = {}
         self.subscriptions: dict[str, list[str]] = {}
         self.told: dict[str, dict[bytes, list[int]]] = {}
-        #: Topics of groups whose state has been initialised: from then on they are assigned.
+        #: Topics of groups whose state has been initialised, and which are assigned from then on.
         self.initialised: set[tuple[str, bytes]] = set()
         self.sessions: dict[int, dict[tuple[str, str], Session]] = defaultdict(dict)
         self.heartbeats: list[share_group_heartbeat_pb2.ShareGroupHeartbeatRequest] = []
@@ -72,14 +72,14 @@ class FakeState(Faults):
         self.metadata_requests = 0
         self.metadata_version = 0
         self.coordinator = 0
-        #: What a leader answers to ExplainRecord.
+        #: A leader's answers to ExplainRecord.
         self.explained: dict[TopicIdPartition, explain_record_pb2.ExplainRecordResponse] = {}
         self.questions: list[explain_record_pb2.ExplainRecordRequest] = []
-        #: How long an acquired record stays so.
+        #: The duration of a lock.
         self.lock_ms = 30_000
-        #: Whether its nodes know delays of releases (PL-931).
+        #: Whether its nodes support delays of releases (PL-931).
         self.knows_delays = True
-        #: What its nodes say of the group's limit and dead-letter topic (PL-258); None: they are from before.
+        #: The group's limit and dead-letter topic in answers (PL-258); None imitates older nodes, which send neither.
         self.delivery_count_limit: int | None = None
         self.dead_letter_topic: str | None = None
         self.changed = asyncio.Event()
@@ -130,25 +130,25 @@ class FakeState(Faults):
         return [self.endpoint(node) for node in self.nodes]
 
     def notify(self) -> None:
-        """Something changed that parked fetches may wait for."""
+        """Wake parked fetches after a change that they may wait for."""
         self.changed.set()
         self.changed = asyncio.Event()
 
     # Groups.
 
     def add_member(self, member: str, group: str = "g") -> None:
-        """A member that subscribes to all topics and has been assigned its part."""
+        """Add a member that subscribes to all topics and has been assigned its part."""
         self.groups[group] = None
         self.members[member], self.group_of[member] = 2, group
         self.subscriptions[member] = list(self.topics)
         self.initialised |= {(group, topic_id) for topic_id, _ in self.topics.values()}
 
     def members_of(self, group: str) -> list[str]:
-        """In the order in which they joined."""
+        """Return the members in the order in which they joined."""
         return [member for member in self.members if self.group_of[member] == group]
 
     def assignment(self, group: str, member: str) -> dict[bytes, list[int]]:
-        """Every partition of each initialised topic that the member subscribes to: it is shared with the others."""
+        """Return every partition of each initialised topic that the member subscribes to: all members share them."""
         found = {}
         for name in self.subscriptions[member]:
             topic_id, count = self.topics.get(name, (b"", 0))
@@ -162,7 +162,7 @@ class FakeState(Faults):
         return {offset: state for offset, (state, _, _) in sorted(self.log(topic, number).states[group].items())}
 
     def lock(self, partition: TopicIdPartition, group: str, offset: int) -> None:
-        """Lock an acquired record, or renew its lock; it is available again when nobody renews it."""
+        """Lock an acquired record, or renew its lock; without a renewal it is available again when the lock expires."""
         loop, key = asyncio.get_running_loop(), (partition, group, offset)
         self._locked_until[key] = loop.time() + self.lock_ms / 1000
         loop.call_later(self.lock_ms / 1000, self._expire, key)
@@ -174,7 +174,7 @@ class FakeState(Faults):
             self.notify()
 
     def delay(self, partition: TopicIdPartition, group: str, offset: int, delay_ms: int) -> None:
-        """A released record is available again after its delay (PL-932)."""
+        """Make a released record available again after its delay (PL-932)."""
         asyncio.get_running_loop().call_later(delay_ms / 1000, self._end_delay, partition, group, offset)
 
     def _end_delay(self, partition: TopicIdPartition, group: str, offset: int) -> None:

@@ -1,4 +1,4 @@
-"""Short words for what a consumer lives through: records in the fake cluster, a consumer of it, time that jumps."""
+"""Helpers for stories of a consumer: records in the fake cluster, a consumer of it, and time that jumps."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def produce(fake: FakeCluster, count: int = 1, topic: str = "t", partition: int 
 
 
 def consumed(fake: FakeCluster, topic: str, number: int, count: int) -> None:
-    """Group `g` has taken part in a partition and finished its first records."""
+    """Let group `g` have consumed a partition and finished its first records."""
     partition = fake.partition(topic, number)
     fake.initialised.add(("g", partition.topic_id))
     fake.logs[partition].states["g"] |= dict.fromkeys(range(count), ("acknowledged", "", 1))
 
 
 def released(fake: FakeCluster) -> list[tuple[int, int, list[int], list[int]]]:
-    """Every acknowledgement batch with a release that a leader got."""
+    """Return every acknowledgement batch with a release that a leader received."""
     requests: list[Any] = [*fake.acknowledges, *fake.fetches]
     return [
         (batch.first_offset, batch.last_offset, list(batch.acknowledge_types), list(batch.release_delays_ms))
@@ -45,7 +45,7 @@ def released(fake: FakeCluster) -> list[tuple[int, int, list[int], list[int]]]:
 
 
 def consumer(fake: FakeCluster, **settings: Any) -> ShareConsumer:
-    """A consumer that gets whole batches, so that a story knows what its first poll returns."""
+    """Return a consumer that gets whole batches, so that a story knows what its first poll returns."""
     given = {"bootstrap.servers": fake.bootstrap, "group.id": "g", "share.acquire.mode": "batch_optimized"} | settings
     return ShareConsumer(given, transport=fake.transport())
 
@@ -67,7 +67,8 @@ def play(
 def on_fake_cluster(
     nodes: int = 1, partitions: int = 1, kind: type[FakeCluster] = FakeCluster
 ) -> Callable[[Test], Callable[..., None]]:
-    """Make a test of a coroutine function that takes a fake cluster with topic `t`, then pytest's fixtures."""
+    """Return a decorator: a test from a coroutine function that takes a fake cluster with topic `t`, then pytest's
+    fixtures."""
 
     def made(test: Test) -> Callable[..., None]:
         @wraps(test)

@@ -25,8 +25,8 @@ from transaction_coordinator.records import Looked, Page
 
 
 class FakeTransactions:
-    """`ended`: each transaction that ended, and whether it was committed. `unfinished`: markers stay unwritten, so that
-    the next identity is not known."""
+    """`ended`: each transaction that ended, and whether it was committed. `unfinished`: markers are not written, so the
+    next identity stays unknown."""
 
     def __init__(self) -> None:
         self.records: dict[str, Transaction] = {}
@@ -36,7 +36,7 @@ class FakeTransactions:
         self.now_ms = 0
 
     def begin(self, request: InitProducerIdRequest, new_id: int) -> InitProducerIdResponse:
-        """InitProducerId with a transactional id."""
+        """Answer InitProducerId with a transactional id."""
         asked = Identity(request.producer_id, request.producer_epoch) if request.producer_id > 0 else None
 
         def decide(known: Transaction | None) -> Transaction:
@@ -55,7 +55,7 @@ class FakeTransactions:
         return InitProducerIdResponse(producer_id=found.identity.producer_id, producer_epoch=found.identity.epoch)
 
     def join(self, transactional_id: str, batch: Any, partition: TopicIdPartition) -> int:
-        """A batch is about to be stored: error code."""
+        """Add the partition of a batch that is about to be stored; return an error code."""
         identity = Identity(batch.producer_id, batch.producer_epoch)
         try:
             self._changed(transactional_id, lambda known: joined(known, identity, [partition], self.now_ms))
@@ -64,7 +64,7 @@ class FakeTransactions:
         return 0
 
     def end(self, request: Any) -> EndTxnResponse:
-        """EndTxn."""
+        """Answer EndTxn."""
         identity = Identity(request.producer_id, request.producer_epoch)
         named = [TopicIdPartition(topic.topic_id, n) for topic in request.topics for n in topic.partition_indexes]
         before = self.records.get(request.transactional_id)
@@ -85,11 +85,11 @@ class FakeTransactions:
         return EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)
 
     async def look(self, transactional_id: str) -> Looked:
-        """One record."""
+        """Return one record."""
         return Looked(self.records.get(transactional_id), self.now_ms)
 
     async def page(self, cursor: str) -> Page:
-        """Two records, those that cannot be read first."""
+        """Return a page of two records, unreadable ones first."""
         known: dict[str, Transaction | KafkaStorageError] = {**self.unreadable, **self.records}
         at = int(cursor or 0)
         names = list(known)[at : at + 2]
@@ -97,14 +97,14 @@ class FakeTransactions:
         return Page({name: known[name] for name in names}, rest, self.now_ms)
 
     def time_out(self, transactional_id: str) -> None:
-        """The open transaction is past its time-out, and somebody noticed."""
+        """Let the open transaction exceed its time-out, and end it as a sweep does."""
         known = self.records[transactional_id]
         late_ms = known.started_ms + known.timeout_ms
         self._changed(transactional_id, lambda found: expired(found, late_ms))
         self._finish(transactional_id)
 
     def forget_partitions(self, transactional_id: str) -> None:
-        """The store lost what it had confirmed."""
+        """Lose the partitions of a transaction that the store had confirmed."""
         self.records[transactional_id] = self.records[transactional_id]._replace(partitions=())
 
     def _finish(self, transactional_id: str) -> Transaction:

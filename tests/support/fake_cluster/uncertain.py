@@ -1,7 +1,7 @@
-"""A fake cluster that answers late, refuses, loses answers and asks to be left alone, as chance has it.
+"""A fake cluster that answers late, refuses, loses answers and throttles, at random.
 
-It counts as servers do: a lock from when its request came, a member's session from the last heartbeat that was taken, a
-wish to be left alone from when it was answered. What it notes is what tests of the client's clocks hold against it.
+It measures as servers do: a lock from the arrival of its request, a member's session from the last heartbeat that was
+accepted, a throttle time from the answer. Tests of the client's clocks compare the client with what it records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.support.fake_cluster.faults import NO_ROOM
 from tests.support.fake_cluster.leader import Leader
 from tests.support.virtual_time import now_s
 
-#: An error of a leader: the lock of one of the records is not the member's.
+#: A leader's error: the member does not hold the lock of one of the records.
 NOT_HELD: Final = 121
 _NEVER_S: Final = 10_000.0
 
@@ -29,36 +29,36 @@ Key = tuple[TopicIdPartition, str, int]
 
 @dataclass
 class Chances:
-    """How likely each fault is, and how late an answer may be, s."""
+    """The probability of each fault, and how late an answer may be, s."""
 
     late: float = 0.7
     late_s: float = 2.5
-    #: Of answers to what acknowledges, and to heartbeats.
+    #: For answers to acknowledgements and heartbeats.
     lost: float = 0.0
-    #: Of acknowledgements of one partition.
+    #: For acknowledgements of one partition.
     not_held: float = 0.0
-    #: Of whole requests, with a wish of up to `wish_s`.
+    #: For whole requests, with a throttle time of up to `wish_s`.
     no_room: float = 0.0
     wish_s: float = 35.0
-    #: Of the group's lock to be another one from a request on: one of these, ms.
+    #: For a change of the group's lock duration at a request, to one of `locks_ms`.
     lock_changed: float = 0.0
     locks_ms: tuple[int, ...] = (6_000,)
 
 
 class UncertainCluster(FakeCluster):
-    """`rng` and `chances` are the story's to set."""
+    """A story sets `rng` and `chances`."""
 
     def __init__(self, nodes: int = 1) -> None:
         self.rng = Random(0)
         self.chances = Chances(late=0.0)
-        #: When heartbeats of members came, and those that were taken, s.
+        #: When heartbeats of members came, and those that were accepted, s.
         self.beaten: list[float] = []
         self.taken: list[float] = []
-        #: What came while its node wanted nothing, with the time that was left, s.
+        #: Requests that came while their node throttled, with the remaining time, s.
         self.pushed: list[tuple[str, float]] = []
-        #: By address: until when it wants nothing, and since when without a gap, s.
+        #: By node: until when it throttles, and since when without a gap, s.
         self.wishes: dict[int, tuple[float, float]] = {}
-        #: Locks that a renewal ended whose answer is not here yet: who asked counts with them until then.
+        #: Former ends of locks, by renewals whose answers are still open: the member counts on them until then.
         self._before: dict[Key, dict[int, float]] = {}
         self._renewals = 0
         super().__init__(nodes)
@@ -77,7 +77,7 @@ class UncertainCluster(FakeCluster):
         super().lock(partition, group, offset)
 
     def held_until_s(self, key: Key) -> float:
-        """Until when its holder may count on a lock. A renewal that is not answered may have made it shorter."""
+        """Return until when a lock's holder may count on it. A renewal without an answer yet may have shortened it."""
         return max(self._locked_until[key], *self._before.get(key, {}).values(), 0.0)
 
     def answered(self, renewals: int) -> None:
@@ -90,13 +90,13 @@ class UncertainCluster(FakeCluster):
             await asyncio.sleep(self.rng.uniform(0, chances.late_s))
 
     def came(self, what: str, node: int = 0) -> None:
-        """A request came; note it if the node wants none."""
+        """Record a request that came while the node throttles."""
         until_s, _ = self.wishes.get(node, (0.0, 0.0))
         if until_s > now_s():
             self.pushed.append((what, until_s - now_s()))
 
     def wish(self, response: Any, node: int = 0) -> None:
-        """An answer leaves: what it asks for counts from now on, for 30 s at most, and for as long in a row."""
+        """Start an answer's throttle time now, as it leaves: for 30 s at most, also in a row."""
         seconds, now = response.throttle_time_ms / 1000, now_s()
         if seconds > 0:
             until_s, since_s = self.wishes.get(node, (0.0, now))
@@ -137,7 +137,7 @@ class _Leader(Leader):
 
 
 class _Late:
-    """The answering side of a stream that writes late."""
+    """The answering side of a stream, which writes late."""
 
     def __init__(self, fake: UncertainCluster, node: int, stream: Any) -> None:
         self._fake, self._node, self._stream = fake, node, stream

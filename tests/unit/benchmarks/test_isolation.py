@@ -1,4 +1,4 @@
-"""The table of `benchmarks.isolation`: ratios are of runs of one round, whatever the machine did in the others."""
+"""The table of `benchmarks.isolation`: ratios compare runs of one round, independently of the other rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `benchmarks.latency` counts, what it leaves out, and its table. Nothing here is timed."""
+"""The samples that `benchmarks.latency` counts and leaves out, and its table. Nothing here is timed."""
 
 from __future__ import annotations
 

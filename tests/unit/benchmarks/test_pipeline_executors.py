@@ -1,4 +1,4 @@
-"""What the turns with one executor and with two come to."""
+"""The totals of rounds with one executor and with two."""
 
 from __future__ import annotations
 

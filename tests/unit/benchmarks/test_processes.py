@@ -1,4 +1,4 @@
-"""The harness itself: pipes, the board, and a node that is known by its ready line."""
+"""The harness itself: pipes, the board, and a node that is identified by its ready line."""
 
 import json
 import os
@@ -83,12 +83,12 @@ def test_a_drain_is_told_in_rates_and_cpu_per_record() -> None:
 
 
 SAY_READY = 'import json, signal, sys; print(json.dumps({"ready": True}), flush=True); '
-LONG_S = 600.0  # no wait of these tests comes near
+LONG_S = 600.0  # no wait of these tests comes near it
 
 
 @pytest.fixture
 def crew() -> Iterator[Callable[..., Process]]:
-    """Starts members of one crew, which say that they are ready, and ends them."""
+    """Starts members of one crew, which print that they are ready, and ends them."""
     started: list[Process] = []
     together = Crew()
 

@@ -1,4 +1,4 @@
-"""B8 runs: every workload delivers what it says and leaves the share-partition where it should be."""
+"""B8 runs: every workload delivers the records that it promises and leaves the share-partition in the right state."""
 
 import sys
 from collections.abc import Callable
@@ -64,7 +64,8 @@ def test_per_record_acknowledgements_share_their_writes() -> None:
 
 
 def _steps(work: Callable[[], object]) -> int:
-    """How many bytecode instructions the core of a share-partition runs for this: no clock, and the same each time."""
+    """The number of bytecode instructions that a share-partition's core executes: without a clock, the same each
+    time."""
     steps = 0
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:

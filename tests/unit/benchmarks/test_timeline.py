@@ -1,4 +1,4 @@
-"""The hops of `benchmarks.timeline`: that they are still there, and how notes become ways. Nothing here is timed."""
+"""The hops of `benchmarks.timeline`: that they still exist, and how notes become ways. Nothing here is timed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def test_every_hop_names_a_method_of_the_product(hop: Hop) -> None:
     assert inspect.isfunction(found)
 
 
-#: The numbers of the hops that say how many records pass, and of the calls to the store.
+#: The numbers of the hops that count the records passing, and of the calls to the store.
 COUNTED = [number for number, hop in enumerate(WAY) if hop.records is not None]
 SENT, ANSWERED = 5, 6
 
 
 def test_records_that_overlap_are_told_apart_by_counting() -> None:
-    """The first alone, the second and third together after a batch; two of before are in all but the sender's notes."""
+    """The first record alone, the next two together in a batch; two earlier ones are in all notes but the sender's."""
     notes = [Note(1, number, 2) for number in COUNTED if number > 2]
     notes += [Note(start, 0, 1) for start in (10, 20, 30)]
     for start, records in ((10, 1), (5_000, 2)):
@@ -48,7 +48,7 @@ def test_of_calls_to_the_store_the_last_answered_one_counts_with_its_own_beginni
     notes += [Note(5_400, SENT, 0, whose=8), Note(6_400, SENT, 0, whose=7), Note(7_500, ANSWERED, 0, whose=8)]
     (way,) = journeys(sorted(notes))
     assert (way[SENT], way[ANSWERED]) == (5_000, 6_000)
-    notes.append(Note(6_900, ANSWERED, 0, whose=8))  # another one's answer, in the same turn of the loop
+    notes.append(Note(6_900, ANSWERED, 0, whose=8))  # the answer on another connection, in the same turn of the loop
     (way,) = journeys(sorted(notes))
     assert (way[SENT], way[ANSWERED]) == (5_400, 6_900)
 

@@ -1,4 +1,4 @@
-"""How the end of an administrator's call comes to who waits for it (GC-103, GC-108)."""
+"""The outcome of an administrator's call reaches the request that waits for it (GC-103, GC-108)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_errors_are_of_the_last_round_of_each_partition() -> None:
         with outcomes.waiting() as place:
             outcomes.answered(place.call_id, {P0: REFUSED, P1: REFUSED}, last=False)
             outcomes.answered(place.call_id, {P0: None})
-            outcomes.failed(place.call_id, errors.NotCoordinatorError())  # it has ended
+            outcomes.failed(place.call_id, errors.NotCoordinatorError())  # the call has already ended
             assert dict(await place.end()) == {P1: REFUSED.error}
 
     run(body())

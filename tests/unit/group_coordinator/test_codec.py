@@ -1,4 +1,4 @@
-"""What the group log holds is what comes back from it."""
+"""Records come back from the group log as they were written."""
 
 from __future__ import annotations
 

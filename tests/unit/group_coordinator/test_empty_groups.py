@@ -1,4 +1,4 @@
-"""A group that nobody uses is deleted by the role itself, with its state, and counted (GC-46). Time jumps."""
+"""The role deletes a group that no client uses, with its state, and counts it (GC-46). Time is virtual."""
 
 from __future__ import annotations
 

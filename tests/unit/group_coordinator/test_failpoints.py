@@ -25,7 +25,7 @@ from tests.support.group_driver import topic_id
 from tests.support.toy_shard import ObedientLog
 
 T, U = topic_id("t"), topic_id("u")
-#: Before the place; after it; and before it, with the call arriving long after the process has gone.
+#: Before the place; after it; and before it, with the call arriving long after the process has stopped.
 KINDS: Final = ("before", "after", "late")
 AGAIN: Final = frozenset(
     error.code
@@ -50,7 +50,7 @@ class Places:
     late: list[Callable[[], object]] = field(default_factory=list)
 
     async def through(self, name: str, do: Callable[[], Awaitable[Any]], late: Callable[[], object]) -> Any:
-        """Pass one place, at which `do` is done."""
+        """Pass one place, at which `do` is run."""
         if not self.armed:
             return await do()
         self.passed += 1
@@ -67,7 +67,7 @@ class Places:
 
 
 class Log(ObedientLog):
-    """A log whose appends are places; one that comes late is refused by the fence, which a claim has raised."""
+    """A log whose appends are places; a late append is refused by the fence that a claim has raised."""
 
     places: Places
 
@@ -115,7 +115,7 @@ class States(ShareStates):
 
 
 class End(NamedTuple):
-    """What a story leaves: the groups with their lists, and the stored start offsets. Epochs may differ."""
+    """The state that a story leaves: the groups with their lists, and the stored start offsets. Epochs may differ."""
 
     groups: dict[str, tuple[dict[bytes, tuple[int, ...]], dict[bytes, list[int]], list[bytes]]]
     starts: dict[tuple[str, TopicIdPartition], int]
@@ -137,7 +137,8 @@ Command = Callable[[GroupCluster], Awaitable[int]]
 
 
 class Story(NamedTuple):
-    """Who is there before, the command, which returns the error code that the caller sees, and how it ends."""
+    """A story: the state before, the command, which returns the error code that the caller sees, its places, and the
+    end."""
 
     before: Callable[[GroupCluster], Awaitable[None]]
     command: Command
@@ -172,7 +173,7 @@ async def _alter(world: GroupCluster) -> int:
 
 
 async def _join(world: GroupCluster) -> int:
-    """A member that joins, and beats until all is initialised; its epoch is what it was told last."""
+    """Let a member join and heartbeat until all is initialised, each time with the epoch of the last answer."""
     epoch = 0
     for _ in range(8):
         answer = await world.heartbeat("m", epoch, ["t"] if epoch == 0 else None)
@@ -182,12 +183,12 @@ async def _join(world: GroupCluster) -> int:
         await asyncio.sleep(0.01)
         if groups_of(world)["grp"].states.initialized == {T: (0, 1)}:
             return 0
-        await asyncio.sleep(30)  # the interval after which an initialisation is asked for again
+        await asyncio.sleep(30)  # the interval after which an initialisation is ordered again
     return -1
 
 
 def _left(**starts: int) -> End:
-    """A group with exactly these start offsets, nothing under way; `t0`: partition 0 of t."""
+    """The end with exactly these start offsets and nothing under way; `t0`: partition 0 of t."""
     keys = {TopicIdPartition(topic_id(name[0]), int(name[1])): start for name, start in sorted(starts.items())}
     initialized: dict[bytes, tuple[int, ...]] = {}
     for key in keys:
@@ -215,7 +216,7 @@ def _world(places: Places) -> GroupCluster:
 
 
 async def _first_try(world: GroupCluster, story: Story, places: Places) -> None:
-    """The command, until it ends or the process dies in it; then another process takes over."""
+    """Run the command until it ends or the process dies in it; after a death another process takes over."""
     await story.before(world)
     await asyncio.sleep(0.01)
     places.armed = True

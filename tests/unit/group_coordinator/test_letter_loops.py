@@ -1,4 +1,4 @@
-"""Groups that read their own dead-letter topic are told of, once for as long as they do."""
+"""Groups that read their own dead-letter topic are logged, once for as long as they do."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Groups:
         return [(number, SimpleNamespace(groups=groups)) for number, groups in enumerate(shards)]
 
     async def told(self) -> list[tuple[str, str]]:
-        """Which groups the next look tells of, with their topic."""
+        """Return the groups that the next check logs, with their topic."""
         with capture_logs() as lines:
             await self.loops.look()
         assert all(line["log_level"] == "warning" for line in lines)
         return [(line["group"], line["dead_letter_topic"]) for line in lines if "group" in line]
 
     async def circles(self) -> list[list[str]]:
-        """The longer circles that the next look tells of."""
+        """Return the longer circles that the next check logs."""
         with capture_logs() as lines:
             await self.loops.look()
         return [line["circle"] for line in lines if line["event"] == "dead-letter topics lead in a circle"]

@@ -1,4 +1,4 @@
-"""Ten groups of fifty members each, of a topic with 200 partitions, at one coordinator: when a join is known to all."""
+"""Ten groups of fifty members each, of a topic with 200 partitions, at one coordinator: how soon all know of a join."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUPS, MEMBERS, PARTITIONS = 10, 50, 200
 
 @dataclass
 class Member:
-    """One member: it beats at the interval that the coordinator tells."""
+    """One member, which heartbeats at the interval that the coordinator gives."""
 
     world: GroupCluster
     group: str
@@ -37,7 +37,7 @@ class Member:
 
 
 async def epochs(world: GroupCluster, group: str) -> tuple[int, int]:
-    """Of the group, and of its assignment."""
+    """Return the epochs of the group and of its assignment."""
     described: Any = await world.call("ShareGroupDescribe", ShareGroupDescribeRequest(group_ids=[group]))
     return described.groups[0].group_epoch, described.groups[0].assignment_epoch
 
@@ -56,7 +56,7 @@ def test_two_joins_at_once_have_reached_all_others_within_a_heartbeat_and_an_ass
             for members in groups.values()
             for index, member in enumerate(members)
         ]
-        await asyncio.sleep(4 * bound_s)  # the joins are over, and all stand still
+        await asyncio.sleep(4 * bound_s)  # the joins are over, and no epoch changes any more
         for name, members in groups.items():
             before = await epochs(world, name)
             assert {(member.epoch, member.epoch) for member in members} == {before}

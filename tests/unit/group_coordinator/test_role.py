@@ -12,7 +12,7 @@ from tests.support.group_cluster import GroupCluster, play
 
 
 def test_a_role_that_stopped_has_no_call_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The node closes the persister after it: a call that still ran would meet closed connections."""
+    """The node closes the persister after the role: a call that still ran would find closed connections."""
 
     async def body(world: GroupCluster) -> None:
         under_way: list[str] = []
@@ -23,7 +23,7 @@ def test_a_role_that_stopped_has_no_call_under_way(monkeypatch: pytest.MonkeyPat
                 await asyncio.sleep(3_600)
             finally:
                 with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.sleep(1)  # what a call has to tidy up
+                    await asyncio.sleep(1)  # a call may have to clean up
                 under_way.remove(group_id)
             return {}
 

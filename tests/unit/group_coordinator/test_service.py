@@ -1,4 +1,4 @@
-"""The edge: access, feature gate, hints, descriptions and lists, over real handlers and hosts."""
+"""The service: access, feature gate, hints, descriptions and lists, over real handlers and hosts."""
 
 from __future__ import annotations
 

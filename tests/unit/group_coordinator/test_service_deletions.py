@@ -206,7 +206,7 @@ def test_a_newer_state_than_the_groups_is_not_deleted() -> None:
 
 
 def test_a_group_whose_log_lost_its_tail_is_deleted_when_the_call_is_repeated() -> None:
-    """Its epoch went back behind that of its state. Nobody may ever join again, who would raise it (GC-92)."""
+    """The group's epoch fell below that of its state, and perhaps no member ever joins again to raise it (GC-92)."""
 
     async def body(world: GroupCluster) -> None:
         await emptied(world, "t")
@@ -289,7 +289,7 @@ def test_an_order_that_is_never_answered_ends_and_is_resumed_by_the_sweep() -> N
 
 
 async def delete_groups_slowly(world: GroupCluster, group_id: str) -> dict[str, Any]:
-    """DeleteGroups by a client that waits for long."""
+    """Call DeleteGroups without a client's time-out."""
     handler = world.role.service.delete_groups
     answer = await handler(groups_pb.DeleteGroupsRequest(groups_names=[group_id]), _caller())
     return {found.group_id: found for found in answer.results}

@@ -117,10 +117,10 @@ def test_a_lag_that_cannot_be_computed_is_unknown_and_none_is_negative(
     ("known", "told"),
     [
         ({"in_flight": 3, "waiting": 20, "oldest_age_ms": 7}, (3, 20, 7)),
-        ({"in_flight": 0, "oldest_age_ms": 7}, (0, 24, 7)),  # nothing is loaded: the lag waits
-        ({"in_flight": 0, "dead_letters": 20}, (0, 4, None)),  # but for what is on its way to the dead-letter queue
-        ({"in_flight": 0, "dead_letters": 25}, (0, 0, None)),  # one was written since the state was read
-        ({"in_flight": 0, "waiting": 3, "dead_letters": 20}, (0, 3, None)),  # the window leaves them out itself
+        ({"in_flight": 0, "oldest_age_ms": 7}, (0, 24, 7)),  # nothing is loaded: the whole lag waits
+        ({"in_flight": 0, "dead_letters": 20}, (0, 4, None)),  # except what is on its way to the dead-letter queue
+        ({"in_flight": 0, "dead_letters": 25}, (0, 0, None)),  # one letter was written since the state was read
+        ({"in_flight": 0, "waiting": 3, "dead_letters": 20}, (0, 3, None)),  # the window has left them out already
         ({"in_flight": 0, "waiting": 0}, (0, 0, None)),
         ({}, (None, None, None)),  # a leader of an older build
     ],
@@ -155,12 +155,12 @@ def test_the_backlog_is_asked_for_with_the_log_end_and_unknown_is_never_0(
 @pytest.mark.parametrize(
     ("leader", "stored", "told"),
     [
-        ({"in_flight": 3, "waiting": 20, "delayed": 1}, 7, (20, 1)),  # loaded: the leader knows better
+        ({"in_flight": 3, "waiting": 20, "delayed": 1}, 7, (20, 1)),  # loaded: the leader's count is in force
         ({"in_flight": 3, "waiting": 20, "delayed": 0}, 7, (20, 0)),
         ({"in_flight": 3, "waiting": 20}, 7, (20, None)),  # a leader of an older build: unknown, and never 0
-        ({"in_flight": 0}, 7, (17, 7)),  # nothing is loaded: what is stored counts, and does not wait for a member
+        ({"in_flight": 0}, 7, (17, 7)),  # nothing is loaded: the stored delays count, and do not wait for a member
         ({"in_flight": 0, "dead_letters": 20}, 7, (0, 7)),
-        ({"in_flight": 0, "empty": 4}, 7, (17, 7)),  # of the finished ones and the empty ones the larger number
+        ({"in_flight": 0, "empty": 4}, 7, (17, 7)),  # the larger of the finished and the empty ones is left out
         ({"in_flight": 0, "empty": 10}, 7, (13, 7)),
         ({"in_flight": 0, "empty": 99}, 7, (0, 7)),
         ({"in_flight": 0}, 0, (24, 0)),
@@ -196,7 +196,7 @@ def test_delayed_records_are_told_by_the_leader_or_by_what_is_stored(
 @pytest.mark.parametrize(("holes", "lag"), [(0, 24), (4, 24), (6, 24), (10, 20), (29, 1), (30, 0), (1_000, 0)])
 def test_offsets_without_a_record_are_left_out_and_none_is_taken_off_twice(holes: int, lag: int) -> None:
     async def body(world: GroupCluster) -> None:
-        await _ready(world)  # six are finished, and they may be of the hole
+        await _ready(world)  # six are finished, and they may be in the hole
         world.leaders.holes[T, 0] = holes
         assert _rows(await _ask(world, {"t": [0]})) == [("t", 0, 100, 9, lag)]
 

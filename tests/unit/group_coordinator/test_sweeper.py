@@ -1,4 +1,4 @@
-"""When shards are swept, and what one shard's trouble is to the others. Time jumps."""
+"""When shards are swept, and how one shard's failure affects the others. Time is virtual."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from kip932.errors import NotCoordinatorError
 from tests.support.virtual_time import virtual
 
 INTERVAL_MS = 30_000
-#: What a shard is asked after its sweep.
+#: The commands that follow a shard's sweep.
 ENDS = ["RepairCheck", "ResumeDeletions", "ExpireEmpty"]
 SHARD: Any = None
 
 
 class Shards:
-    """Two shards that answer as told; `asked` notes what and when."""
+    """Two shards whose answers a test sets; `asked` notes the commands and their times."""
 
     count = 2
 

@@ -1,4 +1,4 @@
-"""Whose an entry is: the key at the front of a coordinator's record, and its proof."""
+"""The key that an entry belongs to, at the front of a coordinator's record, and its proof."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ from kip932.errors import (
     error_name,
 )
 
-#: The branches of the tree, which stand for no number of their own.
+#: The classes of the tree that have no number of their own.
 BRANCHES = {KafkaError, RetriableError, errors.CoordinatorError, FencedError}
-#: Between services told by more than the number, which is that of their base.
+#: Errors that services distinguish by more than the number, which is that of their base.
 FINER = {errors.InQuarantineError}
 LEAVES = sorted(
     (found for found in vars(errors).values() if isinstance(found, type) and issubclass(found, KafkaError)),

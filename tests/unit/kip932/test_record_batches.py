@@ -1,4 +1,4 @@
-"""A batch's own word is held against its bytes, within bounds of memory and without a record becoming an object."""
+"""A batch's header is checked against its bytes, within bounded memory and without making an object of each record."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def packed(plain: bytes, base_timestamp_ms: int = 0, kind: Compression = Compres
 
 
 def peak_of(data: bytes, announced: int, opens: bool = False) -> int:
-    """Bytes of Python objects that looking at a batch took at the most; its refusal is expected."""
+    """Return the most bytes of Python objects while a batch is checked or opened; it must be refused."""
     tracemalloc.start()
     try:
         with pytest.raises((KafkaError, MoreBytesError)):
@@ -98,7 +98,7 @@ def test_honest_batches_pass_and_are_counted_alike_in_pieces_of_any_size(
 
 @pytest.mark.rule("CM-112", "CL-110")
 def test_29_bytes_that_say_two_thousand_million_records_cost_nothing() -> None:
-    """Before, they were stored, and the leader and the client built ranges of that size."""
+    """Before, such batches were stored, and the leader and the client built ranges of that size."""
     liar = packed(EMPTY_RECORD)
     assert len(liar) < 40
     for announced in (2**31 - 1, BATCH_RECORDS_MAX, 2):
@@ -115,7 +115,7 @@ def test_29_bytes_that_say_two_thousand_million_records_cost_nothing() -> None:
 
 @pytest.mark.rule("CM-112", "CL-110")
 def test_as_many_records_as_a_batch_may_have_are_believed_of_few_bytes() -> None:
-    """zstd makes 45 bytes of them; by gzip's bounds all but 23,000 would be a hole, and lost."""
+    """zstd packs them into 45 bytes; by gzip's bounds all but 23,000 would be a hole, and lost."""
     data = packed(EMPTY_RECORD * BATCH_RECORDS_MAX, kind=Compression.ZSTD)
     assert len(data) < 60
     assert check_batch(data, BATCH_RECORDS_MAX, ROOM) > 2 * BATCH_RECORDS_MAX
@@ -195,7 +195,7 @@ def test_a_bomb_is_left_off_at_the_first_bound(plain: bytes, announced: int, tol
 @pytest.mark.rule("CM-112", "CL-110")
 @of_each_kind
 def test_a_bomb_of_any_kind_is_left_off_as_one_of_gzip(kind: Compression) -> None:
-    """Of sixteen million records none becomes an object."""
+    """None of its sixteen million records becomes an object."""
     data = packed(EMPTY_RECORD * (1 << 24), kind=kind)
     assert len(data) < 2 << 20
     with pytest.raises(KafkaError, match="more records than the 5"):

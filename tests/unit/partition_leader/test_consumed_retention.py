@@ -1,4 +1,4 @@
-"""Rounds of consumed retention over real topic logs and share-partitions: schedules between question and answer."""
+"""Rounds of consumed retention over real topic logs and share-partitions, with changes between question and answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUND_S = 5.5
 
 
 async def filled(world: World, records: int = 20) -> None:
-    """Partition 0 of a topic that keeps only what is needed, with records; the rounds run."""
+    """Fill partition 0 of a topic that keeps only needed records, and start the rounds."""
     world.facts.keep_only_needed.add(TOPIC)
     await world.produce(records)
     world.leader.start()
@@ -150,7 +150,7 @@ def test_who_turned_it_off_meanwhile_keeps_all() -> None:
 
 @pytest.mark.rule("CM-160")
 def test_a_group_that_began_here_after_the_question_keeps_its_records() -> None:
-    """It is loaded: at 0, while the answer, which is older, does not know it."""
+    """The group is loaded with start offset 0; the answer is older and does not have the group."""
 
     async def scenario(world: World) -> None:
         await filled(world)

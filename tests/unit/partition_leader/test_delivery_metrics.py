@@ -1,4 +1,4 @@
-"""What a leader counts of its deliveries, as Prometheus reads it."""
+"""A leader's metrics of its deliveries, as Prometheus reads them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def acknowledged(world: World) -> dict[str, float | None]:
 
 
 def requests(world: World, what: str, topic: str = "t") -> tuple[float | None, float | None]:
-    """(total, failed) of a topic."""
+    """Return (total, failed) of a topic."""
     total, failed = (
         world.registry.get_sample_value(f"broker_topic_{kind}_share_{what}_requests_total", {"topic": topic})
         for kind in ("total", "failed")

@@ -1,4 +1,4 @@
-"""What topic logs report, as Prometheus reads it."""
+"""The metrics of topic logs, as Prometheus reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Owners of topic-partitions count who is turned away meanwhile (CM-12), and suspect a log that has no past (CM-47)."""
+"""Owners of topic-partitions count the requests refused while they do not lead (CM-12), and suspect a log without a
+past (CM-47)."""
 
 import pytest
 from structlog.testing import capture_logs

@@ -13,12 +13,12 @@ from tests.simulation.shape import Shape
 from tests.simulation.world import World
 
 RECORDS = 20
-#: One batch each; together they have less than 5,000 bytes and more than 500.
+#: The value of every record; each is a batch, and all together have more than 500 and less than 5,000 bytes.
 VALUE = b"v" * 40
 
 
 def log_starts(**configs: str) -> tuple[int, int]:
-    """Where the log of a topic with these configs (`_` for a dot) starts, once written and two sweeps later."""
+    """Return where the log of a topic with these configs (`_` for a dot) starts: once written, and two sweeps later."""
 
     async def main() -> tuple[int, int]:
         world = World(1, Shape.two())

@@ -1,4 +1,4 @@
-"""What a node does for all its partitions lets others act in between (CM-96): turns are counted, not time."""
+"""A node's sweeps over all its partitions let other tasks run in between (CM-96): turns are counted, not time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY = 20 * SWEEP_SLICE
 
 
 class Log:
-    """A topic log that notes each look of retention."""
+    """A topic log that notes each retention check."""
 
     def __init__(self, looked: list[Log]) -> None:
         self._looked = looked
@@ -110,7 +110,7 @@ def test_consumed_retention_looks_at_a_part_of_the_partitions_at_a_time() -> Non
 def test_the_hints_of_a_large_cluster_are_read_a_part_at_a_time() -> None:
     class Store(StoreClusterStore):
         def __init__(self) -> None:
-            """No connection: the reply is here."""
+            """Open no connection: `_one` has the reply."""
 
         async def _one(self, *_: object) -> Any:
             return {f"t:{number}".encode(): b"1 7" for number in range(MANY * 5)}

@@ -1,4 +1,5 @@
-"""Gauges of open transactions: what holds up readers of committed records, for how long, and how much."""
+"""Gauges of open transactions: how many are open and late, the age of the oldest, and how many records wait for
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A leader looks after the transactions that stay open in its logs: whom it asks, when, and what it writes then."""
+"""A leader's sweep of long-open transactions: which records it asks for, when, and which markers it writes then."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ P, Q = TopicIdPartition(b"p" * 16, 0), TopicIdPartition(b"p" * 16, 1)
 
 
 class Leader:
-    """Logs with open transactions, the markers that they get, and the records that tell what becomes of them."""
+    """Logs with open transactions, the markers written to them, and the transaction records that decide their fate."""
 
     def __init__(self, *partitions: TopicIdPartition) -> None:
         self.clock = HandClock()
@@ -45,7 +45,7 @@ class Leader:
         return self.fate
 
     async def sweep(self, later_ms: int = 1_000) -> int:
-        """One sweep, a second after the one before; how many records it asked for."""
+        """Sweep once, `later_ms` after the last sweep; return how many transaction records were asked for."""
         self.clock.ms += later_ms
         self.asked.clear()
         await self.sweeper.sweep()

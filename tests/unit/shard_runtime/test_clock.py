@@ -1,4 +1,4 @@
-"""Which of the machine's clocks a process goes by."""
+"""The clocks of the machine that a process uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines that others cause: the first at once, then one per key and interval, nothing dropped without a word."""
+"""Log lines that others cause: the first at once, then one per key and interval, which counts those held back."""
 
 from __future__ import annotations
 

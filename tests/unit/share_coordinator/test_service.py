@@ -25,7 +25,7 @@ from tests.support.virtual_time import now_s, virtual
 _SERVICE = service_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 _METHODS = service_methods(_SERVICE)
 _ADDRESS = "node:1"
-#: Those about share-partitions of one group.
+#: The RPCs about share-partitions of one group.
 _ALL = [name for name in _METHODS if name not in {"StateStream", "ReadTopicStartOffsets"}]
 _FIELDS: dict[str, dict[str, Any]] = {
     "InitializeShareGroupState": {"state_epoch": 1, "start_offset": 0},
@@ -53,7 +53,7 @@ def _codes(response: Any) -> dict[Name, int]:
 
 
 class Client:
-    """Calls a coordinator's service through the in-memory transport, bytes and all."""
+    """Calls a coordinator's service through the in-memory transport, with encoded messages."""
 
     def __init__(self, world: CoordinatorProcess) -> None:
         network = InMemoryNetwork()
@@ -332,7 +332,8 @@ async def test_the_offsets_whose_state_batches_a_summary_asks_for_are_bounded() 
 @pytest.mark.rule("CM-94")
 @virtual
 async def test_a_large_request_reaches_all_shards_before_a_later_one_though_one_shard_hangs() -> None:
-    """Its caller gives up, and writes a share-partition of its last part anew: the old write must not come after."""
+    """Its caller gives up and writes a share-partition of its last part again: the old write must not come after
+    that."""
 
     world = CoordinatorProcess(write_timeout_ms=5_000)
     client = Client(world)
@@ -358,7 +359,8 @@ async def test_a_large_request_reaches_all_shards_before_a_later_one_though_one_
 @pytest.mark.rule("CM-111")
 @virtual
 async def test_a_reset_to_the_beginning_by_an_older_node_is_one() -> None:
-    """Its protocol has no presence: 0 is left out. Taken for -1, the group began at the end of the log."""
+    """The older protocol has no presence, so 0 is left out. Read as -1, it would start the group at the end of the
+    log."""
 
     client = Client(CoordinatorProcess())
     name = (TOPIC, 0)

@@ -1,4 +1,4 @@
-"""Each alert of the history fires where it should, and only there, as Prometheus itself evaluates it (PM-38)."""
+"""Each alert of the history fires exactly when it should, as Prometheus itself evaluates it (PM-38)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Values = float | Callable[[int], float | None]
 
 
 def made(name: str, values: Values, **labels: str) -> Series:
-    """One series, scraped once a minute: a value, or what it is at each minute."""
+    """One series, scraped once a minute: a constant value, or a function of the minute."""
     each: Sequence[float | None] = [values(at) if callable(values) else values for at in range(MINUTES)]
     return {(f"share_group_{name}", labelled(**labels, **SCRAPED)): each}
 
@@ -38,7 +38,7 @@ def members(count: Values) -> Series:
 def ingest(
     behind: Values = 0.0, lost: Values = 0.0, trigger: Values = lambda at: 60.0 * at, up: Values = 1.0
 ) -> Series:
-    """What an ingest says of itself; as it is, all is well."""
+    """An ingest's own metrics; the defaults are those of a healthy one."""
     scraped = {("up", frozenset(SCRAPED.items())): [up(at) if callable(up) else up for at in range(MINUTES)]}
     return {
         **scraped,
@@ -68,7 +68,7 @@ GONE: Final = labelled(alertname="ShareGroupHistoryGone", severity="warning", **
 
 
 class Case(NamedTuple):
-    """Series, and what fires of them at a minute."""
+    """Series, and the alerts that fire at a minute."""
 
     series: Series
     minute: int
@@ -81,18 +81,18 @@ def poison(values: Values, **scraped: str) -> Series:
 
 
 def away(before: float, after: float) -> Values:
-    """A counter of an ingest that was away for an hour."""
+    """A counter of an ingest that was down for an hour."""
     return lambda at: before if at < 24 else after if at >= 84 else None
 
 
 def of_two_pods(before: float, after: float) -> Series:
-    """A counter that another pod goes on with."""
+    """A counter that another pod continues."""
     later = poison(lambda at: after if at >= 84 else None, pod="pipeline-1")
     return {**poison(lambda at: before if at < 84 else None), **later}
 
 
 def of_three_pods(after: float) -> Series:
-    """The second one's begins anew, and the third goes on with it after a pause."""
+    """The second pod's counter restarts at 0, and the third pod continues after a pause."""
     return {
         **poison(lambda at: 100.0 if at < 10 else None),
         **poison(lambda at: 0.0 if 12 <= at < 50 else None, pod="pipeline-1"),
@@ -174,7 +174,7 @@ def test_an_alert_fires_where_it_should_and_only_there(tmp_path: Path, case: Cas
 
 @pytest.mark.rule("PM-38")
 def test_an_ingest_whose_pod_is_not_there_at_all_is_missed(tmp_path: Path) -> None:
-    """There are no series of it any more, but what was scraped in the week before."""
+    """None of its series is left except those scraped in the previous week."""
     ended = {
         key: [value if at < 60 else None for at, value in enumerate(values)]
         for key, values in {**ingest(), **members(1.0)}.items()
@@ -183,7 +183,7 @@ def test_an_ingest_whose_pod_is_not_there_at_all_is_missed(tmp_path: Path) -> No
 
 
 def test_an_ingest_that_something_else_scrapes_is_not_missed_and_missed_when_it_ends(tmp_path: Path) -> None:
-    """Its job has another name than that of our PodMonitor."""
+    """Its job name differs from that of our PodMonitor."""
     scraped = {
         (name, labels - {("job", SCRAPED["job"])} | {("job", "by-hand")}): values
         for (name, labels), values in {**ingest(), **members(1.0)}.items()

@@ -1,4 +1,4 @@
-"""From a record's append to its end, by what writes show: against records whose append times are known."""
+"""From a record's append to its end, derived from writes, against records whose append times are known."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_many_steps_become_few_and_their_bounds_wider() -> None:
     )
 )
 def test_each_record_took_no_less_and_no_more(steps: list[tuple[int, int, int, bool]]) -> None:
-    """Records are appended at known times, and a write tells the high watermark now and then."""
+    """Records are appended at known times, and some writes report the high watermark."""
     replay = Replay(10**15)
     replay.apply(Event("snapshot", 0, 0, 0, (), hwm=0))
     appended: list[int] = []

@@ -1,4 +1,4 @@
-"""Spark's long texts, and the one line a person is told."""
+"""Spark's long texts, and the single line that a person gets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from share_metrics.causes import PASSING, cause, without_frames
 from share_metrics.commands import query_failure
 
-# As Spark 4.3 gives it when a task fails amid the function of a batch, shortened in places.
+# As Spark 4.3 reports a task that fails inside a batch's function, shortened in places.
 BATCH_FAILED = """[STREAM_FAILED] Query [id = 1f56] terminated: Reason: Traceback (most recent call last):
   File "py4j/clientserver.py", line 644, in _call_proxy
     return_value = getattr(self.pool[obj_id], method)(*params)
@@ -97,7 +97,7 @@ def traceback_of(raised: str) -> str:
     ],
 )
 def test_of_a_long_text_what_gives_the_exit_status_stays_whole(raised: str, status: int, message: str) -> None:
-    """A task's traceback, and that of the function of the batch around it."""
+    """The text contains a task's traceback, and that of the function of the batch around it."""
     task = traceback_of(raised)
     short = without_frames(f"begin\n{task}\n\nDuring handling another exception occurred:\n\n{task}\n{task}\nend")
     assert short.count(raised) == 1
@@ -121,7 +121,7 @@ def test_of_a_long_text_what_was_raised_last_stays() -> None:
 
 
 def test_however_much_there_is_to_tell_a_text_is_bounded() -> None:
-    """Spark's regular expression recurs for each character of it: with 8,000 a stack of 4 MB overflowed."""
+    """Spark's regular expression recurses for each character: 8,000 overflowed a stack of 4 MB."""
     for length in (30, 300, 3_000):
         lines = [f"StoreUnreachableError: {number} {'x' * length}" for number in range(500)]
         lines += [f"IOException: {number} {'x' * length}" for number in range(500)]

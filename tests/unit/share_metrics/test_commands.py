@@ -1,4 +1,4 @@
-"""`sharegroups metrics`: what it asks for, and how it fails."""
+"""`sharegroups metrics`: its defaults, error messages and exit statuses."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.Mon
 
 @pytest.mark.rule("PM-3", "PM-35")
 def test_a_job_runs_on_two_cores_of_this_machine_once_a_minute() -> None:
-    """Unless spark-submit, which has started it, says otherwise."""
+    """spark-submit, when it has started the job, may set otherwise."""
     assert (Cluster().master, LOCAL) == (None, "local[2]")
     assert Job(Source("redis://h:1"), Path("data")).trigger_s == TRIGGER_S == 60
     given = ingest.make_context("ingest", ["--data", "d", "--store", "redis://h:1"]).params

@@ -1,4 +1,4 @@
-"""Which folders of batches are put together, and into how many files. Without Spark."""
+"""Which folders of batches are merged, and into how many files. Without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def put(data: Path, *, first: int, last: int | None = None, mib: int, hour: str = "08") -> Span:
-    """Batches that Spark has confirmed, of that size as their commit has it."""
+    """Batches that Spark has confirmed, of the size in their commit."""
     numbers = first, first if last is None else last
     commits = checkpoints(data, STATE) / "commits"
     commits.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def put(data: Path, *, first: int, last: int | None = None, mib: int, hour: str 
 
 
 class Rows:
-    """Rows that know only of how many files they become."""
+    """Rows that only record the number of files they become."""
 
     files = 0
 
@@ -38,7 +38,7 @@ class Rows:
 
 
 class Made:
-    """What was put together, and into how many files; nothing is removed."""
+    """The batches merged, and into how many files; nothing is removed."""
 
     def __init__(self, patched: pytest.MonkeyPatch) -> None:
         self.read: list[int] = []

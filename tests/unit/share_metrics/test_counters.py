@@ -1,4 +1,4 @@
-"""What the counters have counted goes on where a killed process ended, and no batch counts twice."""
+"""The counters continue where a killed process ended, and no batch counts twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COUNTS: Final = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "p
 
 
 class KilledError(Exception):
-    """The process ends here."""
+    """Raised to end the process."""
 
 
 class Told(list[Any]):
@@ -36,7 +36,7 @@ class Told(list[Any]):
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch is what its states are aggregated to."""
+    """Replace aggregation: a batch is already its aggregated states."""
     monkeypatch.setattr(module, "newest_states", lambda rows: rows)
     for name in ("stream_news", "newest_members", "rebalances", "topic_names"):
         monkeypatch.setattr(module, name, lambda rows: Told())
@@ -49,7 +49,7 @@ def query(data: Path, kind: Kind, number: str) -> None:
 
 
 def done(data: Path, kind: Kind, last: int) -> None:
-    """Spark has noted that this batch is done, and no later one."""
+    """Note, as Spark does, that this batch is the last one done."""
     folder = checkpoints(data, kind) / "commits"
     folder.mkdir(exist_ok=True)
     for note in folder.iterdir():
@@ -62,7 +62,7 @@ def never(words: str) -> None:
 
 
 def batch(*partitions: tuple[int, int], **told: Any) -> Told:
-    """Partitions with the writes of each, and what is `told` of them otherwise."""
+    """A batch of (partition, writes) pairs; `told` overrides further columns."""
     values = {"start_offset": 1, "delivery_complete_count": 0, "hwm": 1, "speo": 1, "state_epoch": 0}
     rest = {"gone": False, "anew": False, "early": {}, "first_write": None, "last_write": None, "hwm_s": 1.0}
     all_told = values | rest | told
@@ -84,7 +84,7 @@ def shown(gauges: Gauges) -> Counter[str]:
 
 
 def labels(gauges: Gauges) -> dict[str, list[dict[str, str]]]:
-    """Of each series with a value."""
+    """The labels of each metric that has samples."""
     return {family.name: [sample.labels for sample in family.samples] for family in gauges.collect() if family.samples}
 
 
@@ -135,15 +135,15 @@ def test_what_is_shown_was_kept_before() -> None:
     gauges = Gauges(keep=keep)
     rows = batch((0, 1), last_write=(4, 1, 7))
     with pytest.raises(OSError, match="no space left"):
-        gauges.take(STATE, rows, 0)  # type: ignore[arg-type]  # Spark's part is played by the test
+        gauges.take(STATE, rows, 0)  # type: ignore[arg-type]  # the test plays Spark's part
     assert shown(gauges) == {}
-    for _ in range(2):  # the query is begun again, and then once more after it was counted
+    for _ in range(2):  # the query is restarted, and once more after the batch was counted
         gauges.take(STATE, rows, 0)  # type: ignore[arg-type]
         assert shown(gauges) == {"0": 1}
 
 
 def test_a_batch_that_comes_again_shows_no_gauges_of_the_state_before_it() -> None:
-    """It begins with updates of the epoch before: alone, it does not say that its snapshot's epoch is new."""
+    """It begins with updates of the previous epoch: alone, it does not show that its snapshot's epoch is new."""
     gauges = Gauges()
     gauges.take(STATE, batch((0, 1)), 0)  # type: ignore[arg-type]
     early = dict.fromkeys(("start_offset", "delivery_complete_count", "hwm", "speo"), True)
@@ -154,7 +154,7 @@ def test_a_batch_that_comes_again_shows_no_gauges_of_the_state_before_it() -> No
 
 @pytest.mark.rule("PM-38")
 def test_until_all_is_taken_that_was_kept_a_scrape_shows_nothing_of_it() -> None:
-    """Topics have no names before, and an alert would take a series with a topic's id for a new one."""
+    """Topics have no names before, and to an alert a series with a topic's id would be a new one."""
     before, kept = Gauges(1), list[Counters]()
     before._keep = lambda counters: kept.append(counters.copy())
     before._names = {TOPIC: "orders"}
@@ -171,7 +171,7 @@ def test_until_all_is_taken_that_was_kept_a_scrape_shows_nothing_of_it() -> None
 
 
 class Ingest:
-    """Batches, a process that may be killed at each step of one, and what a scrape has shown."""
+    """Batches, a process that may be killed at each step of a batch, and the values that a scrape has shown."""
 
     def __init__(self, data: Path, batches: Sequence[Told], random: Random) -> None:
         query(data, STATE, "a")
@@ -179,13 +179,13 @@ class Ingest:
         self._file = CountersFile(data)
         self._batches = batches
         self._random = random
-        #: Batches in the commit log of rows, and those that Spark has noted as done.
+        #: The last batch in the commit log of rows, and the last one that Spark has noted as done.
         self._committed = self._done = -1
         self.seen: Counter[str] = Counter()
         self.kills = 0
 
     def run(self) -> bool:
-        """Until it is killed, or all batches are done."""
+        """Run until killed (False), or until all batches are done (True)."""
         try:
             gauges, counters = Gauges(1, keep=self._keep), self._file.load(never)
             last = min(max(self._done, counters.batches.get(STATE, -1)), self._committed)

@@ -1,4 +1,4 @@
-"""Which folders of batches count, and when what is there was written for other positions. Without Spark."""
+"""Which folders of batches count, and when existing rows were written for other positions. Without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ STATE = Kind.SHARE_STATE
 
 
 def put(data: Path, first: int, last: int | None = None, positions: str | None = None) -> Path:
-    """A commit of batches with the positions that they were written for; without any, a folder of an earlier build."""
+    """A commit of batches with the positions that they were written for; without positions, a folder of an earlier
+    build."""
     if positions is None:
         folder = raw(data, STATE) / batch_name(first, last)
         folder.mkdir(parents=True)
@@ -29,14 +30,14 @@ def put(data: Path, first: int, last: int | None = None, positions: str | None =
 
 
 def put_before(data: Path, first: int, last: int, positions: str) -> Path:
-    """A folder of batches that an earlier build put together."""
+    """A folder of batches that an earlier build merged."""
     folder = put(data, first, last)
     (folder / POSITIONS).write_text(positions)
     return folder
 
 
 def note(data: Path, number: int, positions: str) -> None:
-    """What Spark notes of the end of a batch before it."""
+    """Note where a batch ends, as Spark does before it runs the batch."""
     offsets = checkpoints(data, STATE) / "offsets"
     offsets.mkdir(parents=True, exist_ok=True)
     (offsets / str(number)).write_text(positions)
@@ -44,7 +45,7 @@ def note(data: Path, number: int, positions: str) -> None:
 
 @pytest.mark.rule("PM-35", "PM-36")
 def test_a_batch_that_was_put_together_with_others_is_not_hidden_behind_them(tmp_path: Path) -> None:
-    """Positions are one batch older than the rows: the batch is planned anew, to another end."""
+    """Positions are one batch older than the rows: the batch is planned again, with another end."""
     put(tmp_path, 0, 2, positions="to 1-9")
     note(tmp_path, 2, "to 1-11")
     nothing: Any = None

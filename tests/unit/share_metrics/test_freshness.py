@@ -1,4 +1,4 @@
-"""When triggers of an ingest ended, as a scrape shows it."""
+"""The times at which triggers of an ingest ended, as a scrape shows them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "share_group_ingest_last_trigger_timestamp_seconds"
 
 
 class Watched:
-    """Freshness at a made-up time."""
+    """Freshness with a clock that the test sets."""
 
     def __init__(self) -> None:
         self.at = 1_000.0

@@ -1,4 +1,4 @@
-"""Which series a share-partition has, and that what a scrape shows as a counter never falls."""
+"""The series of a share-partition, and that a counter never falls between scrapes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def gauges_at(now_s: float = NOW_S, series_max: int = 2_000) -> Gauges:
 
 
 def news(writes: int, *, gone: bool = False, lag: int = 0, first: Any = None, last: Any = None) -> dict[str, Any]:
-    """What a batch says of one share-partition."""
+    """A batch's row about one share-partition."""
     counts = dict.fromkeys(("n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "poison_sightings"), writes)
     values = {"start_offset": 1, "delivery_complete_count": 0, "hwm": 1 + lag, "speo": 1, "state_epoch": 0}
     written = {"first_write": first, "last_write": last, "hwm_s": NOW_S}
@@ -28,7 +28,7 @@ def news(writes: int, *, gone: bool = False, lag: int = 0, first: Any = None, la
 
 
 def take_state(gauges: Gauges, key: Key, row: dict[str, Any]) -> None:
-    """A batch with one share-partition."""
+    """Take a batch with one share-partition."""
     gauges._count_state(gauges._counters, key, row)
     gauges._take_state(key, row)
 
@@ -73,7 +73,7 @@ def test_a_newcomer_takes_nobodys_series() -> None:
     take_state(gauges, ("a", TOPIC, 0), news(1))  # it sorts first
     assert series(gauges, "share_group_writes_total") == {("b", "0"): 5, ("b", ROLLED_UP): 6, ("a", ROLLED_UP): 1}
     take_state(gauges, ("b", TOPIC, 0), news(0, gone=True))
-    take_state(gauges, ("b", TOPIC, 1), news(1))  # there is room now, but what was rolled up stays so
+    take_state(gauges, ("b", TOPIC, 1), news(1))  # there is room now, but a rolled-up share-partition stays so
     take_state(gauges, ("c", TOPIC, 0), news(4))
     assert series(gauges, "share_group_writes_total") == {("c", "0"): 4, ("b", ROLLED_UP): 7, ("a", ROLLED_UP): 1}
 
@@ -112,7 +112,7 @@ def partition(end: int | None, log_start: int = 0) -> LogEnd:
 
 
 def known(gauges: Gauges) -> tuple[float | None, float]:
-    """The lag, and how many are unknown."""
+    """The lag, and the number of unknown lags."""
     (unknown,) = (
         sample.value for family in gauges.collect() for sample in family.samples
         if sample.name == "share_group_lag_unknown"

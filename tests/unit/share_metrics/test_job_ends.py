@@ -1,4 +1,5 @@
-"""How a job ends: what ended a query gives the exit status, whatever fails behind it. Without Spark and a store."""
+"""How a job ends: the cause of a query's end gives the exit status, whatever fails afterwards. Without Spark and
+store."""
 
 from __future__ import annotations
 
@@ -28,14 +29,14 @@ LOST = "\npkg.DataLossError: s lost 7 entries"
 
 
 class Stuck(Query):
-    """Cannot be stopped."""
+    """A query that cannot be stopped."""
 
     def stop(self) -> None:
         raise Py4JError("Answer from Java side is empty")
 
 
 class Streams:
-    """A store's that are there."""
+    """A reader of existing streams."""
 
     def __init__(self, *_: object) -> None: ...
 
@@ -47,7 +48,7 @@ def nothing(*_: object) -> Any:
 
 
 class Ending:
-    """A job of one query; its text file's directory goes away meanwhile."""
+    """A job of one query, during which the directory of its text file is removed."""
 
     def __init__(self, patched: pytest.MonkeyPatch, folder: Path, query: Query, *more: Query) -> None:
         self.told: list[str] = []
@@ -101,7 +102,7 @@ def test_what_ended_a_query_is_not_hidden_by_what_fails_behind_it(
 
 
 class Endless(Query):
-    """Goes on; its last batch was planned so long after noon, and was small."""
+    """Never ends; its last batch was small, and planned so many seconds after noon."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(progress=progress(seconds, (7, 9)))
@@ -120,7 +121,7 @@ def test_a_job_that_ended_with_all_there_was_notes_the_time_before_its_queries_b
 ) -> None:
     before = datetime.now(UTC)
     ending = Ending(monkeypatch, tmp_path, Query(progress=progress(60, (7, 9))), Query(progress=progress(60)))
-    with pytest.raises(FolderError):  # of the text file, behind everything else
+    with pytest.raises(FolderError):  # from the text file, after everything else
         ending.run()
     at = noted(tmp_path)
     assert at is not None

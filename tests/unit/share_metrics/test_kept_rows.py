@@ -1,4 +1,4 @@
-"""What is read back from Parquet, held against a replay of all rows, and which files are opened for it. No Spark."""
+"""Rows read back from Parquet, compared with a replay of all rows, and the files opened for them. No Spark."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def row(seq: int, second: int, record: ShareRecord, stream: str = STREAM) -> Row
 
 
 def whole(told: Row) -> Row:
-    """With every column."""
+    """The row with every column."""
     rows: list[Row] = to_batch(Kind.SHARE_STATE, [told]).to_pylist()
     return rows[0]
 
@@ -51,7 +51,7 @@ def at(second: float) -> datetime:
 
 
 def last(rows: Sequence[Row], moment: Moment) -> State | None:
-    """The state as of a moment from rows in the order of ids, as PM-39 has it."""
+    """The state at a moment, from rows in the order of ids, as PM-39 defines it."""
     found = None
     for state in history(rows, KEY, COLUMNS[1]):
         if isinstance(moment, datetime) and state.ts is not None and state.ts > moment:
@@ -76,7 +76,7 @@ _LOGS = st.lists(st.tuples(_RECORDS, st.integers(0, 1_800) | st.integers(-3 * HO
 @settings(UNHURRIED, max_examples=60)
 @given(_LOGS, st.data())
 def test_files_answer_as_a_replay_of_all_rows_does(told: list[tuple[ShareRecord, int]], draw: st.DataObject) -> None:
-    """However the rows were cut into batches, and those put together."""
+    """The rows are cut into batches and the batches are merged at random."""
     rows, second = [], 4 * HOUR_S
     for seq, (record, ahead) in enumerate(told, start=1):
         second += max(ahead, 0)
@@ -98,7 +98,7 @@ def test_files_answer_as_a_replay_of_all_rows_does(told: list[tuple[ShareRecord,
 
 
 class Opened:
-    """Which files are opened, by batch and hour."""
+    """Records which files are opened, by batch and hour."""
 
     def __init__(self, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.data = data
@@ -114,7 +114,7 @@ class Opened:
         monkeypatch.setattr(kept_rows, "_read", noted)
 
     def by(self, moment: Moment) -> tuple[set[str], set[str]]:
-        """What a look back opens: for keys and times, and with state batches."""
+        """The files that a read-back opens: those for keys and times, and those with state batches."""
         self.large, self.light = set(), set()
         assert state_rows(self.data, COLUMNS, moment)
         return self.light, self.large
@@ -124,7 +124,7 @@ class Opened:
 def test_only_files_from_the_last_snapshot_up_to_the_time_are_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Six hours, each a batch; a snapshot in the second and in the fifth."""
+    """Six hours, one batch each; a snapshot in the second and in the fifth."""
     told: list[ShareRecord] = [snapshot(0), snapshot(1), update(2), update(3, key=OTHER), snapshot(4), update(5)]
     for number, record in enumerate(told):
         keep(tmp_path, Kind.SHARE_STATE, [row(number + 1, number * HOUR_S, record)], number)
@@ -140,7 +140,7 @@ def test_only_files_from_the_last_snapshot_up_to_the_time_are_opened(
 
 @pytest.mark.rule("PM-7", "PM-39")
 def test_an_owner_whose_clock_was_ahead_ends_the_time_that_its_successor_begins(tmp_path: Path) -> None:
-    """The second record was appended two hours later by its writer's clock: behind it no record counts as earlier."""
+    """By its writer's clock the second record was appended two hours later: no record after it counts as earlier."""
     told: list[tuple[int, ShareRecord]] = [(0, snapshot(1)), (2 * HOUR_S, update(2)), (60, snapshot(3))]
     for number, (second, record) in enumerate(told):
         keep(tmp_path, Kind.SHARE_STATE, [row(number + 1, second, record)], number)
@@ -171,7 +171,7 @@ def test_behind_a_gap_a_state_is_not_complete_until_a_snapshot(tmp_path: Path) -
 
 @pytest.mark.rule("PM-11", "PM-39")
 def test_a_gap_long_after_the_time_says_nothing_of_it(tmp_path: Path) -> None:
-    """Another share-partition of the stream had an entry between: what was lost is newer than that."""
+    """Another share-partition of the stream had an entry in between: the lost entries are newer than that."""
     first = [row(1, 0, snapshot(1)), row(2, 60, update(5, key=OTHER))]
     keep(tmp_path, Kind.SHARE_STATE, [*first, gap_row(Gap(STREAM, EntryId(1, 2), EntryId(1, 5), 2, "trimmed"))], 0)
     states = [last(state_rows(tmp_path, COLUMNS, at(second)), None) for second in (30, 90)]

@@ -1,4 +1,5 @@
-"""What each layer of the pipeline may use: the reader core no Spark, the metrics no store and no file."""
+"""The imports allowed to each layer of the pipeline: no Spark in the reader core, no store and no file in the
+metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from share_metrics.spark.source import RedisStreams
 from tests.packaging.source_imports import imports, modules
 
 SOURCE = Path(share_metrics.__file__).parent
-#: What a read of a stream and a look back need, as a process without Spark has it; its one line is the rows it read.
+#: Reads a stream and imports the read-back, in a process without Spark; prints the number of rows.
 ALONE = """
 import sys
 sys.modules["pyspark"] = None  # as where it is not installed: an import fails
@@ -33,14 +34,14 @@ print(sum(batch.num_rows for batch in reader.read(plan.ranges)))
 
 
 def imported(*packages: str) -> Iterator[str]:
-    """What the modules of these packages import, but for names of their own package."""
+    """The imports of these packages' modules, except of names in their own package."""
     for name, path in modules():
         if any(name == package or name.startswith(f"{package}.") for package in packages):
             yield from (one for _, one in imports(name, path))
 
 
 def called() -> set[str]:
-    """The name of everything that the pipeline calls."""
+    """The names of all methods that the pipeline calls."""
     nodes = (node for path in SOURCE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     return {node.func.attr for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)}
 
@@ -57,7 +58,7 @@ def test_the_reader_core_reads_where_there_is_no_spark() -> None:
 
 @pytest.mark.rule("PM-1")
 def test_metrics_know_no_store_and_no_file() -> None:
-    """Of the reader they have the names of its columns and types."""
+    """From the reader they use only the names of columns and types."""
     allowed = (
         "__future__.", "collections.abc.", "datetime.", "typing.", "pyarrow", "pyspark.sql.", "share_metrics.metrics.",
         "share_metrics.reader.schemas.", "share_metrics.replay.", "share_metrics.measuring.",
@@ -108,12 +109,12 @@ def test_neither_the_pipeline_nor_its_tests_use_spark_connect_or_helpers_for_spa
 
 @pytest.mark.rule("PM-71")
 def test_the_source_lies_in_an_installed_package() -> None:
-    """Workers find a class of `__main__` nowhere."""
+    """Worker processes cannot import a class of `__main__`."""
     assert RedisStreams.__module__ == "share_metrics.spark.source"
 
 
 def found_in(folder: Path) -> Iterator[tuple[str, bool]]:
-    """Each test below a folder, and whether it takes the session of Spark."""
+    """Each test below a folder, and whether it uses the Spark session."""
     for path in folder.rglob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):

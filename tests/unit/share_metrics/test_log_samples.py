@@ -1,4 +1,4 @@
-"""A sample of where logs end is there whole or not at all, and those of an hour come together when it is over."""
+"""A sample of log ends is stored whole or not at all, and an hour's samples are merged when the hour is over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AT = datetime(2026, 11, 22, 23, 58, 30, tzinfo=UTC)
 
 
 class Logs:
-    """What a store would answer, each time a log that is one record longer; or an error."""
+    """A store whose log is one record longer at each call, or which raises an error."""
 
     def __init__(self, patched: pytest.MonkeyPatch) -> None:
         self.end = 0

@@ -1,4 +1,4 @@
-"""Streams replayed from Arrow, held against a replay of each share-partition by hand."""
+"""Streams replayed from Arrow, compared with a replay of each share-partition by hand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BATCHES = st.lists(
     ).map(lambda made: StateBatch(made[0], made[0] + made[1], made[2], made[3], 0 if made[2] else 61_001 * made[4])),
     max_size=3,
 )
-#: What stands in a stream: type, share-partition, seconds, start offset, state batches; how often the row comes.
+#: An entry of a stream: type, share-partition, seconds, start offset, state batches; and how often the row comes.
 _ROW = st.tuples(
     st.sampled_from(["snapshot", "update", "update", "update", "tombstone", CLAIM, GAP]),
     st.integers(0, 1),
@@ -73,7 +73,7 @@ def row_of(stream: int, seq: int, told: Told) -> dict[str, Any]:
 
 
 def by_hand(streams: Sequence[Sequence[Told]]) -> list[dict[Key, Replay]]:
-    """One share-partition after the other, from what was told."""
+    """One share-partition after the other, from the generated entries."""
     found = []
     for stream, rows in enumerate(streams):
         made: dict[Key, Replay] = {}
@@ -151,7 +151,7 @@ def test_rows_without_state_batches_are_refused() -> None:
 
 @pytest.mark.rule("PM-32")
 def test_a_stream_is_replayed_as_soon_as_the_next_one_begins() -> None:
-    """So that only one stream's state, and one batch of rows, is held at a time."""
+    """Thus only one stream's state, and one batch of rows, is in memory at a time."""
     taken: list[int] = []
 
     def batches() -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Dashboards and rules use names that are exported, and no others (PM-38)."""
+"""Dashboards and rules use only names that are exported (PM-38)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from share_metrics.gauges import Gauges, exported_names
 
 MONITORING: Final = Path(__file__).parents[3] / "deploy" / "kubernetes" / "components" / "monitoring"
 NAME: Final = re.compile(r"\bshare_group_\w+")
-#: What the nodes themselves serve: tests/integration/share_node/test_scrapes.py asks one for it.
+#: Metrics that the nodes serve: tests/integration/share_node/test_scrapes.py checks them at a node.
 OF_NODES: Final = frozenset({"share_group_delayed_records", "share_group_delayed_total"})
 
 

@@ -1,4 +1,4 @@
-"""The list of failed records, held against a ledger of what a group's consumers did with each offset (PM-48)."""
+"""The list of failed records, compared with a ledger of what a group's consumers did with each offset (PM-48)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.partition_leader.share.core.bench import LOCK_MS, Bench
 
 SECOND = 1_000_000
 RECORDS = 12
-#: What the consumers do with a record: the acknowledgement of its n-th delivery, as often as there are some.
+#: Consumers' behaviours with a record: the acknowledgement of each delivery, or None; 0 stands for the last delivery.
 FATES: dict[str, Callable[[int], int | None]] = {
     "accept": lambda delivery: ACK_ACCEPT,
     "accept at the last": lambda delivery: ACK_ACCEPT if delivery == 0 else ACK_RELEASE,
@@ -32,7 +32,8 @@ FATES: dict[str, Callable[[int], int | None]] = {
 
 @dataclass
 class Ledger:
-    """What the workload itself knows: which offsets it gave up and why, and which it released and holds no more."""
+    """The workload's own knowledge: the failed offsets with reason and count, and the released ones that no consumer
+    holds."""
 
     accepted: set[int] = field(default_factory=set)
     failed: dict[int, tuple[Reason, int]] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class Ledger:
 
 
 def worked(bench: Bench, fates: list[str], rounds: int, limit: int, sizes: list[int]) -> Ledger:
-    """Deliver so many rounds; records that are held for ever run into the end of their lock."""
+    """Deliver `rounds` rounds; records that are never acknowledged stay locked until their lock expires."""
     ledger = Ledger()
     for number in range(rounds):
         for first, last, count in bench.fetch(max_records=sizes[number % len(sizes)]):
@@ -78,7 +79,7 @@ def replayed(bench: Bench) -> Replay:
     replay.apply(Event("snapshot", 0, 0, 0, (), 7))
     for second, write in enumerate((one for one in bench.seen if hasattr(one, "write_id")), start=1):
         batches, archived = tuple(write.state_batches), write.archived  # type: ignore[union-attr] # only Persist
-        start, at = write.start_offset, second * SECOND  # type: ignore[union-attr] # the same
+        start, at = write.start_offset, second * SECOND  # type: ignore[union-attr] # as above
         limit = bench.settings.delivery_count_limit
         replay.apply(Event("update", at, 0, start, batches, None, told=True, delivery_limit=limit, archived=archived))
     return replay
@@ -96,8 +97,8 @@ def replayed(bench: Bench) -> Replay:
 def test_the_list_equals_what_the_consumers_know(
     fates: list[str], limit: int, letters: bool, rounds: int, sizes: list[int]
 ) -> None:
-    """Whatever the group's limit is, with and without dead letters: nothing accepted, and all that failed, also what
-    failed at the front of the queue, of which no state batch is ever written."""
+    """For every limit of the group, with and without dead letters: no accepted record, and every failed one, including
+    those at the front of the queue, for which no state batch is ever written."""
     settings = ev.GroupSettings(lock_ms=LOCK_MS, delivery_count_limit=limit, dlq_enabled=letters)
     bench = Bench(log=[(0, RECORDS - 1)], settings=settings)
     ledger = worked(bench, fates, rounds, limit, sizes)
@@ -128,7 +129,7 @@ def test_a_dead_letter_is_archiving_until_it_is_written_and_keeps_its_time() -> 
 
 @pytest.mark.rule("PM-48")
 def test_a_gap_that_is_acknowledged_is_no_failed_record() -> None:
-    """Its batch is Archived, too; but the leader does not name it."""
+    """Its batch is Archived too, but the leader does not list it among the archived records."""
     suspects = Suspects(5)
     suspects.heed(True, None, (), 10)
     suspects.change(7, 7, STATE_ARCHIVED, 5, 10)

@@ -1,4 +1,4 @@
-"""How long a query that ended is begun again, and behind which pauses."""
+"""How long, and after which pauses, a query that ended is restarted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from share_metrics.causes import PASSING
 from share_metrics.query_restarts import Patience
 
 LATE = f"x\nCaused by: SparkException: {PASSING[0]}: nobody knows why"
-#: As Spark's OutputCommitCoordinator says it.
+#: A message of Spark's OutputCommitCoordinator.
 UNSURE = (
     "Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Authorized committer "
     "(attemptNumber=0, stage=4, partition=1) failed; but task commit success, data duplication may happen. "

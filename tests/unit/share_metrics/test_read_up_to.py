@@ -1,4 +1,4 @@
-"""Until when everything was read: moved on by what all queries have read, never back, and no job fails by it."""
+"""The time up to which everything was read: it advances with all queries, never goes back, and fails no job."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ LATER = NOON + timedelta(hours=1)
 
 
 def progress(seconds: float, *streams: tuple[int | None, int], latest: Any = ...) -> dict[str, Any]:
-    """As Spark tells it, of a batch that was planned so long after noon, from one count of a stream to another.
+    """Progress as Spark reports it, of a batch planned so many seconds after noon; each stream from one count to
+    another.
 
-    `latest` is where each stream stood then, if not there; None: it is not known.
+    `latest` is the streams' position at that time; by default the batch's end, None if unknown.
     """
     at = NOON + timedelta(seconds=seconds)
     begins = {f"s{number}": {"id": "1-1", "n": begin} for number, (begin, _) in enumerate(streams) if begin is not None}

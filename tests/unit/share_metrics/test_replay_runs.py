@@ -1,4 +1,4 @@
-"""Runs of writes replayed at once, held against the replay of one record after the other."""
+"""Runs of writes replayed at once, compared with a replay record by record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEEDED = Part.REPLAY.needed
 
 @contextmanager
 def cut(block_rows: int, run_min: int, steps_max: int = append_times.STEPS_MAX) -> Iterator[None]:
-    """Small blocks and short runs, so that short histories have many of both."""
+    """Use small blocks and short runs, so that short histories have many of both."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(write_columns, "BLOCK_ROWS", block_rows)
         patch.setattr(replay_runs, "RUN_MIN", run_min)
@@ -36,7 +36,8 @@ def cut(block_rows: int, run_min: int, steps_max: int = append_times.STEPS_MAX) 
 
 
 def story(seed: int, length: int) -> list[dict[str, Any]]:
-    """A share-partition's records: mostly what a leader writes, and now and then anything that may stand in a log."""
+    """A share-partition's records: mostly a leader's usual writes, and sometimes anything else that a log may
+    contain."""
     rng = random.Random(seed)
     odd, wide, delays = rng.choice([0.0, 0.02, 0.2]), rng.choice([1, 4, 40]), rng.random() < 0.4
     told, limits = rng.random() < 0.8, rng.choice([(5,), (2, 5), (None,)])

@@ -1,4 +1,4 @@
-"""Queries that end for a reason that passes are begun again, a few times; others are not."""
+"""Queries that end for a temporary reason are restarted, a few times; others are not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KIND = Kind.SHARE_STATE
 
 
 class Time:
-    """A clock that only pauses move."""
+    """A clock that only pauses advance."""
 
     def __init__(self) -> None:
         self.now_s = 50.0
@@ -46,7 +46,7 @@ TWO = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple str
 
 
 class Query:
-    """Ends as told: with an error, or well; before any progress, or after some."""
+    """Ends as specified: with an error or without, before any progress or after some."""
 
     def __init__(self, error: str = "", progress: dict[str, Any] | None = None) -> None:
         self._error = error
@@ -63,7 +63,7 @@ class Query:
 
 
 class Begin:
-    """Begins queries from a list; a text is an error that the beginning itself raises."""
+    """Starts queries from a list; a string is an error that the start itself raises."""
 
     def __init__(self, *made: Query | str) -> None:
         self.left = list(made)
@@ -109,7 +109,7 @@ def test_a_store_that_is_away_is_waited_for_between_two_looks_of_the_job() -> No
     begin = Begin(Query(AWAY), other, Query(AWAY, {"batchId": 7}), Query(AWAY), Query())
     told: list[str] = []
     running = running_of(begin, Kind.GROUP, told=told, away_max_s=300)
-    for left in (3, 2, 2, 1, 1, 1, 0):  # ended, begun behind 1 s, ended; begun behind 1 s, for it had moved; 2 s
+    for left in (3, 2, 2, 1, 1, 1, 0):  # ended; restarted after 1 s, ended; after 1 s again, since it had moved; 2 s
         assert not running.wait(1)
         assert len(begin.left) == left
     assert not other.stopped

@@ -1,4 +1,4 @@
-"""The port at which the pipeline's gauges are read: all that alerts and dashboards use, and no way to take it up."""
+"""The port that serves the pipeline's gauges: all that alerts and dashboards use, and no client can occupy it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first signal asks, a second one does what it always did."""
+"""The first signal requests a stop; a second one has its usual effect."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_without_a_signal_everything_is_as_before() -> None:
 
 
 def test_another_thread_may_run_a_job_too() -> None:
-    """Python tells only the main thread of signals."""
+    """Python delivers signals only to the main thread."""
     ended = threading.Event()
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""`--up DIR` of `sharegroups metrics`: the store that runs on the data directory of an `up`."""
+"""`--up DIR` of `sharegroups metrics`: the store that runs on an `up`'s data directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from share_node.state_dump import embedded_url
 
 
 def _running(folder: Path) -> Path:
-    """A data directory with what `up` notes of its store, and the store's socket."""
+    """A data directory with `up`'s note of its store; returns the store's socket."""
     socket = folder / "sharegroups-1" / "store.sock"
     socket.parent.mkdir()
     socket.touch()

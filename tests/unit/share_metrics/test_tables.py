@@ -1,4 +1,4 @@
-"""Which batches the kept windows take for news. Without Spark."""
+"""Which batches the stored windows regard as new. Without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATE = Kind.SHARE_STATE
 
 
 class Kept:
-    """A directory with batches, a row of which is in the hour of its number, and its tables."""
+    """A directory with its tables, and with batches, each of which has a row in the hour of its number."""
 
     def __init__(self, data: Path, patched: pytest.MonkeyPatch) -> None:
         self.data = data
@@ -27,7 +27,7 @@ class Kept:
         patched.setattr(tables, "_write_lag", lambda *_: {})
 
     def ingest(self, query: str, batches: int) -> None:
-        """Leave so many batches of a query, and none of another."""
+        """Leave `batches` batches of this query, and none of another."""
         for number in range(batches):
             hour = raw(self.data, STATE) / batch_name(number) / "dt=2026-11-22" / f"hour={number:02d}"
             hour.mkdir(parents=True)
@@ -36,11 +36,11 @@ class Kept:
         (checkpoints(self.data, STATE) / "metadata").write_text(json.dumps({"id": query}))
 
     def remove(self) -> None:
-        """What whoever is to ingest anew is told to remove."""
+        """Remove what an operator must remove before ingesting from scratch."""
         raw(self.data, STATE).rename(self.data / "gone")
 
     def hours(self) -> list[str]:
-        """The hours that are made anew."""
+        """The hours whose tables are rewritten."""
         spark: Any = None
         return [hour[-2:] for hour in tables.write_tables(spark, self.data)]
 

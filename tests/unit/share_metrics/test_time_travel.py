@@ -1,4 +1,4 @@
-"""A share-partition read back from its log, held against what the share coordinator makes of the same records."""
+"""A share-partition read back from its log, compared with the share coordinator's state from the same records."""
 
 from __future__ import annotations
 

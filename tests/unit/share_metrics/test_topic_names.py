@@ -1,4 +1,4 @@
-"""Names of topics that outlive the metadata log: noted, merged, and taken from what groups told."""
+"""Names of topics that outlive the metadata log: noted, merged, and taken from group records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job does beside its queries: when, and that it never ends one."""
+"""A job's tasks beside its queries: their schedule, and that they never end the job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIDNIGHT = ["sample", *((kind, 2) for kind in KINDS)]
 
 
 class Job:
-    """Upkeep at a made-up time, and what it did."""
+    """Upkeep with a clock that the test sets, and the tasks that it ran."""
 
     def __init__(self, trigger_s: float | None = None, error: Exception | None = None) -> None:
         self.at = datetime(2026, 11, 22, 23, 58, tzinfo=UTC)
@@ -25,7 +25,7 @@ class Job:
         self.upkeep = Upkeep(KINDS, self._compact, {FAILED: self._sample}, trigger_s, self.told.append, lambda: self.at)
 
     def looked(self, seconds: float) -> list[object]:
-        """What was done when looked at so much later."""
+        """The tasks run by a check `seconds` later."""
         self.at += timedelta(seconds=seconds)
         self.did = []
         self.upkeep.look()

@@ -1,4 +1,4 @@
-"""What several tests of this room need: a standard input that is the pipe of a parent."""
+"""A fixture that several tests of this folder use: a standard input that is the pipe of a parent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def parent() -> Iterator[int]:
-    """Standard input becomes a pipe; this is the parent's end of it, which the test closes."""
+    """Make standard input a pipe; yield the parent's end of it, which the test closes."""
     kept = os.dup(0)
     reading, writing = os.pipe()
     os.dup2(reading, 0)

@@ -1,4 +1,4 @@
-"""Making a cluster in a store: once, whoever asks."""
+"""A cluster is created in a store once, whichever process asks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from share_node import cluster_init
 
 
 class Store:
-    """A cluster's place in a store, with what the test put there."""
+    """A store's cluster id, which a test sets."""
 
     held: str | None = None
     faster: str | None = None
     closed = 0
 
     def __init__(self, *_: Any) -> None:
-        """The store and its settings say nothing here."""
+        """Ignore the store and its settings."""
 
     async def cluster_id(self) -> str | None:
         return Store.held
@@ -35,7 +35,7 @@ class Store:
 
 
 async def _usable(*_: Any, **__: Any) -> None:
-    """A check that finds nothing."""
+    """Pass the check of the store."""
 
 
 @pytest.mark.parametrize(("held", "faster", "made"), [(None, None, True), ("c", None, False), (None, "other", False)])

@@ -58,7 +58,7 @@ def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> Non
 
 @pytest.mark.rule("CM-20")
 def test_two_processes_may_remember_the_same_thing_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second one writes all of it while the first one is in the middle."""
+    """The second process writes the whole file while the first one is in the middle of it."""
     directory = DataDirectory(tmp_path)
     fsync = os.fsync
 

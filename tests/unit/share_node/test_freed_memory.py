@@ -18,7 +18,7 @@ MIB = 1024 * 1024
 
 @dataclass
 class Allocator:
-    """An allocator whose numbers the test says; freed memory stays counted as free when it was given back."""
+    """An allocator whose numbers a test sets; memory that was given back still counts as free."""
 
     used: int = 0
     free: int = 0
@@ -73,7 +73,7 @@ def test_with_more_in_use_more_must_have_been_freed() -> None:
 
 @pytest.mark.rule("CM-95a")
 def test_a_process_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the real allocator: pieces that lie between others, and so are not given back by themselves."""
+    """The real allocator, with freed pieces between others, which are therefore not given back by themselves."""
     monkeypatch.setattr(memory_looks, "LOOK_S", 0.01)
     assert CLibrary().usage()[0] > MIB
 

@@ -1,4 +1,4 @@
-"""Where services between nodes listen, and when an older build may still reach them on the client port."""
+"""The addresses of the services between nodes, and when an older build may still reach them on the client port."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from share_node.process_store import refuse_unusable
 from share_node.up import UpOptions, _child_arguments, _flags
 
 NEW = NodeRecord(1, 7, "new", "new:7932", frozenset({"partition_leader"}), "", "live", "new:7933")
-#: What a build writes that knows no internal address.
+#: A node record as a build without internal addresses writes it.
 OLD_TEXT = json.dumps(
     {"incarnation": "8", "name": "old", "address": "old:1", "roles": ["partition_leader"], "rack": "", "state": "live"}
 )

@@ -1,4 +1,5 @@
-"""A process leaves in good order: what others see of it first, what it owns next, its place in the node list last."""
+"""A process leaves in good order: it stops being a target, gives up its shards and its entry, and ends its calls
+last."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from tests.support.virtual_time import virtual
 
 
 def noting(done: list[str], name: str) -> Any:
-    """A method that takes a turn of the loop and notes that it was called, with its arguments."""
+    """Return a method that takes a turn of the loop and notes its call with the arguments."""
 
     async def note(*told: object) -> None:
         await asyncio.sleep(0)
@@ -95,7 +96,7 @@ def test_a_role_that_cannot_go_on_has_status_1_and_tells_the_reason(
 
     monkeypatch.setattr("share_node.serve.serve", served)
     monkeypatch.setattr("share_node.serve.run", asyncio_run)
-    monkeypatch.setattr("share_node.serve.configure_logs", lambda *_: None)  # it would last, and the stream does not
+    monkeypatch.setattr("share_node.serve.configure_logs", lambda *_: None)  # it would outlast the captured stream
     words = ["store.url=redis://h"]
     assert serve_role("group_coordinator", words) == 1
     assert "Error: the listener takes no calls any more" in capsys.readouterr().err
@@ -104,7 +105,7 @@ def test_a_role_that_cannot_go_on_has_status_1_and_tells_the_reason(
 
 
 def asyncio_run(main: Any) -> None:
-    """`run` without what looks at the process's memory."""
+    """Run `main` as `run` does, without the checks of the process's memory."""
     asyncio.run(main())
 
 

@@ -1,4 +1,4 @@
-"""What a process that cannot start yet waits for, and for what it does not."""
+"""The causes that a process which cannot start yet waits for, and those that it does not wait for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rings of garbage are searched for in what is new, and in all only when memory has grown (CM-95)."""
+"""Reference cycles are searched for among new objects, and among all only when memory has grown (CM-95)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIB = 1024 * 1024
 
 
 class Ring:
-    """An object that only a search finds once nobody refers to it."""
+    """An object in a reference cycle: once unreachable, only a search finds it."""
 
     def __init__(self) -> None:
         self.me = self
@@ -24,7 +24,7 @@ class Ring:
 
 @dataclass
 class Searching:
-    """A process whose memory the test says, with the searches in it."""
+    """A process whose memory a test sets, with its searches."""
 
     resident: int
     searches: RingSearches
@@ -77,7 +77,7 @@ def test_rings_that_are_new_are_found_as_ever(searching: Searching) -> None:
     [
         (100, 100 + GROWN_BYTES // MIB),
         (300, 600),
-        (700, 850),  # half of what is left of the limit
+        (700, 850),  # half of what is left below the limit
         (990, 990 + SCARCE_BYTES // MIB),
     ],
 )

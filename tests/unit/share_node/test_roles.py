@@ -1,4 +1,4 @@
-"""The roles of a process as `Roles` wires them: settings reach the part that they are about."""
+"""The roles of a process as `Roles` connects them: settings reach the parts that use them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_each_coordinator_waits_for_the_store_as_long_as_its_own_setting_says() 
     assert found._state._dispatcher._write_timeout_ms == 900
 
 
-#: What the roles hand on of a setting, and where it arrives. Each test value differs from every default.
+#: Setting → how to read its value from the part where it arrives. Each test value differs from every default.
 _ARRIVES: dict[str, Callable[[Any], object]] = {
     "offsets.commit.timeout.ms": lambda found: {host._options.write_timeout_ms for host in found._groups.hosts},
     "share.coordinator.write.timeout.ms": lambda found: {host._options.write_timeout_ms for host in found._state.hosts},
@@ -136,7 +136,7 @@ def test_a_back_off_is_never_longer_than_the_groups_longest_delay(most: str, gre
 
 
 class Told:
-    """Stands where a role stands, and notes what it is told of the metadata."""
+    """Stands in for a role, and notes the metadata changes that it is notified of."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, object]] = []
@@ -162,7 +162,7 @@ def test_a_new_image_reaches_each_role_with_what_it_must_act_on() -> None:
     assert _told(configured, known) == {
         "groups": [("topics", None)], "leader": [("topics", frozenset()), ("groups", None)], "state": [],
     }  # fmt: skip
-    # What was deleted before is not told again.
+    # Earlier deletions are not reported again.
     assert _told(without.apply(3, [config]), without)["state"] == []
 
 
@@ -211,7 +211,7 @@ FIND: Any = service_methods(cluster_service_pb2.DESCRIPTOR.services_by_name["Clu
 
 
 async def _named(world: World, process: str, key_type: int, keys: list[str]) -> dict[str, tuple[str, int]]:
-    """Key → (host, node id), as the process names the coordinator; asked on the port that such callers use."""
+    """Return key → (host, node id) as the process names the coordinator, asked on the port that such callers use."""
     record = world.processes[process].node.registry.record
     address = record.address if key_type == KEY_TYPE_GROUP else record.peer_address
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys)

@@ -1,4 +1,4 @@
-"""The name of a process that was given none; and when it is told to stop: by the pipe of a parent that has ended."""
+"""The default name of a process, the end of a parent as a request to stop, and the output of a role."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def test_the_end_of_the_parent_is_the_end_of_its_pipe_and_what_it_writes_is_not(
 
 @pytest.fixture
 def role(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Runs a role that serves at h:1 and ends with `outcome`; its exit status and what it said."""
+    """Return a function that runs a role, which serves at h:1 and ends with `outcome`, and returns its exit status and
+    output."""
 
     def run(outcome: str | Exception, *words: str) -> tuple[int, str, str]:
         async def served(*_: object, on_ready: Callable[[str, str], None], waits: bool) -> str:

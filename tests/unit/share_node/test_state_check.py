@@ -1,4 +1,4 @@
-"""Which store `sharegroups state` looks at, and what a check of it finds."""
+"""The store that `sharegroups state` reads, and the findings of a check of it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SETTLED = Settlement(Choice.SKIP, "ann", "lost", 7)
 
 @dataclass
 class Log:
-    """What a store holds, by stream."""
+    """The entries of a store, by stream."""
 
     streams: dict[str, list[Entry]]
     noted: dict[StreamId, Settlement] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Log:
         return self.noted
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""
 
 
 class Cluster:
@@ -83,11 +83,11 @@ class Cluster:
         return []
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""
 
 
 def checked(log: Log, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Finding], int]:
-    """What a check finds, and how many entries it looked at."""
+    """Return the findings of a check, and how many entries it read."""
     monkeypatch.setattr(state_check, "StoreRecordLog", lambda *_, **__: log)
     monkeypatch.setattr(state_check, "StoreClusterStore", lambda *_: Cluster())
 

@@ -1,4 +1,5 @@
-"""Share state as Kafka's formatter writes it: the lines that a Kafka broker's tools printed, from records of ours."""
+"""Share state as Kafka's formatter writes it: our records, compared with the lines that a Kafka broker's tools
+printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which earlier histories of the embedded store prove that nothing was lost: an unbroken row of good endings."""
+"""The earlier histories of the embedded store that prove that nothing was lost: an unbroken row of good endings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Life:
         monkeypatch.setattr(StoreEndings, "_ask", staticmethod(ask))
 
     async def lived(self, history: str, *, ends: str = "well") -> tuple[str, ...]:
-        """Start, serve and end. Returns what the processes were told is whole."""
+        """Start, serve and end; return the histories that the processes were given as whole."""
         endings = StoreEndings(DataDirectory(self.folder))
         endings.begin()
         self.history = history

@@ -1,4 +1,4 @@
-"""What commands that read a store say before they have one."""
+"""Warnings and errors of commands that read a store, before they have opened one."""
 
 from __future__ import annotations
 

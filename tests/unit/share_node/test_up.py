@@ -1,4 +1,4 @@
-"""What `sharegroups up` says when it is ready and when it has stopped."""
+"""The output of `sharegroups up` when it is ready and when it has stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process that lacks something may wait for, and how often it says so. No port is opened, nobody sleeps."""
+"""The causes for which a process may wait, and how often it logs them. No port is opened, and time is virtual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the persister tries, how long it waits, and what is known about a failed write."""
+"""How often the persister tries, how long it waits, and whether a failed write may have been applied."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_schedules_are_bounded() -> None:
 @pytest.mark.parametrize("down_s", [3.2, 4.0, 7.0])
 @virtual
 async def test_a_coordinator_that_is_back_is_asked_within_a_second_or_so(down_s: float) -> None:
-    """However long it was away: what waits is served soon after a take-over, not when a doubled pause ends."""
+    """Waiting operations are served soon after a take-over, however long it took, not when a doubled pause ends."""
 
     net = Net()
     node = net.scripted(*[16] * 40)

@@ -1,4 +1,4 @@
-"""The persister: its operations, what leaves together, what it refuses, and how it ends."""
+"""The persister: its operations, how they are batched, what it refuses, and how it closes."""
 
 from __future__ import annotations
 

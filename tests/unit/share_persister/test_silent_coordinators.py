@@ -1,4 +1,4 @@
-"""A coordinator that is stopped answers nothing and breaks no connection: who takes over for it is asked instead."""
+"""A stopped coordinator answers nothing and breaks no connection: the coordinator that takes over is asked instead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.virtual_time import now_s, virtual
 
 
 class Hint:
-    """Who owns the shards, as the persister's own node believes."""
+    """The owner of every shard, as the persister's own node believes."""
 
     def __init__(self, address: str | None) -> None:
         self.address = address
@@ -36,7 +36,7 @@ async def test_a_silent_coordinator_is_left_once_another_owns_the_shard() -> Non
     reading = asyncio.create_task(persister.read(key(1), 1, 0))
     await asyncio.sleep(3.5)
     assert not writing.done()
-    hint.address = None  # the old owner left the list of nodes; nobody has claimed yet
+    hint.address = None  # the old owner has left the list of nodes, and no other has claimed yet
     await asyncio.sleep(1)
     assert not writing.done()
     hint.address = "two:1"
@@ -92,7 +92,7 @@ async def test_what_was_asked_of_a_silent_node_is_done_in_this_process_when_it_t
     names = [TopicIdPartition(TOPIC, number) for number in range(3)]
     await persister.initialize("g", dict.fromkeys(names, StateInit(1, 5)))
     owned[0] = False
-    # The second is queued behind the first: it never left, and yet need not wait for it.
+    # The second is queued after the first: it never left, and yet need not wait for it.
     waiting = [asyncio.create_task(persister.read(key(0), 1, 1))]
     await asyncio.sleep(0.1)
     waiting.append(asyncio.create_task(persister.read(key(1), 1, 1)))

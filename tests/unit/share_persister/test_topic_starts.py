@@ -1,4 +1,4 @@
-"""All share coordinators are asked at once; an answer that lacks one of them is none (CM-161, SC-116)."""
+"""All share coordinators are asked at once; unless all of them answer there is no result (CM-161, SC-116)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.support.share_coordinators import SHARDS, CoordinatorProcess
 from tests.support.share_state import OTHER_TOPIC, TOPIC
 from tests.support.virtual_time import now_s, virtual
 
-#: Keys of one topic that lie in all shards.
+#: Keys of one topic, spread over all shards.
 KEYS = [SharePartitionKey(f"g{number % 3}", TOPIC, number) for number in range(10)]
 ELSEWHERE = OwnerAddress(9, "elsewhere", 1)
 
 
 class Two:
-    """Two coordinator nodes; the shards in `second` are the second one's."""
+    """Two coordinator nodes; the second one owns the shards in `second`."""
 
     def __init__(self, *second: int) -> None:
         self.net = Net()
@@ -122,7 +122,7 @@ async def test_a_shard_tells_only_what_is_durable_and_is_waited_for_within_bound
 @pytest.mark.rule("CM-161")
 @virtual
 async def test_of_a_shard_that_two_nodes_answer_for_every_group_and_the_lower_offset_counts() -> None:
-    """It has just moved: each answered while it was the owner."""
+    """The shard has just moved: each node answered while it was the owner."""
     two = Two(1)
     key = next(key for key in KEYS if state_shard(key, SHARDS) == 1)
     other = next(key for key in KEYS if state_shard(key, SHARDS) == 1 and key.group_id != KEYS[0].group_id)

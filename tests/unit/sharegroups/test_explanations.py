@@ -1,4 +1,4 @@
-"""What the group's members add to a leader's answer about records."""
+"""The group's members complete a leader's answer about records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def told(obstacle: str, member: str | None = None, fetching: int = 0) -> Records
 
 
 def group(*assigned: tuple[int, ...]) -> ShareGroupDescription:
-    """A group of members with these partitions of `t`."""
+    """A group of members, each with the given partitions of `t`."""
     members = tuple(
         MemberDescription(f"m{number}", f"client-{number}", f"/10.0.0.{number}", None, 3, ("t",), {"t": parts})
         for number, parts in enumerate(assigned)

@@ -1,4 +1,4 @@
-"""Where no client can work: in a child that was forked from its process, and under green threads."""
+"""Places where no client can work: in a child forked from its process, and under green threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.fake_cluster.stories import on_fake_cluster
 
 _NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 
-#: Each call of each client in a forked child; the parent opened no connection, so a client of the child's works.
+#: Every call of every client, in a forked child; the parent opened no connection, so the child's own clients work.
 _USES = """
 import asyncio, os, sys
 from sharegroups import Admin, Producer, ShareConsumer, aio
@@ -84,7 +84,7 @@ def test_where_the_parent_has_used_a_client_the_child_can_make_none_and_hears_so
 
 
 class Silent:
-    """A transport on which no call is ever answered."""
+    """A transport that never answers a call."""
 
     async def call(self, *_: object) -> object:
         return await asyncio.Event().wait()
@@ -162,7 +162,7 @@ with signals(lambda number, _: heard.append(number)):
 
 @pytest.mark.rule("CL-122")
 def test_a_sigterm_that_comes_to_a_child_before_it_is_ready_is_not_lost() -> None:
-    """A pool that has done its work ends children that have just begun, and waits for them."""
+    """A pool that has finished ends children that have just started, and waits for them."""
     done = ran(_EARLY_SIGNAL)
     assert done.stdout == "-15 [15] set()\n", done.stderr
 

@@ -1,4 +1,4 @@
-"""What is told of a producer that nobody closed, and that this keeps nothing in memory."""
+"""The log line about a producer that was never closed, and that this keeps nothing in memory."""
 
 from __future__ import annotations
 

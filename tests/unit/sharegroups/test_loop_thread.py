@@ -1,4 +1,4 @@
-"""The loop behind a blocking client: what it keeps from the log, and what it does not."""
+"""The loop of a blocking client: the noise that it keeps out of the log, and the errors that it does not."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_what_an_interrupted_call_has_brought_is_taken_back_before_the_next_call
 
 @pytest.mark.rule("CL-21")
 def test_what_the_next_call_brings_is_not_taken_back_for_the_interrupted_one(thread: LoopThread) -> None:
-    """Both reach the loop in one turn: the next call has brought its own by the time the first one has ended."""
+    """Both reach the loop in one turn: the next call has its result by the time the first one has ended."""
     in_hand: list[str] = []
     held, go_on = threading.Event(), threading.Event()
 
@@ -150,7 +150,7 @@ def test_what_the_next_call_brings_is_not_taken_back_for_the_interrupted_one(thr
     go_on.set()
     caller.join(10)
     assert not caller.is_alive()
-    thread.run(lambda: None)  # whatever was due has run
+    thread.run(lambda: None)  # everything due has run
     assert in_hand == ["record"]
 
 

@@ -1,4 +1,4 @@
-"""What poll returns: what the deserializers read, and how many objects there are for Python's collector to look at."""
+"""The messages of a poll: what the deserializers get, and how many objects Python's collector has to inspect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SESSION = cast(Any, SimpleNamespace())
 
 
 def _delivery(records: list[Record], data: bytes | None = None) -> list[Delivered]:
-    """One delivery of one batch; `data`: in place of its bytes."""
+    """One delivery of one batch; `data` replaces its bytes."""
     packed = RecordBatch(base_timestamp_ms=1_000, records=records).SerializeToString()
     batch = FetchedBatch(base_offset=7, count=len(records), batch=packed if data is None else data)
     part = ShareFetchResponse.PartitionResult(records=[batch])

@@ -1,4 +1,4 @@
-"""The metrics of a share consumer: Kafka's names, and what each is."""
+"""The metrics of a share consumer: Kafka's names, and their values."""
 
 from __future__ import annotations
 

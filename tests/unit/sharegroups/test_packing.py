@@ -1,4 +1,4 @@
-"""How a producer compresses: the type, its level, and what is refused when the producer is made (CL-112)."""
+"""A producer's compression: type and level, and what is refused when the producer is made (CL-112)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hand-made record batches against protobuf's own bytes."""
+"""Hand-made record batches compared with protobuf's own bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user may import from `sharegroups`: everything it lists, and every error that a public method tells of."""
+"""The names that `sharegroups` exports: everything it lists, and every error that a public method mentions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_error_class_of_the_client_is_listed() -> None:
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Consumer'"):
-        _ = sharegroups.Consumer  # type: ignore[attr-defined] # the mistake is what is tested
+        _ = sharegroups.Consumer  # type: ignore[attr-defined] # the test is about this mistake
 
 
 def test_the_start_of_the_command_imports_nothing_heavy() -> None:

@@ -9,12 +9,12 @@ import pytest
 import sharegroups
 from sharegroups import aio
 
-#: What stands in one of them only, and why.
+#: Methods that only one of the two has, and why.
 DIFFERENT = {
     "Producer": {
-        "send",  # the blocking one takes a time-out; in an event loop there is asyncio.timeout
+        "send",  # the blocking one takes a time-out; in an event loop asyncio.timeout does that
         "poll",  # runs callbacks on the caller's thread; in an event loop they run by themselves
-        # what the blocking producer uses of the asyncio one
+        # used by the blocking producer
         "abort_transaction", "append", "begin_transaction", "block_s", "buffer_full", "delivery_timeout_s",
         "end_transaction", "ensure_topic", "knows", "record", "transaction_not_begun",
     },

@@ -1,4 +1,4 @@
-"""What is of the wrong type is refused by name, with what to write instead; protobuf and asyncio say nothing."""
+"""Arguments of the wrong type are refused by name, with the right way to write them, and not by protobuf or asyncio."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.virtual_time import virtual
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "default.api.timeout.ms": 500, "max.block.ms": 500}
 P0 = TopicPartition("orders", 0)
 ORDERS = ConfigResource.topic("orders")
-# The values as a program has them that no type checker reads.
+# Typed as in a program without a type checker.
 Topic: Any = NewTopic
 Alter: Any = AlterConfig
 Resource: Any = ConfigResource
@@ -184,6 +184,6 @@ async def test_a_message_is_acknowledged_with_a_number_as_before(fake: FakeClust
     async with consumer(fake, **EXPLICIT) as c:
         c.subscribe(["t"])
         for message in await c.poll(5):
-            c.acknowledge(message, 1)  # type: ignore[arg-type]  # Kafka's numbers are taken too
+            c.acknowledge(message, 1)  # type: ignore[arg-type]  # Kafka's numbers are accepted too
         assert list((await c.commit_sync()).values()) == [None]
     assert AcknowledgeType(2) is AcknowledgeType.RELEASE

@@ -1,4 +1,4 @@
-"""Transactions that are open in no log, and whose producer does not come back, are ended all the same."""
+"""Transactions that are open in no log, and whose producer does not come back, are still ended."""
 
 from __future__ import annotations
 

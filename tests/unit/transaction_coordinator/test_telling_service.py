@@ -1,4 +1,4 @@
-"""What a node tells of transactions, over the in-memory store, and requests that cannot be served."""
+"""A node's reports on transactions over the in-memory store, aborts by an operator, and requests that are refused."""
 
 from __future__ import annotations
 

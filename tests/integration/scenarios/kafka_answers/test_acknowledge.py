@@ -1,4 +1,4 @@
-"""Acknowledgements: shapes, ranges beyond and below what is held, renewals, and what a refusal leaves."""
+"""Acknowledgements: shapes, ranges above and below the held records, renewals, and the state after a refusal."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_partitions_that_are_not_there_and_one_that_nobody_fetched(wire: W
 
 
 async def test_a_partition_twice_in_one_request_has_both_applied(wire: Wire) -> None:
-    """Kafka applies the last entry only, and loses the first without an error."""
+    """Kafka applies only the last entry, and loses the first without an error."""
     session, topic = await _holding_ten(wire)
     answer = await session.acknowledge((0, 4, [ACCEPT]), more={0: [(5, 9, [ACCEPT])]})
     assert {one.error_code for result in answer.responses for one in result.partitions} == {NONE}

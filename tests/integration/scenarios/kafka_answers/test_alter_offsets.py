@@ -58,7 +58,7 @@ async def test_a_negative_partition(wire: Wire) -> None:
     ("start", "error"), [(-5, errors.InvalidRequestError.code), (5_000, errors.OffsetOutOfRangeError.code)]
 )
 async def test_an_offset_that_is_none_of_the_log(wire: Wire, start: int, error: int) -> None:
-    """Kafka takes both, and describes a start of −5 with lag 10 and one of 5000 with lag −4995."""
+    """Kafka accepts both, and describes a start of −5 with lag 10 and one of 5000 with lag −4995."""
     group, topic, _ = await _with_records(wire)
     before = await starts(wire, group)
     assert altered(await alter(wire, group, {topic: [(0, start)]})) == {topic: [(0, error)]}
@@ -85,7 +85,7 @@ async def test_the_same_partition_twice(wire: Wire) -> None:
 
 @pytest.mark.rule("GC-102", "OP-11", "GC-105")
 async def test_what_an_accepted_alteration_does_to_the_group_epoch(wire: Wire) -> None:
-    """Kafka 4.4.0 never changes it; trunk and this suite do, else a second alteration would pass for the first."""
+    """Kafka 4.4.0 never changes it; trunk and this suite do, or a second alteration would be taken for the first."""
     group, topic, _ = await _with_records(wire)
     before = await _epoch(wire, group)
     for topics in (None, {topic: [(9, 0)]}, {topic: [(0, -1)]}):
@@ -110,7 +110,8 @@ async def test_an_offset_below_the_log_start_is_taken_and_the_leader_begins_wher
 
 @pytest.mark.rule("PL-523", "GC-102")
 async def test_a_new_member_begins_at_the_new_start_though_the_old_connection_is_open(wire: Wire) -> None:
-    """Kafka's leader still has the old state: it gives the old records once more, and refuses their acknowledgement."""
+    """Kafka's leader still has the old state: it delivers the old records once more, and refuses their
+    acknowledgement."""
     session, topic = await fx_rpc(wire)
     await wire.produce(session.topic_id, 5)
     assert await session.acquire() == [(0, 4, 1)]

@@ -1,4 +1,4 @@
-"""Configs of groups and of the broker: what may be set, to what, and what there is."""
+"""Configs of groups and of the broker: names, defaults and allowed values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOCK, SESSION = "share.record.lock.duration.ms", "share.session.timeout.ms"
 HEARTBEAT, LOCKS = "share.heartbeat.interval.ms", "share.partition.max.record.locks"
 ISOLATION, INTERVAL = "share.isolation.level", "share.assignment.interval.ms"
 
-#: Kafka's defaults and bounds, but for a lower minimum of lock, session and heartbeat: as the broker that was asked.
+#: Kafka's defaults and bounds, except lower minimums of lock, session and heartbeat, as on the broker that was asked.
 PLAIN = {
     **KAFKA,
     "group.share.assignment.interval.ms": "1000",
@@ -126,7 +126,8 @@ async def test_the_configs_that_a_group_has(clusters: Clusters) -> None:
 
 
 async def test_the_share_configs_of_the_broker_and_their_defaults(clusters: Clusters) -> None:
-    """All that Kafka 4.4.0 lists, with its defaults; `snapshot.update.records.per.snapshot` is 500 there [SR-14]."""
+    """Every config that Kafka 4.4.0 lists, with its defaults; `snapshot.update.records.per.snapshot` is 500 there
+    [SR-14]."""
     async with Wire(clusters.of({}).bootstrap) as wire:
         found = await _configs(wire, RESOURCE_BROKER, "")
     wanted = {
@@ -172,7 +173,7 @@ async def test_the_share_configs_of_the_broker_and_their_defaults(clusters: Clus
         "group.share.persister.class.name", "share.coordinator.cold.partition.snapshot.interval.ms",
         "share.coordinator.state.topic.prune.interval.ms",
     }  # fmt: skip
-    ours = {  # a feature there; of groups alone there; newer than 4.4.0; of this project alone
+    ours = {  # a feature in Kafka; only of groups in Kafka; newer than 4.4.0; only in this project
         "share.version", "group.share.auto.offset.reset", "group.share.assignor.offload.enable",
         "group.share.fast.first.assignment",
     }  # fmt: skip

@@ -38,7 +38,7 @@ async def _described(wire: Wire, group: str, topics: Topics) -> Any:
 
 
 def _offsets(found: Any) -> dict[str, list[tuple[int, int, int]]]:
-    """By topic (partition, start offset, lag)."""
+    """(partition, start offset, lag) by topic."""
     assert found.error_code == NONE, found.error_message
     assert not any(part.error_code for topic in found.topics for part in topic.partitions)
     return {
@@ -77,7 +77,7 @@ async def test_no_groups_no_partitions_and_no_group_id(wire: Wire) -> None:
 
 
 async def test_start_offset_and_lag_follow_each_acknowledgement(wire: Wire) -> None:
-    """Kafka's stored start offset is one write behind, and −1 before the first; its lag is exact."""
+    """Kafka's stored start offset is one write late, and −1 before the first write; its lag is exact."""
     session, topic = await fx_rpc(wire)
     await wire.produce(session.topic_id, 10)
     assert await session.acquire() == [(0, 9, 1)]
@@ -106,7 +106,7 @@ async def test_groups_as_they_are_described(wire: Wire) -> None:
     (nameless,) = await _group(wire, "")
     assert nameless.error_code == BAD_GROUP
     session, _ = await fx_rpc(wire)
-    (found,) = await _group(wire, session.group, session.group)  # Kafka: an entry for each time
+    (found,) = await _group(wire, session.group, session.group)  # Kafka answers one entry per occurrence
     assert found.group_state == "Stable"
     assert (found.assignor_name, found.group_epoch) == ("shared", found.assignment_epoch)  # Kafka: simple (GC-58)
     (member,) = found.members

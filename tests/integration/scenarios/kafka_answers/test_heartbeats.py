@@ -22,12 +22,12 @@ FULL = errors.GroupMaxSizeReachedError.code
 
 
 def _told(answer: ShareGroupHeartbeatResponse) -> tuple[int, int, dict[bytes, list[int]] | None]:
-    """Error, member epoch, and the assignment if the answer has one."""
+    """The error, the member epoch, and the assignment if the answer has one."""
     return answer.error_code, answer.member_epoch, assigned(answer) if answer.HasField("assignment") else None
 
 
 async def _settled(wire: Wire, group: str, member: str, topics: list[str]) -> int:
-    """Join, and heartbeat until the assignment has come; the member epoch."""
+    """Join, and heartbeat until the assignment has arrived; returns the member epoch."""
     first = await wire.heartbeat(group, member, 0, topics)
     return (await wire.until_assigned(group, member, first.member_epoch)).member_epoch
 
@@ -73,7 +73,7 @@ async def test_names_that_no_topic_has(kafka: Wire, topics: list[str]) -> None:
 
 
 async def test_a_name_that_no_topic_can_have_by_its_length(kafka: Wire) -> None:
-    """Kafka takes it, as any other name that no topic has."""
+    """Kafka accepts it, like any other name that no topic has."""
     assert (await kafka.heartbeat(unique("g"), "m", 0, ["x" * 249])).error_code == NONE
     assert (await kafka.heartbeat(unique("g"), "m", 0, ["x" * 300])).error_code == INVALID
 

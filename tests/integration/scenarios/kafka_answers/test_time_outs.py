@@ -1,4 +1,4 @@
-"""Locks that run out, of 1 s. Where Kafka times each record of a batch by itself, ours go together (PL-306)."""
+"""Locks of 1 s that expire. Where Kafka times each record of a batch separately, ours expire together (PL-306)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHORT = {LOCK: "1000"}
 
 
 async def _holding(wire: Wire, count: int, settings: dict[str, str]) -> tuple[Session, Session, str]:
-    """A member that has acquired so many records, another one with an open session that has none, and the topic."""
+    """A member that has acquired `count` records, a second one with an open session and no records, and the topic."""
     holder, topic = await fx_rpc(wire, settings)
     other = await another(holder, topic)
     await other.open()
@@ -29,7 +29,7 @@ async def _holding(wire: Wire, count: int, settings: dict[str, str]) -> tuple[Se
 
 
 async def _gathered(session: Session, last: int) -> Acquired:
-    """What fetches acquire one after the other, until `last` is among it."""
+    """The records of successive fetches, until `last` is among them."""
     found: Acquired = []
     async for _ in attempts():
         found += acquired(await session.fetch())
@@ -43,7 +43,7 @@ def _counts(found: Acquired) -> dict[int, int]:
 
 
 async def _nothing_more(session: Session) -> None:
-    """The next thing that comes is a record produced now, so nothing before it was left."""
+    """Assert that the next record to arrive is one produced now, so that nothing before it was left."""
     mark = await session.wire.produce(session.topic_id, 1)
     assert await session.acquire() == [(mark, mark, 1)]
 
@@ -57,7 +57,7 @@ async def _until_nothing_is_left(wire: Wire, group: str, topic: str) -> None:
 
 @pytest.mark.rule("PL-306")
 async def test_a_batch_of_which_one_record_was_accepted_runs_out_together(wire: Wire) -> None:
-    """Kafka wakes the other member with one record, and gives it the next one later."""
+    """Kafka wakes the other member with one record, and delivers the next one later."""
     holder, other, _ = await _holding(wire, 3, SHORT)
     assert await holder.ack(1, 1, ACCEPT) == NONE
     assert _counts(acquired(await other.fetch(wait_ms=20_000))) == {0: 2, 2: 2}

@@ -1,4 +1,4 @@
-"""Steps of deletions, as a group shard without a host is told of them."""
+"""Steps of deletions, run on a group shard without a host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T, U, V = topic_id("t"), topic_id("u"), topic_id("v")
 
 
 def keys(topic: bytes, *indexes: int) -> list[TopicIdPartition]:
-    """Some partitions of a topic."""
+    """Return some partitions of a topic."""
     return [TopicIdPartition(topic, index) for index in indexes]
 
 
@@ -29,37 +29,37 @@ def emptied(*topics: str, partitions: int = 2) -> Driver:
 
 
 def states_of(driver: Driver) -> Lifecycle:
-    """The group's lists."""
+    """Return the group's lists."""
     return driver.shard.groups["g"].states
 
 
 def epoch_of(driver: Driver) -> int:
-    """The group's epoch."""
+    """Return the group's epoch."""
     return driver.shard.groups["g"].epoch
 
 
 def delete(driver: Driver, group_id: str = "g") -> c.DeletionBegun:
-    """DeleteGroups' first step."""
+    """Run the first step of DeleteGroups."""
     return cast(c.DeletionBegun, driver.run(c.DeleteGroup(group_id, driver.now_ms, 7)))
 
 
 def delete_offsets(driver: Driver, *topics: str) -> c.DeletionBegun:
-    """DeleteShareGroupOffsets' first step."""
+    """Run the first step of DeleteShareGroupOffsets."""
     return cast(c.DeletionBegun, driver.run(c.DeleteOffsets("g", topics, 7)))
 
 
 def resume(driver: Driver, since_ms: int | None = None) -> c.ResumeReply:
-    """What the sweep does about interrupted deletions."""
+    """Run the sweep's step for interrupted deletions."""
     since_ms = driver.now_ms if since_ms is None else since_ms
     return cast(c.ResumeReply, driver.run(c.ResumeDeletions(since_ms)))
 
 
 def order_of(driver: Driver) -> c.DeleteState:
-    """The only deletion of state that was ordered; other orders are dropped."""
+    """Return the only deletion of state that was ordered; other effects are dropped."""
     (order,) = [effect for effect in driver.take_effects() if isinstance(effect, c.DeleteState)]
     return order
 
 
 def finish(driver: Driver, order: c.DeleteState, *failed: bytes) -> None:
-    """The order has ended, without success for some topics."""
+    """Report the end of an order, without success for the topics in `failed`."""
     driver.run(c.DeletionFinished(order.group_id, order.attempt, frozenset(failed)))

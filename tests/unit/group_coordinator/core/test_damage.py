@@ -1,4 +1,4 @@
-"""What a shard of groups answers and decides while entries of its log are in quarantine."""
+"""The answers and decisions of a shard of groups while entries of its log are in quarantine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOUND = DamagedEntry("{gc:3}:log", "7-3", "is damaged: its checksum is 0", "g")
 
 
 def two_groups() -> Driver:
-    """Groups g and h with a member each, and what is kept of a deleted one."""
+    """Groups g and h with one member each, and the record of a deleted group."""
     driver = Driver()
     driver.create("t", 2)
     for group_id in ("g", "h"):
@@ -35,7 +35,7 @@ def two_groups() -> Driver:
 
 
 def hurt() -> GroupShard:
-    """A shard with both, in which an entry of g is damaged, amid the others."""
+    """A shard with both groups, in which an entry of g is damaged, amid the others."""
     driver = two_groups()
     shard = driver.new_shard()
     for number, record in enumerate(driver.log):
@@ -86,7 +86,7 @@ def test_of_a_damaged_group_nothing_expires_is_checked_or_is_written() -> None:
     assert [command.member_id for command in shard.due(later_ms) if command.group_id == "g"] == []  # type: ignore[union-attr]
     decided = shard.decide(c.RepairCheck(), later_ms, later_ms)
     assert [order.group_id for order in decided.effects] == ["h"]  # type: ignore[attr-defined]
-    assert not shard.decide(c.ResumeDeletions(later_ms), later_ms, 1 << 50).records  # of a deleted one
+    assert not shard.decide(c.ResumeDeletions(later_ms), later_ms, 1 << 50).records  # the deleted group's record stays
     assert {key[1] for key in _keys(shard)} == {"h"}
 
 
@@ -118,7 +118,8 @@ class Written:
         self.log.noop()
 
     def judge(self, raw: list[Raw], skips: list[StreamId] | None = None) -> set[str] | None:
-        """The groups that are refused after a replay of `raw`; None: the shard is. All others must be as written."""
+        """Replay `raw`; return the groups that are refused, or None when the shard is. All others must be as
+        written."""
         shard = self.driver.new_shard()
         try:
             self.log.replay(shard, raw, skips or [])
@@ -175,7 +176,7 @@ def _reply(shard: GroupShard, command: c.Command) -> Any:
 
 
 def _keys(shard: GroupShard) -> list[tuple[int, str, str]]:
-    """The keys of all records that a compaction would copy."""
+    """Return the keys of all records that a compaction would copy."""
     records: list[Record] = two_groups().log
     keys = [shard.anchor(record).key for record in records]
     copies = [copy.record for copied in shard.rewrite(keys, 0) for copy in copied]  # type: ignore[union-attr]

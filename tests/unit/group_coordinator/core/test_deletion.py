@@ -260,7 +260,7 @@ def test_what_initialises_of_a_topic_or_is_left_in_deleting_is_deleted_with_the_
     order = order_of(driver)
     assert list(order.partitions) == keys(T, 0, 1, 2)
     assert (dict(states_of(driver).topics), dict(states_of(driver).deleting)) == ({}, {T: "t"})
-    finish(driver, order, T)  # the share coordinators did not do it
+    finish(driver, order, T)  # the share coordinators did not delete it
     succeeded = tuple(partition for partition, _ in late.partitions)
     assert succeeded == tuple(keys(T, 2))
     driver.run(c.InitializationFinished("g", late.attempt, succeeded=succeeded))  # it changes nothing

@@ -86,7 +86,7 @@ def test_successes_are_kept_failures_start_over_and_a_repeated_outcome_writes_no
 
 @pytest.mark.rule("GC-73", "GC-76", "GC-69a")
 def test_a_call_is_repeated_at_its_own_state_epoch_however_far_the_group_went_on() -> None:
-    """With another one, a first call that succeeded unheard would be undone (SC-32, SC-33)."""
+    """At another epoch it would undo a first call that succeeded but whose answer was lost (SC-32, SC-33)."""
     driver, first = _started()
     driver.create("u", 1)
     driver.beat("A", 2, ["t", "u"])
@@ -247,7 +247,7 @@ def test_a_topic_that_is_only_absent_is_not_swept() -> None:
     size = len(driver.log)
     assert driver.run(c.Sweep(driver.now_ms)) == c.SweepReply(0, more=False, lagging=False)
     assert len(driver.log) == size
-    driver.create("t", 3)  # and what is there and not initialised is left to heartbeats
+    driver.create("t", 3)  # and partitions that are not initialised are left to heartbeats
     assert driver.run(c.Sweep(driver.now_ms)) == c.SweepReply(0, more=False, lagging=False)
     assert (len(driver.log), driver.take_effects()) == (size, [])
 
@@ -319,7 +319,7 @@ def test_every_group_has_its_turn_when_there_are_more_than_the_checks_of_one_int
         driver.beat("A", 0, ["t"], group_id)
         driver.initialize()
     checked: list[str] = []
-    for _ in range(10):  # one group for each check, and each check comes when the groups before it are due again
+    for _ in range(10):  # one group for each check; by then the groups checked before are due again
         driver.advance(600_000)
         driver.run(c.RepairCheck(limit=1))
         checked += [effect.group_id for effect in driver.take_effects() if isinstance(effect, c.CheckSummaries)]

@@ -1,4 +1,4 @@
-"""Circles of dead-letter topics: which topics letters come to, and the shortest way back."""
+"""Circles of dead-letter topics: the topics that letters reach, and the shortest way back."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_growth_and_deletion_and_recreation_bump_and_an_unrelated_topic_does_not
     assert driver.beat("A", epoch + 4).assignment == {new: (0,)}
     size = len(driver.log)
     assert driver.beat("A", epoch + 5).member_epoch == epoch + 5
-    assert driver.new_records(size) == []  # not for ever
+    assert driver.new_records(size) == []  # the bumps have ended
 
 
 @pytest.mark.rule("GC-24d", "GC-69c")
@@ -174,7 +174,7 @@ def test_members_whose_target_stays_get_no_record_and_each_adopts_its_own_part()
 
 @pytest.mark.rule("GC-51", "OP-14")
 def test_a_group_whose_members_differ_is_dealt_topic_by_topic() -> None:
-    """GC-56b's first example; as one computation over all topics its result would be another one."""
+    """GC-56b's first example; one computation over all topics would have another result."""
     driver = Driver(configs=GroupConfigs(assignment_interval_ms=10_000))
     ids = {name: driver.create(name, partitions) for name, partitions in (("t1", 3), ("t2", 3), ("t3", 2))}
     for member_id, topics in (("A", ["t1", "t2"]), ("B", ["t3"]), ("C", ["t2", "t3"])):
@@ -346,7 +346,7 @@ def test_a_second_member_comes_back_as_soon_as_it_may_be_assigned() -> None:
     assert reply[1:4] == (epoch, 600, {})
     driver.advance(reply.heartbeat_interval_ms - 10)
     early = driver.beat("B", epoch)
-    assert (early.heartbeat_interval_ms, early.assignment) == (250, None)  # a beat that is early costs one more
+    assert (early.heartbeat_interval_ms, early.assignment) == (250, None)  # an early heartbeat costs one more
     driver.advance(early.heartbeat_interval_ms)
     reply = driver.beat("B", epoch)
     assert reply.assignment is not None

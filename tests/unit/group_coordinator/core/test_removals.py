@@ -1,4 +1,4 @@
-"""Which leader is told of which removal, once, the newest; what is dropped (GC-39b)."""
+"""Notices of removals: each leader gets each one once, the newest of a member; old ones are dropped (GC-39b)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What single records do, in any order that a compacted log may have them (GC-60…GC-69a), and anchors (CM-18)."""
+"""The effects of single records, in any order that a compacted log may have (GC-60…GC-69a), and anchors (CM-18)."""
 
 from __future__ import annotations
 

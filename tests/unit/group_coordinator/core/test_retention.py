@@ -1,4 +1,4 @@
-"""Groups that stay empty are deleted when they were not used for long enough, and no others are (GC-46)."""
+"""Groups that stay empty and unused for long enough are deleted, and no others (GC-46)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tests.support.group_driver import KAFKA, Driver, bare, topic_id
 HOUR_MS: Final = 3_600_000
 RETENTION_MS: Final = 24 * HOUR_MS
 SWEEP_MS: Final = 30_000
-#: So much of its count an owner may take with it.
+#: The most of the counted time that may be lost with an owner.
 LOST_MS: Final = 600_000 + SWEEP_MS
 T: Final = topic_id("t")
 
 
 def sweep(driver: Driver, ms: int = SWEEP_MS) -> tuple[tuple[str, int], ...]:
-    """What the next sweep begins to delete; it comes after `ms`."""
+    """Run the next sweep after `ms`; return what it begins to delete."""
     driver.advance(ms)
     return cast("tuple[tuple[str, int], ...]", driver.run(c.ExpireEmpty(driver.now_ms)))
 
 
 def swept_for(driver: Driver, ms: int) -> list[tuple[str, int]]:
-    """What is deleted by the sweeps of so long a time."""
+    """Return what the sweeps within `ms` begin to delete."""
     return [found for _ in range(ms // SWEEP_MS) for found in sweep(driver)]
 
 
@@ -44,7 +44,7 @@ def emptied(retention_ms: int = RETENTION_MS) -> Driver:
 
 
 def finish(driver: Driver) -> c.DeleteState:
-    """The share coordinator deletes what was ordered."""
+    """Let the share coordinator delete what was ordered; return the order."""
     (order,) = [effect for effect in driver.take_effects() if isinstance(effect, c.DeleteState)]
     driver.run(c.DeletionFinished(order.group_id, order.attempt))
     return order
@@ -155,7 +155,7 @@ def _altered(driver: Driver) -> None:
 
 
 def _fetched(driver: Driver) -> None:
-    """Somebody finishes records without being a member; the summaries are read every ten minutes."""
+    """A client finishes records without being a member, as summaries show, which are read every ten minutes."""
     epoch = driver.shard.groups["g"].epoch
     for start in (0, 3):
         driver.run(c.ProgressSeen("g", epoch, ((TopicIdPartition(T, 0), start, 0), (TopicIdPartition(T, 1), 0, 0))))

@@ -1,4 +1,4 @@
-"""Session clocks: one heap, lazily cancelled."""
+"""Session timers: one heap, with lazy cancellation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Groups that choose how their partitions are shared: the choice, its change, and what fail-over keeps (GC-58)."""
+"""Groups that choose how their partitions are shared: the choice, its change, and its state after a fail-over
+(GC-58)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ EVERYTHING = (0, 1, 2, 3)
 
 
 def _two_members(configs: GroupConfigs) -> tuple[Driver, bytes, dict[str, int]]:
-    """A group of A and B on four partitions, settled; each one's epoch."""
+    """A settled group of A and B on four partitions, the topic's id, and each member's epoch."""
     driver = Driver(configs=configs)
     topic = driver.create("t", 4)
     driver.settle("A", ["t"])
@@ -26,7 +27,7 @@ def _two_members(configs: GroupConfigs) -> tuple[Driver, bytes, dict[str, int]]:
 
 
 def _beat(driver: Driver) -> dict[str, int]:
-    """One heartbeat of each member; its epoch afterwards."""
+    """Heartbeat once for each member; return their epochs afterwards."""
     group = driver.shard.groups["g"]
     return {member_id: driver.beat(member_id, member.epoch).member_epoch for member_id, member in group.members.items()}
 

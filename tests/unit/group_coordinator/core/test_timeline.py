@@ -26,7 +26,7 @@ def _driver() -> Driver:
 
 
 def _shape(record: r.Record) -> object:
-    """What a record says, short enough for a table."""
+    """Return the content of a record, short enough for a table."""
     record = persisted(record)
     found: object = record
     match record:
@@ -52,7 +52,7 @@ INITIALIZED = TopicState(T, "t", 4, {}, (0, 1, 2, 3))
 
 
 class Step(NamedTuple):
-    """One row of GC-35: when, who sends which epoch and topics, what is answered, what is written."""
+    """One row of GC-35: the time, the member, its epoch and topics, the answer, and the records written."""
 
     at_ms: int
     member_id: str
@@ -113,7 +113,7 @@ def test_the_worked_timeline_is_written_and_answered_step_by_step() -> None:
 
 
 def _kinds(records: list[r.Record]) -> list[int]:
-    """The record types of GC-59a; a tombstone's negative."""
+    """Return the record types of GC-59a; a tombstone's type is negative."""
     numbers = {r.MemberMetadata: 10, r.GroupMetadata: 11, r.TargetMetadata: 12, r.TargetMember: 13}
     numbers |= {r.CurrentAssignment: 14, r.StateMetadata: 15}
     return [-record.kind if isinstance(record, r.Tombstone) else numbers[type(persisted(record))] for record in records]

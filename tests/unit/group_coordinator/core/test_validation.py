@@ -1,4 +1,4 @@
-"""What is refused, and in which order (GC-12…GC-23a)."""
+"""Requests that are refused, and the order of the checks (GC-12…GC-23a)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's numbers, names and frames of compressed records; what the libraries of Java write is in hexadecimal."""
+"""Kafka's numbers, names and frames of compressed records; frames that Java's libraries wrote are in hexadecimal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the transport looks for a peer anew: on a channel of its own, which asks for the peer's name at once."""
+"""When the transport looks a peer up again: on a new channel, which resolves the peer's name at once."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ NO_ANSWER: Final = "errors resolving the name"
 
 
 class FakeChannel:
-    """Fails every call until it is told what to answer. `state` is what gRPC says of its connection."""
+    """Fails every call until a test sets another answer. `state`: the state of its connection, as gRPC reports it."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
         self.state = grpc.ChannelConnectivity.TRANSIENT_FAILURE
-        self.known = names.known  # as gRPC does, it asks once and then waits before it asks again
+        self.known = names.known  # like gRPC, it asks once and then waits before it asks again
         self.answer: Callable[[], Coroutine[Any, Any, object]] = self._by_name
         self.grace: float | None = None
 
@@ -60,7 +60,7 @@ class FakeStream:
     async def read(self) -> object:
         try:
             return await self._channel.answer()
-        except asyncio.CancelledError:  # as gRPC does: a reader that is cancelled takes its call along
+        except asyncio.CancelledError:  # like gRPC: a reader that is cancelled cancels its call
             self.cancel()
             raise
 
@@ -88,7 +88,7 @@ class FakeStream:
 
 
 class Names:
-    """What the name service knows, and the channels that were opened."""
+    """A name service that may know the peer, and the channels that were opened."""
 
     def __init__(self) -> None:
         self.known = False
@@ -112,7 +112,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
 
 
 async def find(transport: GrpcTransport) -> TransportStatus | None:
-    """The status of a call; None when it was answered."""
+    """Return the status of a call, or None when it was answered."""
     try:
         await transport.call(ADDRESS, FIND, REQUEST, 1.0)
     except TransportError as error:
@@ -121,8 +121,8 @@ async def find(transport: GrpcTransport) -> TransportStatus | None:
 
 
 async def until_answered(transport: GrpcTransport) -> float:
-    """Call again and again; when the first answer came, in the loop's seconds."""
-    while await find(transport) is not None:  # noqa: ASYNC110 - callers of a peer do nothing else
+    """Call again and again; return the loop's time in seconds at the first answer."""
+    while await find(transport) is not None:  # noqa: ASYNC110 - callers of a peer poll like this
         await asyncio.sleep(0.1)
     return now_s()
 
@@ -223,7 +223,7 @@ async def test_a_caller_that_is_cancelled_stays_so(names: Names) -> None:
 @pytest.mark.rule("CM-5")
 @virtual
 async def test_a_message_of_a_stream_in_between_begins_the_time_anew(names: Names) -> None:
-    """Who speaks to a peer over streams only, as the persister does, had each later break cost the channel at once."""
+    """Before, a user of streams only, such as the persister, lost the channel at each later break."""
 
     transport = GrpcTransport()
     stream = await transport.open_stream(ADDRESS, STREAM)
@@ -243,7 +243,7 @@ async def test_a_message_of_a_stream_in_between_begins_the_time_anew(names: Name
 @pytest.mark.parametrize("does", ["read", "write"])
 @virtual
 async def test_a_streams_user_that_is_cancelled_stays_so_and_its_time_out_is_one(names: Names, does: str) -> None:
-    """Turned into an error of the stream it was lost, and a loop that opens streams again would have gone on."""
+    """Before, the cancellation became an error of the stream, and a loop that reopens streams would have gone on."""
 
     transport = GrpcTransport()
     await find(transport)
@@ -281,7 +281,7 @@ async def test_a_stream_whose_call_is_cancelled_under_it_fails_and_its_reader_go
 
 @virtual
 async def test_a_caller_that_is_cancelled_as_the_transport_closes_stays_so(names: Names) -> None:
-    """An error in place of it is one to try again after, and every try behind it fails at once: for ever."""
+    """An error instead of it would be retried, and every later try fails at once: the caller would go on for ever."""
 
     transport = GrpcTransport()
     await find(transport)

@@ -14,7 +14,7 @@ REJECT = 3
 
 
 def configure(world: World, **fields: Any) -> None:
-    """Give the group a dead-letter queue; `fields` as of `ScriptedLetterFacts.queue`."""
+    """Configure the group's dead-letter queue; `fields` as for `ScriptedLetterFacts.queue`."""
     maximum = fields.pop("dead_letters_max", 5_000)
     world.facts.topics[DLQ] = 1_000
     world.letters.queue(**fields)
@@ -23,7 +23,8 @@ def configure(world: World, **fields: Any) -> None:
 
 
 async def rejected(world: World, count: int, partition: int = 0, **fields: Any) -> Member:
-    """Produce so many records, fetch them and reject them all; the member. The queue is configured before."""
+    """Configure the queue unless `keep` is given; then produce `count` records, fetch and reject them. Return the
+    member."""
     if "keep" not in fields:
         configure(world, **fields)
     await world.produce(count, partition)
@@ -36,7 +37,7 @@ async def rejected(world: World, count: int, partition: int = 0, **fields: Any) 
 
 
 def sent(world: World, request: int = -1) -> list[dict[str, str]]:
-    """The server's headers of each letter in a request to the other node."""
+    """Return the server's headers of each letter in a request to the other node."""
     records = [
         record
         for topic in world.elsewhere.requests[request].topic_data
@@ -52,7 +53,7 @@ def offsets(world: World, request: int = -1) -> list[int]:
 
 
 def states(world: World, partition: int = 0) -> dict[int, int]:
-    """What is stored of a share-partition from its start offset on, by offset."""
+    """Return the stored states of a share-partition by offset, from its start offset on."""
     return {offset: state for offset, (_, state) in world.persister.stored[key(partition)].ranks.items()}
 
 

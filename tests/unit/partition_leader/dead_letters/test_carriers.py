@@ -1,4 +1,4 @@
-"""Ways to other nodes: bounded, one request in flight, and no answer is taken for another's."""
+"""Carriers to other nodes: bounded, one request in flight, and no answer is taken for another's."""
 
 from __future__ import annotations
 

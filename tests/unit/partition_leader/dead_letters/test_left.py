@@ -1,4 +1,4 @@
-"""Letters of groups whose members have gone: they are seen, tried without a member, and given to one that comes."""
+"""Letters of groups without members: they are counted, tried without a member, and handed to one that comes."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ AGAIN_S = AGAIN_MS / 1000 + 1
 
 
 async def gone(world: World, member: Member) -> None:
-    """The last member ends its session."""
+    """End the session of the last member."""
     assert (await member.fetch(epoch=-1).answer()).error is None
     await settle()
     assert world.host() is None, "no member is left, so the share-partition is let go"
 
 
 async def left_behind(world: World, count: int = 2) -> None:
-    """So many letters wait, since their topic is not enabled, and no member is left."""
+    """Leave `count` letters waiting, since their topic is not enabled, without any member."""
     await gone(world, await rejected(world, count, enabled=False))
     assert states(world) == dict.fromkeys(range(count), STATE_ARCHIVING)
 
@@ -58,7 +58,7 @@ async def left_behind(world: World, count: int = 2) -> None:
 def test_letters_that_a_group_left_behind_are_written_when_its_next_member_comes() -> None:
     async def scenario(world: World) -> None:
         await left_behind(world)
-        world.letters.queue()  # seen by nobody yet: it takes a change of the metadata's version
+        world.letters.queue()  # not noticed yet: that takes a change of the metadata's version
         world.persister.stored[key()].ranks[1] = (5, STATE_ARCHIVING)
         await world.member("n").fetch(0, max_wait_ms=100).ranges()
         await settle()
@@ -75,7 +75,7 @@ def test_letters_that_a_group_left_behind_are_written_when_its_next_member_comes
 def test_without_a_member_letters_are_seen_and_written_at_once_when_a_config_lets_them() -> None:
     async def scenario(world: World) -> None:
         await left_behind(world)
-        await passes(7)  # tried meanwhile: they were left behind a moment after a change
+        await passes(7)  # tried meanwhile, since tries come soon after a change
         assert counted(world, WAITING) == 2
         assert 7 <= counted(world, AGE) < 8
         waiting = world.leader.letters.waiting(key())

@@ -1,4 +1,4 @@
-"""What a letter holds, and how letters are cut into batches."""
+"""The fields of a letter, and how letters are divided into batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A round's letters: copies where they can be had and fit, and no more bytes than a round may have."""
+"""A round's letters: copies where they are available and fit, and a bounded number of bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every share-partition object of these tests is looked at after each event that it has handled."""
+"""Checks the invariants of every share-partition object of these tests after each event that it handles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from partition_leader.share.core.transitions import IllegalTransitionError
 
 @pytest.fixture(autouse=True)
 def contradictions(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What `Window.check` found, and which objects gave themselves up. A test that expects some takes them out."""
+    """Yield the broken invariants and impossible transitions found so far. A test that expects some removes them."""
     found: list[str] = []
     handle, give_up = SharePartition.handle, SharePartition.give_up
 

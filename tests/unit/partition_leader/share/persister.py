@@ -25,7 +25,7 @@ WHOLE = StateSpan(0, 2**62)
 
 @dataclass(slots=True)
 class Stored:
-    """What the coordinator keeps of a share-partition."""
+    """The state that the coordinator stores for one share-partition."""
 
     start: int
     state_epoch: int = 1
@@ -35,12 +35,12 @@ class Stored:
     dcc: int = 0
 
     def take(self, at: int, rank: tuple[int, int], until_ms: int) -> None:
-        """The highest (count, state, end of the delay) wins (SC-104, SC-115)."""
+        """Keep the highest (count, state, end of the delay) of an offset (SC-104, SC-115)."""
         if (*rank, until_ms) > (*self.ranks.get(at, (-1, -1)), self.until_ms.get(at, 0)):
             self.ranks[at], self.until_ms[at] = rank, until_ms
 
     def batches(self, span: StateSpan = WHOLE) -> tuple[StateBatch, ...]:
-        """What it has of the offsets of a span."""
+        """Return the stored state batches of a span's offsets."""
         return tuple(
             combine(
                 (),
@@ -80,7 +80,7 @@ class ScriptedPersister:
         self.attempts = 1
 
     def hold(self, kind: str) -> None:
-        """Answer nothing of this kind until `let_go`, or the operation's time-out."""
+        """Leave operations of this kind unanswered until `let_go` or the operation's time-out."""
         self.held[kind] = asyncio.Event()
 
     def let_go(self, kind: str) -> None:
@@ -151,7 +151,7 @@ class ScriptedPersister:
         return self.attempts
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""
 
     def _fence(self, state: Stored, pair: tuple[int, int]) -> None:
         if pair < state.fence:

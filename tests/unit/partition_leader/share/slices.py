@@ -1,4 +1,4 @@
-"""Makes every fetch a wide one and every slice one partition, so that others act between any two steps (CM-97)."""
+"""Makes every fetch wide and every slice minimal, so that other tasks run between any two steps (CM-97)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from partition_leader.share import codec, deferred_work, partitions, requests, w
 
 @contextmanager
 def narrow() -> Iterator[None]:
-    """Slices of one for as long as this lasts."""
+    """Make every fetch wide and every slice minimal within this context."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(requests, "WIDE", 0)
         for module, name, value in (

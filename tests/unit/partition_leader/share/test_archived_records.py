@@ -1,4 +1,4 @@
-"""Records archived though nobody accepted them: one line in ten seconds, and a count of all (PL-810)."""
+"""Records archived without being accepted: logged at most once in ten seconds, and all of them counted (PL-810)."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_a_failed_read_gives_its_mapped_error_to_every_waiting_fetch_once() -> N
 
 
 def _in_quarantine(world: World) -> None:
-    """From now on every read of state finds it in quarantine."""
+    """Make every later read of state fail because the state is in quarantine."""
     world.persister.chance = lambda kind: Fault(InQuarantineError("entry 7-3 is damaged")) if kind == "read" else None
 
 
@@ -59,7 +59,7 @@ def test_what_is_in_quarantine_is_told_by_every_fetch_also_beside_records_and_re
         _in_quarantine(world)
         world.persister.calls.clear()
         began_s = now_s()
-        first = member.fetch(0, max_wait_ms=400)  # partition 1 has nothing: it waits
+        first = member.fetch(0, max_wait_ms=400)  # waits, since partition 1 has no records yet
         assert code(await first.error()) == "COORDINATOR_NOT_AVAILABLE"
         assert first.at_s - began_s == pytest.approx(0.4)
         for _ in range(16):

@@ -1,4 +1,4 @@
-"""What is told of records that wait: the bound when it is reached and when it is left, and how many ever waited."""
+"""Reports of delayed records: the log lines when the bound is reached and left, and the count of all delays so far."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS: Final = GroupSettings()
 
 
 class Core:
-    """A share-partition's core, as a test says."""
+    """A share-partition's core whose delays a test sets."""
 
     def __init__(self) -> None:
         self.records, self.pieces, self.full = 0, 1, False

@@ -1,5 +1,5 @@
 """Delayed records in a leader process: refused and announced, stored by the wall clock, found by a successor, and
-waited for by a parked fetch (PL-930 … PL-936)."""
+awaited by a parked fetch (PL-930 … PL-936)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DAY_MS = 86_400_000
 
 
 async def begun(world: World, records: int) -> Member:
-    """A member that holds so many records."""
+    """A member that has acquired `records` records."""
     member, _ = await started(world, records=records)
     assert isinstance(member, Member)
     return member

@@ -1,4 +1,4 @@
-"""What a fetch acquires and answers: order, budgets, acknowledgements on the way, batches."""
+"""Fetches: order, budgets, the acknowledgements that they carry, and the batches in their answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .worlds import GROUP, TOPIC, World, key, part, run, settle
 
 
 async def started(world: World, name: str = "m", *, records: int = 0) -> tuple[object, object]:
-    """A member whose session is open on an active share-partition, and what it acquired."""
+    """A member whose session is open on an active share-partition, and the ranges that it acquired."""
     if records:
         await world.produce(records)
     member = world.member(name)

@@ -1,4 +1,4 @@
-"""How far a group is, asked by ListOffsets of a real leader: what is loaded is counted, nothing is loaded for it."""
+"""A group's backlog in a real leader's ListOffsets: loaded share-partitions are counted, and none is loaded for it."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_of_one_request_only_some_ages_are_read_from_the_store(monkeypatch: pyte
 
 
 def test_others_have_their_turn_while_many_loaded_share_partitions_are_counted() -> None:
-    """To count a window of 2,000 locks takes up to 5 ms, and a request may name 10,000 partitions (CM-94)."""
+    """Counting a window of 2,000 locks takes up to 5 ms, and a request may name 10,000 partitions (CM-94)."""
     turns = 0
 
     async def others() -> None:

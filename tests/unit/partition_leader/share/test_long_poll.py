@@ -13,7 +13,7 @@ from .worlds import World, code, run, settle
 
 
 async def started(world: World, name: str = "m", *, records: int = 0) -> tuple[object, object]:
-    """A member whose session is open on an active share-partition, and what it acquired."""
+    """A member whose session is open on an active share-partition, and the ranges that it acquired."""
     if records:
         await world.produce(records)
     member = world.member(name)

@@ -1,4 +1,4 @@
-"""Whose loss a leader tells, and whose not (PL-527)."""
+"""Members whose loss a leader reports, and those whose loss it does not report (PL-527)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MEMBER = SessionKey(GROUP, "m")
 
 
 class Heard:
-    """What is told of members."""
+    """Notes the members that are reported as lost or as back."""
 
     def __init__(self, world: World) -> None:
         self.said: list[str] = []

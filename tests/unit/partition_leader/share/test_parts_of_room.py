@@ -1,4 +1,4 @@
-"""What a fetch that acknowledges waits for before it acquires, and how waiting fetches share the room for records."""
+"""A fetch that also acknowledges waits before it acquires, and waiting fetches share the room for records."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_waiting_fetches_get_even_parts_of_the_room(mode: int, batch: int, expec
         found = [await fetch.ranges() for fetch in waiting]
         assert [(ranges[0][0], ranges[-1][1]) for ranges in found] == expected
 
-        # There is no room for new ones, so what the last one gives back is not divided.
+        # There is no room for new records, so those that the last member releases are not divided.
         first, second = (member.fetch(max_wait_ms=20_000, mode=mode) for member in (late, later))
         await settle()
         low, high = expected[-1]

@@ -41,7 +41,8 @@ FAULTS = (
 
 
 class Consumer:
-    """A member that remembers what it holds, until when, and of which object: a successor knows nobody (PL-633)."""
+    """A member that notes which records it holds, until when, and of which object: a successor has no holders
+    (PL-633)."""
 
     def __init__(self, schedule: Schedule, name: str) -> None:
         self.schedule = schedule
@@ -50,7 +51,7 @@ class Consumer:
         self.reconnect()
 
     def reconnect(self) -> None:
-        """A new session, over a new stream or none."""
+        """Begin a new session, over a new stream or without one."""
         schedule = self.schedule
         self.connection = schedule.next_connection() if schedule.random.random() < 0.5 else None
         self.member: Member = schedule.world.member(self.name, connection=self.connection)
@@ -143,7 +144,7 @@ class Schedule:
         pending.on_answer = noted
 
     def learn(self, consumer: Consumer, member: Member, answer: ShareAnswer) -> None:
-        """What an answer hands over; nobody else may hold it now (INV-3)."""
+        """Note the records that an answer hands over; no other consumer may hold them now (INV-3)."""
         if answer.error is not None:
             if consumer.member is member:
                 consumer.reconnect()
@@ -162,7 +163,8 @@ class Schedule:
                         consumer.held[name] = (at_s + self.lock_s(consumer, host, at), host)
 
     def lock_s(self, consumer: Consumer, host: Any, at: int) -> float:
-        """How much longer the leader lets the member hold the record; its lock began before the answer (PL-302)."""
+        """Return how long the leader still lets the member hold the record; its lock began before the answer
+        (PL-302)."""
         batch = host.core._state.window.floor(at) if host is not None else None
         if batch is None or batch.last < at:
             return 0.0
@@ -228,7 +230,7 @@ class Schedule:
         await world.end()
 
     async def drain_all(self) -> None:
-        """Whatever happened, every record can still be delivered and finished (INV-19)."""
+        """Check that every record can still be delivered and finished after the schedule (INV-19)."""
         world = self.world
         world.configure(max_record_locks=2_000)
         for consumer in self.consumers:

@@ -1,4 +1,4 @@
-"""No member is given a record that it cannot decompress, and none of its deliveries is counted for that (PL-257)."""
+"""No member is given a record that it cannot decompress, and refusing the record counts no delivery (PL-257)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ExplainRecord at its leader, over the real core and log: what it looks at, what it refuses, what it leaves alone."""
+"""ExplainRecord at its leader, over the real core and log: what it reads, what it refuses, what it leaves unchanged."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_what_is_refused_by_name() -> None:
             code, text = refused(await explain(world, **fields))
             assert code == number, fields
             assert part in text, (part, text)
-        with pytest.raises(InvalidRequestError, match="expected 16"):  # as of every request: INVALID_ARGUMENT
+        with pytest.raises(InvalidRequestError, match="expected 16"):  # INVALID_ARGUMENT, as for every request
             await explain(world, topic_id=b"x")
         world.lose(3)
         elsewhere = await explain(world, partition_index=3)

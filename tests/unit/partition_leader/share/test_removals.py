@@ -1,4 +1,4 @@
-"""What a leader does when it is told that a member was removed (PL-528, PL-529)."""
+"""A leader that is notified of removed members (PL-528, PL-529)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EPOCH = 5
 
 
 async def removed(world: World, *members: tuple[str, int], group: str = GROUP) -> None:
-    """The coordinator's call."""
+    """Notify the leader that members were removed, as their coordinator does."""
     request = pb.EndMemberSessionsRequest()
     for member_id, group_epoch in members:
         request.members.add(group_id=group, member_id=member_id, group_epoch=group_epoch)

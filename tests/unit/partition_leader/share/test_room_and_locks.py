@@ -1,4 +1,4 @@
-"""A fetch without room for its answer looks for room now and then, and keeps no fetch lock from others."""
+"""A fetch without room for its answer checks for room now and then, and withholds no fetch lock from others."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_parked_fetch_is_answered_soon_after_its_connection_has_room_again() -
     async def scenario(world: World) -> None:
         await started(world)
         bytes_in_flight = Budget(1_000_000)
-        bytes_in_flight.add("producer", 1_000_000)  # as a burst of Produce requests of other connections does
+        bytes_in_flight.add("producer", 1_000_000)  # as a burst of Produce requests on other connections does
         pending = world.member("n").fetch(0, max_wait_ms=60_000, share=Share(bytes_in_flight, "c"))
         await world.produce(2)
         await settle()
@@ -92,4 +92,4 @@ def test_a_fault_in_one_share_partition_leaves_no_fetch_lock_on_another(monkeypa
         locks = {number: world.host(number).core.overview().fetch_lock for number in (0, 1)}
         assert locks == {0: None, 1: None}
 
-    run(scenario, tail_cache_bytes=0)  # its read goes to the store
+    run(scenario, tail_cache_bytes=0)  # the read goes to the store

@@ -78,7 +78,7 @@ def test_a_fetch_that_renews_applies_its_acknowledgements_and_fetches_nothing() 
         refused = await member.fetch(acks=acks, is_renew_ack=True, **{**nothing, "max_records": 1}).answer()
         assert code(refused.error) == "INVALID_REQUEST"
         assert world.persister.writes == []
-        member.epoch -= 1  # it was refused before its session step
+        member.epoch -= 1  # the request was refused before its session step
         renewing = member.fetch(acks=acks, is_renew_ack=True, **nothing)
         assert await renewing.ack_error() is None
         assert await renewing.ranges() == []
@@ -168,7 +168,7 @@ def test_giving_back_late_does_not_take_from_the_new_session_what_it_was_given_s
         first = member.fetch(0, 1)
         assert await first.ranges(1) == [(0, 1, 1)]
         await world.produce(3, 0)
-        # Acquires 0-2 of partition 0, and waits for the acknowledgement of partition 1.
+        # Acquires 0-2 of partition 0, and waits for the write of partition 1's acknowledgement.
         world.persister.fail("write", CoordinatorNotAvailableError("slow"), unknown=False, delay_s=3.0)
         old = member.fetch(max_records=3, acks={1: [AckBatch(0, 1, (1,))]})
         await settle()

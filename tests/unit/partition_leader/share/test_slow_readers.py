@@ -1,4 +1,4 @@
-"""A client that does not take its answers: what a share stream holds for it is bounded in bytes (CM-62)."""
+"""A client that does not read its answers: a share stream buffers a bounded number of bytes for it (CM-62)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .test_stream import Stream, play
 from .worlds import GROUP, TOPIC, World, run, settle
 
 ROOM = 10_000
-#: Bytes of one produced batch, about.
+#: The approximate size of one produced batch in bytes.
 BATCH = 3_000
 
 Scenario = Callable[[World, Stream, _ShareStream], Coroutine[Any, Any, None]]
@@ -32,7 +32,7 @@ def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def observe(scenario: Scenario) -> None:
-    """Serve a stream whose inside the scenario sees."""
+    """Serve a stream whose internals the scenario can inspect."""
 
     async def body(world: World) -> None:
         stream = Stream()
@@ -95,14 +95,14 @@ def test_parked_fetches_share_the_room_and_nothing_waits_behind_them() -> None:
         groups = [f"g{number}" for number in range(12)]
         for number, group in enumerate(groups):
             fetch(stream, number, 0, group)
-        stream.accept(100, 3, 0, 0)  # it is refused, but answered: the room is promised away, and yet it is read
+        stream.accept(100, 3, 0, 0)  # refused, yet read and answered, although all the room is promised
         await settle()
         assert set(stream.answers) == {100}
         assert served._promised_bytes <= ROOM + len(groups)
         stream.readable.clear()
         await world.log().append([batch(1, text="x" * BATCH) for _ in range(5)], 10_000)
         await settle(600)
-        # One fetch had the room; the others had none left, and each got the one batch that a fetch always gets.
+        # One fetch had the room. None was left for the others; each got the one batch that a fetch always gets.
         assert 4 * BATCH <= served._unread_bytes <= ROOM + (len(groups) + 1) * (BATCH + 100)
         assert served._promised_bytes == 0
         stream.readable.set()
@@ -121,7 +121,7 @@ def test_an_answer_is_no_larger_than_its_room_though_every_partition_gives_a_bat
         await asyncio.sleep(1)
         for number in range(4):
             await produce(world, 1, number)
-        fetch(stream, 1, 1, max_bytes=4, max_wait_ms=0)  # one byte for each: a batch for each
+        fetch(stream, 1, 1, max_bytes=4, max_wait_ms=0)  # one byte for each partition: still a batch of each
         await settle()
         assert size(stream.answers[1]) // BATCH == ROOM // BATCH
         fetch(stream, 2, 2, max_bytes=4, max_wait_ms=0)

@@ -1,7 +1,7 @@
 """V1 … V20 of the specification (§11), each as requests to the real service and their answers.
 
-`core/test_vectors.py` shows the same of the core alone. Here the messages, the session, the topic log and the persister
-are in the way, and each test looks at what a refused or ended request leaves.
+`core/test_vectors.py` shows the same of the core alone. Here the requests also pass the messages, the session, the
+topic log and the persister, and each test checks the state that a refused or ended request leaves.
 """
 
 from __future__ import annotations
@@ -167,10 +167,10 @@ def test_v9_a_repeated_acknowledgement_is_a_success_without_a_write() -> None:
 
 
 async def last_delivery(world: World) -> Consumer:
-    """M, which has acquired 0-9 with delivery count 5, which is the limit."""
+    """M, which has acquired 0-9 with delivery count 5, the limit."""
     await log_of(world, 10)
     world.persister.stored[key()] = Stored(0, ranks=dict.fromkeys(range(10), (4, STATE_AVAILABLE)))
-    world.configure(delivery_count_limit=10)  # with 5 each of them would come alone (V14)
+    world.configure(delivery_count_limit=10)  # with a limit of 5 each record would be delivered alone (V14)
     member = Consumer(world, "M")
     assert await member.acquired() == [(0, 9, 5)]
     world.configure(delivery_count_limit=5)
@@ -260,7 +260,7 @@ def test_v15_what_the_store_said_nothing_about_is_delivered_anew() -> None:
         await log_of(world, 10, 11, 10)
         world.persister.stored[key()] = half_known()
         member = Consumer(world, "M")
-        pending = member.waiting(min_bytes=1 << 20, max_wait_ms=1_000)  # more than there is, so it is parked
+        pending = member.waiting(min_bytes=1 << 20, max_wait_ms=1_000)  # more bytes than there are: it is parked
         await settle()
         assert world.host().core.overview().gap_window == (10, 30)
         assert world.host().core.next_fetch_offset() == 10

@@ -1,4 +1,4 @@
-"""A request over many partitions lets others act in between (CM-97): turns are counted, and what happens in them."""
+"""A request over many partitions lets other tasks run in between (CM-97): the tests count turns and act during them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def narrowly() -> Iterator[None]:
 
 
 class SlowTurns:
-    """Others act for a second at every step."""
+    """Turns of which each takes a second."""
 
     def __init__(self, every: int) -> None:
-        """Take `every` for one."""
+        """Ignore `every`: each step is a turn."""
 
     async def step(self, cost: int = 1) -> None:
         await asyncio.sleep(1)
@@ -51,7 +51,7 @@ def test_a_session_of_many_partitions_is_looked_at_and_answered_in_turns() -> No
             group_id=GROUP, member_id="m", share_session_epoch=0, min_bytes=1, max_bytes=1 << 20, max_records=500
         )
         topic = request.topics.add(topic_id=TOPIC)
-        for number in range(4, MANY):  # led elsewhere
+        for number in range(4, MANY):  # led by other nodes
             topic.partitions.add(partition_index=number)
         answers: list[pb.ShareFetchResponse] = []
 
@@ -59,7 +59,7 @@ def test_a_session_of_many_partitions_is_looked_at_and_answered_in_turns() -> No
             context: Any = SimpleNamespace(share=UNBOUNDED)
             answers.append(await world.leader.service.share_fetch(request, context))
 
-        # It is waited for by each, looked at, gathered, and written.
+        # Each partition is waited for, checked, gathered and written.
         assert await turns_of(fetch()) >= 4 * MANY // LOOK_SLICE
         assert sum(len(each.partitions) for each in answers[0].responses) == MANY - 4
         await world.member("m").fetch(epoch=-1).answer()
@@ -88,7 +88,7 @@ def test_records_that_come_behind_the_walk_are_found_by_the_next_one(narrowly: N
     async def scenario(world: World) -> None:
         member = world.member()
         await member.fetch(0, 1, 2, 3, max_wait_ms=50).answer()
-        for passed in range(12):  # wherever the walk is
+        for passed in range(12):  # at any point of the walk
             began = now_s()
             pending = member.fetch(max_wait_ms=5_000)
             await settle(passed)
@@ -118,7 +118,7 @@ def test_a_walk_whose_caller_is_gone_ends_and_leaves_nothing(narrowly: None, pas
 @pytest.mark.rule("CM-97", "PL-213", "PL-215", "PL-206")
 @pytest.mark.parametrize("passed", [*range(0, 30, 3), None])
 def test_a_read_from_the_store_that_ends_too_late_leaves_no_lock(narrowly: None, passed: int | None) -> None:
-    """Its caller is gone after so many turns; None: its deadline has passed."""
+    """`passed`: the turns after which the caller leaves; None when the deadline passes instead."""
 
     async def scenario(world: World) -> None:
         member = world.member()
@@ -256,7 +256,7 @@ def test_a_deadline_that_passes_amid_a_look_makes_it_the_last_attempt(
         await member.fetch(0, 1, 2, 3, max_wait_ms=0).answer()
         monkeypatch.setattr(wide_fetch, "Turns", SlowTurns)
         began = now_s()
-        pending = member.fetch(max_wait_ms=1_500)  # a look takes four seconds
+        pending = member.fetch(max_wait_ms=1_500)  # one pass over the partitions takes four seconds
         await asyncio.sleep(2.5)
         assert not pending.done
         await world.produce(1, 3)

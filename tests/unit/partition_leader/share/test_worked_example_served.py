@@ -1,7 +1,7 @@
 """The worked example of the specification (§11), line by line, as requests to the real service.
 
 Column "Memory after" is read from the leader, column P from what the persister stored. `core/test_worked_example.py`
-shows what a fresh leader makes of each column's writes.
+shows which records a fresh leader delivers after each column's writes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AVAILABLE, HELD, DONE = 0, 1, 2
 
 
 def offsets(world: World) -> tuple[int, int]:
-    """SPSO and SPEO."""
+    """Return the SPSO and the SPEO."""
     return world.host().core.start_offset, world.host().core.speo
 
 
@@ -28,8 +28,8 @@ def holder(world: World, offset: int) -> str:
 
 
 class Example:
-    """The consumers of the example and its share-partition, which the group coordinator has initialised without a start
-    offset, over a log with 100 records."""
+    """The example's consumers and share-partition, over a log with 100 records. The group coordinator has initialised
+    the share-partition without a start offset."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -37,7 +37,7 @@ class Example:
         self.seen = 0
 
     def new_writes(self) -> list[tuple[int, int, list[tuple[int, int, int, int]]]]:
-        """The writes that were stored since this was asked last."""
+        """Return the writes that were stored since the last call."""
         said = writes(self.world)
         since, self.seen = self.seen, len(said)
         return said[since:]
@@ -63,7 +63,7 @@ class Example:
         # 4: fetch: C1 110-112, C2 113-118, C3 119
         await self.world.produce(3)
         assert await self.c1.acquired() == [(110, 112, 1)]
-        await asyncio.sleep(10)  # so that of these locks only the first runs out in line 8
+        await asyncio.sleep(10)  # so that only the first of these locks expires in line 8
         await self.world.produce(6)
         assert await self.c2.acquired() == [(113, 118, 1)]
         await self.world.produce(1)

@@ -34,7 +34,7 @@ class Fetched:
 
 
 class Consumer:
-    """One member of the group, with a session for partition 0 from its first fetch on. `epoch`: of the next request."""
+    """One member of the group; its first fetch opens a session for partition 0. `epoch`: the next request's epoch."""
 
     def __init__(self, world: World, member_id: str) -> None:
         self.world = world
@@ -43,7 +43,7 @@ class Consumer:
         self.session_id: int | None = None
 
     async def fetch(self, **fields: Any) -> Fetched:
-        """One ShareFetch; without `max_wait_ms` it waits just long enough for state to be loaded."""
+        """Send one ShareFetch; without `max_wait_ms` it waits just long enough for state to be loaded."""
         defaults: dict[str, Any] = {
             "max_wait_ms": 50,
             "min_bytes": 1,
@@ -67,17 +67,18 @@ class Consumer:
         return Fetched(response)
 
     def waiting(self, **fields: Any) -> asyncio.Task[Fetched]:
-        """A ShareFetch that is parked, for up to 20 s."""
+        """Send a ShareFetch that is parked for up to 20 s."""
         return asyncio.get_running_loop().create_task(self.fetch(**{"max_wait_ms": 20_000, **fields}))
 
     async def acquired(self, **fields: int) -> list[Ack]:
-        """What a ShareFetch without an error acquires: (first offset, last offset, delivery count)."""
+        """Send a ShareFetch, which must not fail; return what it acquired: (first offset, last offset, delivery
+        count)."""
         fetched = await self.fetch(**fields)
         assert (fetched.error, fetched.partition_error) == ("NONE", "NONE")
         return fetched.acquired
 
     async def acknowledge(self, *acks: Ack, renew: bool = False) -> str:
-        """One ShareAcknowledge of (first offset, last offset, type); the partition's error."""
+        """Send one ShareAcknowledge of (first offset, last offset, type); return the partition's error."""
         request = ack_pb.ShareAcknowledgeRequest(
             group_id=GROUP,
             member_id=self.member_id,
@@ -108,12 +109,12 @@ def name(code: ErrorCode.ValueType) -> str:
 
 
 def records(world: World) -> list[tuple[int, int, int, int]]:
-    """What the leader has in flight: (first offset, last offset, state, delivery count)."""
+    """Return the leader's records in flight: (first offset, last offset, state, delivery count)."""
     return [batch[:4] for batch in world.host().core.overview().records]
 
 
 def memory(world: World) -> dict[str, object]:
-    """All that a refused request must leave as it was: records, holders, offsets, writes, and what is stored."""
+    """Return all that a refused request must not change: records, holders, offsets, writes, and the stored state."""
     core = world.host().core
     holders = {
         at: batch.lock_at(at) for batch in core._state.window.walk() for at in range(batch.first, batch.last + 1)
@@ -127,7 +128,7 @@ def memory(world: World) -> dict[str, object]:
 
 
 def writes(world: World) -> list[tuple[int, int, list[tuple[int, int, int, int]]]]:
-    """start_offset, delivery_complete_count and state batches of every write that was stored."""
+    """Return start_offset, delivery_complete_count and state batches of every write that was stored."""
     return [
         (write.start_offset, write.delivery_complete_count, [batch[:4] for batch in write.batches])
         for write in world.persister.writes

@@ -1,4 +1,4 @@
-"""A partition leader over the real core and the real topic log: virtual time, a memory store, a persister by script."""
+"""A partition leader over the real core and topic log, with virtual time, a memory store and a scripted persister."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def key(number: int = 0, group: str = GROUP) -> SharePartitionKey:
 
 
 class Facts:
-    """The metadata that a test sets."""
+    """The topics' metadata, which a test sets."""
 
     def __init__(self) -> None:
         self.topics: dict[bytes, int] = {TOPIC: 4}
@@ -78,7 +78,7 @@ class Facts:
 
 
 class ScriptedStarts:
-    """How far the groups are, as a test says. `meanwhile`: what happens between the question and its answer."""
+    """The groups' start offsets, which a test sets. `meanwhile`: runs between a question and its answer."""
 
     def __init__(self) -> None:
         self.groups: dict[bytes, dict[str, dict[int, int]]] = {}
@@ -97,7 +97,7 @@ class ScriptedStarts:
 
 
 class Member:
-    """A consumer's session at this leader, and every answer it was given."""
+    """A consumer's session at this leader."""
 
     def __init__(self, world: World, name: str, group: str = GROUP, connection: int | None = None) -> None:
         self.world = world
@@ -108,7 +108,7 @@ class Member:
         self.epoch = 0
 
     def fetch(self, *partitions: int, **fields: Any) -> Pending:
-        """A ShareFetch; the partitions are those added, on opening all of them."""
+        """Send a ShareFetch; `partitions` are added to the session, and on opening they are all of its partitions."""
         limits = FetchLimits(
             fields.pop("max_wait_ms", 500),
             fields.pop("min_bytes", 1),
@@ -118,7 +118,7 @@ class Member:
         return self._send(tuple(part(number) for number in partitions), limits, fields)
 
     def acknowledge(self, acks: dict[int, list[AckBatch]], **fields: Any) -> Pending:
-        """A ShareAcknowledge."""
+        """Send a ShareAcknowledge."""
         return self._send((), None, fields | {"acks": acks})
 
     def accept(self, first: int, last: int, partition: int = 0, kind: int = 1) -> Pending:
@@ -148,7 +148,7 @@ class Member:
 
 
 class Pending:
-    """One request: its answer, given once."""
+    """One request and its answer, which may be given only once."""
 
     def __init__(self, member: Member, request: ShareRequest) -> None:
         self.member = member
@@ -177,7 +177,7 @@ class Pending:
         raise AssertionError("never answered")
 
     async def ranges(self, partition: int = 0) -> list[tuple[int, int, int]]:
-        """What was acquired of a partition."""
+        """Return the ranges acquired of a partition; neither the request nor the partition may have failed."""
         answer = await self.answer()
         assert answer.error is None, answer.error
         for one in answer.partitions:
@@ -187,7 +187,7 @@ class Pending:
         return []
 
     async def error(self, partition: int = 0) -> KafkaError | None:
-        """The fetch error of a partition."""
+        """Return the fetch error of a partition."""
         answer = await self.answer()
         return next((one.error for one in answer.partitions if one.partition == part(partition)), None)
 
@@ -199,7 +199,7 @@ class Pending:
         return one.acknowledge_error
 
 
-#: Settings of the role; all others are those of topic logs.
+#: Settings of the role; the rest are settings of topic logs.
 _OF_THE_ROLE = ("operation_timeout_ms", "fetch_max_bytes", "enabled")
 
 
@@ -266,12 +266,12 @@ class World:
             await self.leader.owner(shard).gained(claimed, lease)
 
     def lose(self, number: int = 0) -> None:
-        """Leadership is lost, as ownership tells it."""
+        """Lose the leadership of a partition, in the way ownership reports it."""
         self.leases[number].revoke()
         self.leader.owner(topic_shard(part(number))).lost("test")
 
     def lapse(self) -> None:
-        """The leases lapse: nothing was renewed in time."""
+        """Let all leases expire, as if none was renewed in time."""
         self.lease_clock.ahead_ms = 2 * LEASE_MS
 
     def renewed(self) -> None:
@@ -281,7 +281,7 @@ class World:
         return self.leader.led.log(part(number))
 
     async def produce(self, records: int, number: int = 0) -> int:
-        """Append one batch; its base offset."""
+        """Append one batch; return its base offset."""
         outcome = await self.log(number).append([batch(records)], 10_000)
         return outcome.base_offsets[0]
 
@@ -298,7 +298,7 @@ class World:
         self.leader.groups_changed()
 
     def assert_quiet(self) -> None:
-        """Nothing is left behind: no waiter, run, fetch lock (PL-1207)."""
+        """Check that no waiter, running request or fetch lock is left (PL-1207)."""
         leader = self.leader
         partitions, requests = leader.share_partitions, leader.requests
         assert partitions.parked == 0
@@ -322,13 +322,13 @@ class World:
 
 
 async def settle(turns: int = 60) -> None:
-    """Let everything happen that needs no time."""
+    """Let the event loop run until everything that needs no time has happened."""
     for _ in range(turns):
         await asyncio.sleep(0)
 
 
 def run(scenario: Callable[[World], Coroutine[Any, Any, None]], **settings: Any) -> None:
-    """Play a scenario against a leader of partitions 0 … 3 in virtual time; nothing may be left behind."""
+    """Play a scenario against a leader of partitions 0 … 3 in virtual time; nothing may be left running at its end."""
 
     async def main() -> None:
         world = World(**settings)

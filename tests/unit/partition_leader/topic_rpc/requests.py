@@ -1,4 +1,4 @@
-"""Requests to the topic's RPCs, and a directory of the partitions they name."""
+"""Requests to the topic RPCs, and a directory of the partitions that they name."""
 
 from __future__ import annotations
 

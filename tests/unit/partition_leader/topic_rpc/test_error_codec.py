@@ -1,4 +1,5 @@
-"""Which errors of a partition name its leader, and the endpoints at the end of the response; so in a ShareFetch."""
+"""Partition errors that name the leader, with the endpoints at the end of the response, and the same in a
+ShareFetch."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ LEADER = Leader(node_id=4, epoch=17, host="host-4", port=9094)
 
 
 class Directory:
-    """Of one partition whose leader is known, or is not."""
+    """A directory of one partition, whose leader may be unknown."""
 
     def __init__(self, leader: Leader | None) -> None:
         self._leader = leader

@@ -1,4 +1,4 @@
-"""What every RPC of topics asks of a topic id and of the leader epoch that a caller names."""
+"""Every RPC of topics checks the topic id, and the leader epoch that a caller names."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a batch says of itself is held against its bytes before it is stored (CM-112), and large requests do not hold
-the event loop (CM-113). A lie that lies in an older log is read as a hole."""
+"""A batch's header is checked against its bytes before the batch is stored (CM-112), and large requests do not hold the
+event loop (CM-113). A false header in an older log is read as a hole."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LIAR = packed(b"\x12\x00")
 
 
 class Roomy(Directory):
-    """A topic with a large max.message.bytes."""
+    """A directory whose topic has a large max.message.bytes."""
 
     def max_message_bytes(self, topic_id: bytes) -> int:
         return 64 << 20
@@ -97,7 +97,7 @@ async def test_batches_of_every_kind_are_checked_and_refused_without_their_libra
 async def test_a_stream_stays_in_order_when_one_request_is_checked_in_a_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A large compressed request comes between small ones; while it is looked at the event loop goes on."""
+    """A large compressed request comes between small ones. While it is checked, the event loop goes on."""
     large = RecordBatch(records=[Record(value=bytes(2_000))] * 1_000).SerializeToString()
     bad = packed(large + b"\x12\x00")
     real, entered, go = produce_batches.check_rest, asyncio.Event(), threading.Event()
@@ -144,7 +144,8 @@ async def test_a_stream_stays_in_order_when_one_request_is_checked_in_a_thread(
 
 @pytest.mark.rule("CM-112")
 async def test_large_requests_of_several_callers_are_looked_at_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of CM-112 (d) one request at a time; not from how many bytes on, no order, no other clause."""
+    """Shows of CM-112 (d) that one request is checked at a time: not from how many bytes on, no order, no other
+    clause."""
     large = packed(RecordBatch(records=[Record(value=bytes(2_000))] * 1_000).SerializeToString())
     real, inside, most = produce_batches.check_rest, 0, 0
 
@@ -152,7 +153,7 @@ async def test_large_requests_of_several_callers_are_looked_at_one_at_a_time(mon
         nonlocal inside, most
         inside += 1
         most = max(most, inside)
-        time.sleep(0.05)  # others come meanwhile
+        time.sleep(0.05)  # the other requests arrive meanwhile
         real(parts)
         inside -= 1
 
@@ -169,7 +170,7 @@ async def test_large_requests_of_several_callers_are_looked_at_one_at_a_time(mon
 async def test_what_a_stream_sent_is_counted_while_it_waits_to_be_checked(
     monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    """All streams of a node wait for one thread: what lies there meanwhile was in no budget."""
+    """All streams of a node wait for one thread. Earlier, requests that waited for it were counted in no budget."""
     large = packed(RecordBatch(records=[Record(value=bytes(2_000))] * 1_000).SerializeToString())
     real, entered, go = produce_batches.check_rest, asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -252,7 +253,7 @@ async def test_a_request_of_many_batches_is_taken_in_steps_or_refused_whole() ->
 
 
 class Waves(Directory):
-    """Every partition is led here; its batches are stored some turns of the loop after they came."""
+    """A directory that leads every partition itself; batches are stored a millisecond after they arrive."""
 
     def __init__(self) -> None:
         self.forbidden = set()
@@ -262,7 +263,7 @@ class Waves(Directory):
         return self
 
     def check_leader(self) -> None:
-        """It leads."""
+        """Do nothing: it is the leader."""
 
     def submit(self, batches: list[NewBatch], timeout_ms: int) -> asyncio.Future[AppendOutcome]:
         assert 0 < timeout_ms <= 5_000
@@ -312,7 +313,7 @@ async def test_a_lie_in_an_older_log_is_a_hole_after_what_its_bytes_could_hold(f
     async with Cluster() as cluster:
         one, two = cluster.node(), cluster.node()
         log = await one.lead()
-        await log.append([batch(3), NewBatch(LIAR, INT32_MAX, 5)], 1000)  # as a leader of before took it
+        await log.append([batch(3), NewBatch(LIAR, INT32_MAX, 5)], 1000)  # as an older leader stored it
         end = 3 + INT32_MAX
         if follows:
             await log.append([batch(2)], 1000)
@@ -326,7 +327,7 @@ async def test_a_lie_in_an_older_log_is_a_hole_after_what_its_bytes_could_hold(f
         assert behind.data_offset == end
         assert [found.base_offset for found in behind.batches] == [end] * follows
         again = log.read_cached(liar.last_offset + 1, 1, 1)
-        assert again is not None  # memory knows it, so that a share-partition moves over the hole
+        assert again is not None  # found in memory, so that a share-partition moves over the hole
         assert again.data_offset == end
         headers = [found.base_offset async for page in log._reader.headers(0) for found in page]
         assert headers == [0, 3, *[end] * follows]
@@ -334,7 +335,7 @@ async def test_a_lie_in_an_older_log_is_a_hole_after_what_its_bytes_could_hold(f
 
 
 async def _searches_end(log: TopicLog) -> None:
-    """Bounded: a search that came back to the same batch for ever would run into it."""
+    """Run searches within a time limit, which a search that returns to the same batch for ever would exceed."""
     async with asyncio.timeout(30):
         for timestamp in (-3, 0, 4, 5, 1_000):
             await log.offset_for(timestamp)

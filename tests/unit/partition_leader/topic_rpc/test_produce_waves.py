@@ -15,7 +15,7 @@ from tests.unit.partition_leader.topic_rpc.test_lying_batches import Waves
 
 
 class SlowWaves(Waves):
-    """Each wave takes a second; what each partition may take is noted with the time at which it was sent."""
+    """Each wave takes a second; each partition's time-out is noted with the time at which its batches were sent."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Who sets no producer is none (CM-110): presence decides, not 0. Half an identity is refused, and nothing vanishes."""
+"""A batch without producer fields has no producer (CM-110): presence decides, not 0. Half an identity is refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def leading() -> AsyncIterator[tuple[ProduceService, TopicLog]]:
 
 @pytest.mark.rule("CM-110")
 async def test_a_stub_that_sets_no_producer_stores_every_record() -> None:
-    """Before, the second and every later one was answered NONE at offset 0, and nothing was stored."""
+    """Before, the second and every later record was answered NONE at offset 0, and nothing was stored."""
     async with leading() as (service, log):
         for number in range(5):
             stored = only(await service.produce(request(bare())))
@@ -73,12 +73,12 @@ async def test_half_an_identity_and_producer_0_are_refused_with_what_to_set(fiel
 
 @pytest.mark.rule("CM-110", "CM-43")
 async def test_a_client_of_before_that_leaves_zeros_out_goes_on_working() -> None:
-    """It sends no epoch, since that is 0, and no sequence with its first batch."""
+    """It leaves out the epoch, since that is 0, and the sequence of its first batch."""
     async with leading() as (service, log):
         first = only(await service.produce(request(bare(producer_id=PRODUCER))))
         second = bare(producer_id=PRODUCER, base_sequence=1)
         assert (first.error_code, first.base_offset) == (0, 0)
-        for _ in range(2):  # its repetition is known by its sequence
+        for _ in range(2):  # the repetition is known by its sequence
             again = only(await service.produce(request(second)))
             assert (again.error_code, again.base_offset) == (0, 1)
         assert log.high_watermark == 2
@@ -86,14 +86,14 @@ async def test_a_client_of_before_that_leaves_zeros_out_goes_on_working() -> Non
 
 @pytest.mark.rule("CM-110")
 async def test_a_batch_without_a_sequence_is_never_taken_for_a_repetition() -> None:
-    """A stub that sets its id and nothing else must hear of it, not lose its second batch."""
+    """A stub that sets its id alone must get an error, not lose its second batch."""
     async with leading() as (service, log):
         assert only(await service.produce(request(bare(producer_id=PRODUCER)))).error_code == 0
         refused = only(await service.produce(request(bare(producer_id=PRODUCER))))
         assert refused.error_code == 46
         assert "base_sequence" in refused.error_message
         whole = bare(producer_id=PRODUCER, producer_epoch=0, base_sequence=0)
-        assert only(await service.produce(request(whole))).base_offset == 0  # this one says that it is a repetition
+        assert only(await service.produce(request(whole))).base_offset == 0  # its sequence makes this one a repetition
         assert log.high_watermark == 1
 
 

@@ -1,4 +1,4 @@
-"""What one process does about deleted topics: when, again after a failure, and until the metadata say it is done."""
+"""One process removes deleted topics: when, again after a failure, and until the metadata record it as done."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T, U = bytes([1] * 16), bytes([2] * 16)
 
 
 class World:
-    """The log, the store's hints and the metadata; notes when what was removed, by seconds. Some of it may fail."""
+    """The log, the store's hints and the metadata; notes what was removed and at which second. Some calls may fail."""
 
     def __init__(self) -> None:
         self.image = MetadataImage().apply(1, [TopicCreated("t", T, 2), TopicCreated("u", U, 1)])
@@ -136,5 +136,5 @@ def test_what_another_process_noted_is_looked_for_no_more() -> None:
 
 
 def test_the_passes_come_two_and_twenty_leases_after_the_deletion_was_seen() -> None:
-    """The numbers of CM-21, on which the other tests are built."""
+    """These are the numbers of CM-21; the other tests rest on them."""
     assert PASSES == (2, 20)

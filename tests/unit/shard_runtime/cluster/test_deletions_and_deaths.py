@@ -1,4 +1,4 @@
-"""Every process may die around a deletion: what a deleted topic had in the store goes all the same (CM-21)."""
+"""Every process may die around a deletion: all that the deleted topic had in the store is still removed (CM-21)."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from tests.simulation.world import Shape, World
 
 LEASE_S = 3
 PARTITIONS = 8
-#: Always the same, so that the partitions always fall to the same nodes.
+#: A fixed id, so that the partitions always fall to the same nodes.
 TOPIC_ID = bytes(range(1, 17))
-#: The last pass, its note in the metadata, and a poll of them.
+#: The time until the last pass, its note in the metadata, and a poll of the metadata.
 FORGOTTEN_S = (PASSES[-1] + 2) * LEASE_S
 
 
 def left(world: World) -> list[str]:
-    """Keys of topic-partitions, and hints of them."""
+    """Return the keys of topic-partitions in the store, and their hints."""
     data = world.store.master.data
     hints = data.hashes.get(owners_key(ShardKind.TOPIC), {})
     return sorted([*(key for key in (*data.hashes, *data.streams) if "{tp:" in key), *map(str, hints)])
 
 
 def remembered(world: World) -> list[str]:
-    """What processes still hold of topics that are gone."""
+    """Return what processes still hold of deleted topics."""
     return [
         f"{name}: {what}"
         for name, node in world.processes.items()
@@ -49,7 +49,7 @@ def remembered(world: World) -> list[str]:
 
 
 async def with_topic(world: World) -> None:
-    """A topic whose partitions are led and hold records."""
+    """Open the world with a topic whose partitions are led and hold records."""
     await world.open()
     for name in ("a", "b"):
         await world.start(name)
@@ -66,7 +66,7 @@ async def with_topic(world: World) -> None:
 
 
 async def delete(world: World, node: str) -> None:
-    """Delete the topic through a node; no answer yet as to its streams."""
+    """Delete the topic through a node; its streams may not be removed yet."""
     transport, settings = world.transport("admin"), {"bootstrap.servers": world.processes[node].address}
     with mock.patch.object(transport, "call", _only(node, transport.call)):
         async with Admin(settings, transport=transport) as admin:
@@ -81,7 +81,7 @@ def _only(node: str, call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
-    """Run it on a world of its own."""
+    """Play a story on a world of its own."""
 
     async def main() -> None:
         world = World(3, Shape.two())
@@ -147,7 +147,7 @@ def test_what_a_claim_made_behind_the_first_removal_goes_with_the_last_though_th
             if point.stage is Stage.REPLY and point.has(scripts.CLAIM.digest) and point.has("{tp:"):
                 claimed.set()
 
-        await world.kill("a")  # so that all partitions target the one that misses the deletion
+        await world.kill("a")  # so that all partitions target the node that misses the deletion
         await asyncio.sleep(2 * LEASE_S)
         await world.settled()
         world.store.cut_off("b")

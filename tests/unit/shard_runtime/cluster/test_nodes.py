@@ -1,4 +1,4 @@
-"""This process in the node list: renewed in time, read again when another's entry lapses, lost with its name."""
+"""This process's entry in the node list: its renewals, expired entries of other nodes, and the loss of its name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ME, OTHER = (NodeRecord(number, number, f"n{number}", f"h:{number}", ROLES, "", 
 
 
 class OneDies:
-    """A node list in which the other node is overdue soon, and gone when it is asked for again."""
+    """A node list whose other node is overdue soon, and gone at the next read."""
 
     def __init__(self) -> None:
         self.answers = [LiveNodes((ME, OTHER), 20), LiveNodes((ME,), 0)]
@@ -44,7 +44,7 @@ async def test_a_node_that_is_overdue_is_missed_at_once() -> None:
         history=lambda: "",
         changed=lambda: seen.set() if registry.nodes() == (ME,) else None,
         taken=lambda why: None,
-        interval_ms=600_000,  # by which it would be seen without that
+        interval_ms=600_000,  # so late that only the overdue entry causes the second renewal
     )
     await registry.register()
     assert registry.nodes() == (ME, OTHER)
@@ -80,7 +80,7 @@ class NameTaken(OneDies):
 async def test_a_name_that_is_taken_is_registered_again_after_a_fail_over_and_else_ends_the_process(
     failed_over: bool,
 ) -> None:
-    """After a fail-over the entry may be an old one, so the name is not lost by it."""
+    """After a fail-over the entry may be an old one, so the name does not count as lost."""
     store, history, taken = NameTaken(), ["before"], list[str]()
     registry = NodeRegistry(
         cast(ClusterStore, store),
@@ -122,7 +122,7 @@ async def test_an_entry_is_renewed_every_second_by_the_incarnation_that_was_draw
     registry.start()
     await asyncio.sleep(10.5)
     assert store.renewals == 1 + 10
-    for _ in range(3):  # one that leaves says so; the list is read at once, and once for all that was said meanwhile
+    for _ in range(3):  # as leaving nodes do; the list is read at once, and once for all of them
         registry.wake()
     await asyncio.sleep(0.01)
     assert store.renewals == 1 + 10 + 1

@@ -1,4 +1,4 @@
-"""Who owns a shard, by hints: never a node that is not live, or that does not have the role."""
+"""The owner of a shard, found by hints: always a node that is live and has the role."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic of one name is deleted and created again under faults while a group consumes it: nothing old is left."""
+"""A topic is deleted and created again by the same name, amid faults and consumption: nothing old is left."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from tests.support.virtual_time import now_s
 
 ROUNDS = 5
 RECORDS = 30
-#: Faults hit one process at a time while streams of a topic wait for their removal; the other one removes them.
+#: Seconds without new faults, in which a topic's streams are removed. Faults hit one process at a time; the other
+#: removes them.
 REMOVAL_S = 8
 
 
 class Story:
-    """One seed's story; `wrong` holds what must not be."""
+    """One seed's story; `wrong` lists what must not be."""
 
     def __init__(self, seed: int, faults: bool) -> None:
         self.rng = Random(seed)
@@ -60,7 +61,7 @@ class Story:
                 await producer.send("t", value)
             await fault
         deadline = now_s() + 120
-        whole = number % 2 == 0  # every other topic is deleted while its records are under way
+        whole = number % 2 == 0  # every other topic is deleted while its records are being consumed
         while whole and not all(value in self.got for value in values):
             if now_s() > deadline:
                 missing = [value for value in values if value not in self.got]
@@ -137,7 +138,7 @@ class Story:
 
 
 def _states(process: Process) -> Iterator[SharePartitionKey]:
-    """Share-partitions of which a coordinator that may answer has a state, where nothing is unconfirmed."""
+    """Yield the share-partitions with a state at coordinators that may answer and have nothing unconfirmed."""
     state = process.state
     for index in state.directory.served() if state else ():
         host = state.hosts[index]
@@ -150,7 +151,7 @@ def _name(key: SharePartitionKey) -> str:
 
 
 async def told(seed: int, faults: bool) -> list[str]:
-    """What was wrong in the story."""
+    """Return what was wrong in the story."""
     return await Story(seed, faults).tell()
 
 

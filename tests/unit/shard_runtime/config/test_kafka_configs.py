@@ -76,7 +76,7 @@ GROUP: dict[str, Row] = {
     "sharegroups.retry.backoff.max.ms": (60_000, 1, 86_400_000),
     "sharegroups.retry.backoff.jitter": (0.1, 0, 1),
 }
-#: Group config → what follows `group.share.min.` and `group.share.max.` in the names of its bounds.
+#: Group config → the part that follows `group.share.min.` and `group.share.max.` in the names of its bounds.
 BOUNDED = {
     "share.session.timeout.ms": "session.timeout.ms",
     "share.heartbeat.interval.ms": "heartbeat.interval.ms",
@@ -88,7 +88,7 @@ BOUNDED = {
 
 
 def row(setting: AnySetting) -> Row:
-    """What a declaration says; the greatest value of its type is no range of its own."""
+    """Return a declaration's default and range; the greatest value of the type does not count as a bound."""
     return setting.default, setting.low, None if setting.high == INT32_MAX else setting.high
 
 

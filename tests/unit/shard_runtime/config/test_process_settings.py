@@ -1,4 +1,4 @@
-"""Settings: where they come from, and what is refused with which advice."""
+"""Settings: their sources, and the advice with which wrong ones are refused."""
 
 from __future__ import annotations
 

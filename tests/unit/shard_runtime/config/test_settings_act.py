@@ -24,7 +24,7 @@ DLQ = "errors.deadletterqueue."
 
 
 def read_by_services() -> set[str]:
-    """Names that any file but the declarations reads; an import is no reading."""
+    """Return the names that any file except the declarations reads; an import does not count."""
     found: set[str] = set()
     for path in SERVICES.rglob("*.py"):
         if path.name == "kafka_configs.py":

@@ -1,4 +1,4 @@
-"""When a stream is compacted, which keys are written again, and from where on it is still needed."""
+"""When a stream is compacted, which keys are copied again, and from which entry on the stream is still needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMITS = CompactionLimits(entries_min=4, entries_per_key=2, slice_keys=2)
 
 
 def stream(text: str, limits: CompactionLimits = LIMITS) -> Positions:
-    """A stream of these entries: a letter is a copy of that key, in upper case its tombstone, `-` is an update."""
+    """A stream of these entries: a letter is a copy of that key, an upper-case one its tombstone, `-` is an update."""
     positions = Positions(limits)
     for ordinal, letter in enumerate(text):
         anchor = None if letter == "-" else Anchor(letter.lower(), letter.islower())

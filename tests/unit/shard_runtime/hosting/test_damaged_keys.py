@@ -1,4 +1,4 @@
-"""Whose change a damaged entry holds, found among the keys of a long log."""
+"""The key of a damaged entry, found by its proof among the keys of a long log."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Log:
 
 
 async def test_others_have_their_turn_while_a_proof_is_compared_with_many_keys() -> None:
-    """100,000 keys take 90 ms for one entry (CM-94), and a page may hold hundreds of damaged ones: a node that stands
-    still for that long loses all its leases."""
+    """100,000 keys take 90 ms for one entry (CM-94), and a page may hold hundreds of damaged entries. A node that is
+    blocked for that long loses all its leases."""
     size, turns = 20 * KEYS_SLICE, 0
     log: Any = Log(size)
     keys = DamagedKeys(log, STREAM, StreamId(5, 0), StreamId(6, 0), size + 1)
     at = StreamId(5, 77)
     damaged = Entry(at, "S", b"\xff", damage="a turned bit", key_proof=key_proof(STREAM, at, b"%08d" % 4321))
-    assert await keys.of(damaged) == b"%08d" % 4321  # reads the keys
+    assert await keys.of(damaged) == b"%08d" % 4321  # the first call reads the keys
     done = asyncio.Event()
 
     async def others() -> None:

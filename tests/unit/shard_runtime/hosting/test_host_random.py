@@ -1,4 +1,4 @@
-"""Random schedules against one host: what was confirmed is what a replay finds, whatever was refused or lost."""
+"""Random schedules against one host: a replay finds what was confirmed, whatever was refused or lost."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Run:
         future.add_done_callback(lambda done: done.exception())
 
     async def settle(self) -> None:
-        """Let everything end, then take the answers in, in order."""
+        """Let everything end, then note the answers in order."""
         self.world.log.gate.set()
         for _ in range(60):
             await asyncio.sleep(0)
@@ -97,7 +97,7 @@ class Run:
         self.flying.clear()
 
     async def again(self) -> None:
-        """Own the shard anew, as ownership would."""
+        """Own the shard again, as ownership would."""
         await self.settle()
         self.epoch += 1
         self.world.log.failures.clear()

@@ -1,4 +1,4 @@
-"""What callers of a coordinator are told of a failure below it."""
+"""The errors that a coordinator's callers get for failures below it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which keys damaged entries hurt, and what makes them whole."""
+"""The keys that damaged entries affect, and the copies that make them whole again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_known_key_is_hurt_alone_until_a_copy_of_it_follows() -> None:
     healed = quarantine.copied("a")
     assert not quarantine.hurts("a")
     assert [found.at for found in quarantine.entries()] == ["1-4"]
-    quarantine.restore("a", healed)  # the copy was refused by the store
+    quarantine.restore("a", healed)  # the store refused the copy
     assert [found.at for found in quarantine.hurts("a")] == ["1-1", "1-3"]
     quarantine.copied("a")
     quarantine.add(entry("1-9", "a"))
@@ -51,7 +51,7 @@ def test_an_unknown_key_may_be_any_that_has_no_copy_behind_it() -> None:
     quarantine.restore("behind", healed)
     assert [found.at for found in quarantine.hurts("behind")] == ["1-2"]
     quarantine.copied("behind")
-    quarantine.restore("behind", quarantine.copied("behind"))  # an older copy still stands there
+    quarantine.restore("behind", quarantine.copied("behind"))  # refused, but the earlier copy is still there
     assert not quarantine.hurts("behind")
     quarantine.add(entry("1-5", "behind"))
     assert [found.at for found in quarantine.hurts("behind")] == ["1-5"]

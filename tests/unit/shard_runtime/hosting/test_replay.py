@@ -1,5 +1,5 @@
-"""Entries that cannot be replayed: damaged, missing, or such that do not fit those before them. What rests on them is
-put in quarantine, or ends the replay."""
+"""Entries that cannot be replayed: damaged, missing, or in conflict with earlier ones. Their keys are put in
+quarantine, or the replay ends."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_a_shard_with_a_record_that_does_not_fit_those_before_it_is_not_se
 
 
 async def damaged_world(key: str = "a") -> World:
-    """A world whose log has a damaged entry of a known key, among others."""
+    """A world whose log has, among others, a damaged entry of a known key."""
     limits = CompactionLimits(entries_min=10, entries_per_key=1, history_ms=0)
     world = await World(HostOptions(compaction=limits)).gain()
     await world.host.submit(Put("a", 1))
@@ -71,7 +71,7 @@ async def damaged_world(key: str = "a") -> World:
 
 
 def damage(world: World, at: int, key: str) -> None:
-    """Entry number `at` holds other bytes; its proof is that of `key`."""
+    """Damage entry number `at`; its proof is that of `key`."""
     entry = world.log.entries[at]
     proof = key_proof(STREAM, entry.id, key.encode())
     world.log.entries[at] = entry._replace(
@@ -91,7 +91,7 @@ async def test_an_entry_whose_key_is_proved_is_put_in_quarantine_and_told_and_th
     assert (told["stream"], told["entry"], told["key"], told["found"]) == (STREAM, "1-1", "a", "is damaged: x")
     assert await world.host.submit(Get("b")) == 2
     world.host.lost("test")
-    await world.gain(3)  # the next owner finds the same
+    await world.gain(3)  # the next owner finds the same damage
     assert [(found.at, found.key) for found in world.shard.hurt] == [("1-1", "a")]
 
 
@@ -155,7 +155,7 @@ def test_a_shard_is_replayed_anew_within_seconds_of_a_settlement() -> None:
         await world.gain(2)
         await asyncio.sleep(60)
         assert not world.drops
-        world.log.skips = frozenset({StreamId(7, 7)})  # another one
+        world.log.skips = frozenset({StreamId(7, 7)})  # the settlement of another entry
         await asyncio.sleep(60)
         assert not world.drops
         world.log.skips |= {StreamId(1, 1)}
@@ -191,7 +191,7 @@ def test_a_lost_shard_is_no_more_looked_after_and_a_store_that_is_away_is_asked_
 
 
 class Pages(World):
-    """A world of short pages, whose reads and replays are told in the order in which they happen."""
+    """A world with short pages, which notes its reads and replays in the order in which they happen."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(HostOptions(page_entries=2))
@@ -209,11 +209,11 @@ class Pages(World):
             self.told.append("replay")
             return replayed(shard, record)
 
-        self.log.read = told_read  # type: ignore[assignment]  # the world is a test's own
+        self.log.read = told_read  # type: ignore[assignment]  # patched for this test
         monkeypatch.setattr(ToyShard, "replay", told_replay)
 
     async def written(self) -> Pages:
-        """A claim and three changes: two full pages, which a third read shows to be all."""
+        """Write a claim and three changes: two full pages, after which a third read finds no more."""
         await self.gain()
         for number in range(3):
             await self.host.submit(Put("a", number))
@@ -248,7 +248,7 @@ async def test_others_have_their_turn_after_every_page_and_only_broken_entries_a
             world.told.append("turn")
             await asyncio.sleep(0)
 
-    world.log.skipped = told_skipped  # type: ignore[assignment]  # the world is a test's own
+    world.log.skipped = told_skipped  # type: ignore[assignment]  # patched for this test
     for epoch, broken in ((2, False), (3, True)):
         if broken:
             world.host.lost("test")
@@ -259,7 +259,7 @@ async def test_others_have_their_turn_after_every_page_and_only_broken_entries_a
         beside.cancel()
         story = "".join({"turn": ".", "read": "r", "replay": "X", "settlements": "s"}[word] for word in world.told)
         pages = [page for page in story.replace("r", "").split(".") if page]
-        # A claim and the first change are the first page, two changes the second one, a claim more the third one.
+        # The first page is a claim and the first change, the second one two changes, the third one later claims.
         assert pages == (["s", "XX"] if broken else ["X", "XX"]), story
 
 

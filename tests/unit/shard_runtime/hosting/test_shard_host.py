@@ -1,4 +1,4 @@
-"""The host's one order, decide, replay, append, answer, and what becomes of it when the store or the lease fails."""
+"""The host's one order (decide, replay, append, answer), also when the store or the lease fails."""
 
 from __future__ import annotations
 

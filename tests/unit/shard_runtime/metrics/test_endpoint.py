@@ -1,4 +1,4 @@
-"""The endpoint serves the registry as it is asked for."""
+"""The endpoint serves the registry in the form that a request asks for."""
 
 from __future__ import annotations
 

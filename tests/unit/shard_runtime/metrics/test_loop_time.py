@@ -1,4 +1,4 @@
-"""The idle share of the event loop's thread: over a window, from what the kernel counts."""
+"""The idle share of the event loop's thread, over a window, from the kernel's counters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECOND = 1_000_000_000
 
 
 class Thread:
-    """A thread that is busy as a test says."""
+    """A thread whose busy time a test sets."""
 
     def __init__(self) -> None:
         self.now_ns = self.busy_ns = 0
@@ -24,7 +24,7 @@ class Thread:
         self.registry.register(self.collector)
 
     def scrape(self, seconds: float, idle: float) -> float | None:
-        """What a scrape says after some seconds in which so much of the time was idle."""
+        """Return the idle share that a scrape finds after `seconds` more, of which the share `idle` was idle."""
         self.now_ns += int(seconds * SECOND)
         self.busy_ns += int(seconds * SECOND * (1 - idle))
         return self.registry.get_sample_value("thread_idle_ratio_avg")
@@ -36,7 +36,7 @@ def test_the_share_is_that_since_the_newest_scrape_that_is_a_window_old() -> Non
     assert thread.scrape(10, 0.5) == pytest.approx(0.5)  # since the start
     assert thread.scrape(20, 0.2) == pytest.approx(0.3)
     assert thread.scrape(20, 0.8) == pytest.approx(0.5)  # since the scrape at 10 s
-    assert thread.scrape(300, 1.0) == pytest.approx(1.0)  # since the one at 50 s, whatever was before
+    assert thread.scrape(300, 1.0) == pytest.approx(1.0)  # since the scrape at 50 s
     assert thread.registry.get_sample_value("event_loop_busy_seconds_total") == pytest.approx(5 + 16 + 4)
 
 
@@ -69,9 +69,9 @@ def test_the_time_is_that_of_the_thread_that_asked() -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    thread.join()  # this thread does nothing meanwhile
+    thread.join()  # this thread is idle meanwhile
     before, after = found[0]
-    assert after - before >= 40_000_000  # the kernel counts by its ticks
+    assert after - before >= 40_000_000  # the kernel counts in ticks
 
 
 @pytest.mark.rule("CM-172")

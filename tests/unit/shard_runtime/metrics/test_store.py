@@ -1,4 +1,4 @@
-"""What a process says of the store's replicas."""
+"""A process's metrics of the store: its replicas, unsafe settings and clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a look at the leases tells: a store node that goes and comes back, and shards that are lost."""
+"""Checks of the leases: a store node that goes away and comes back, and shards that are lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE, TWO = ShardId(ShardKind.GROUP, "1"), ShardId(ShardKind.GROUP, "2")
 
 @dataclass
 class Log:
-    """The part of a record log that a look asks, with what the test says of each shard."""
+    """The part of a record log that lease checks use, with answers that a test sets."""
 
     away: set[ShardId] = field(default_factory=set)
     failed: dict[ShardId, LogError] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Log:
 def looking(
     log: Log, clock: HandClock | None = None, options: OwnershipOptions | None = None
 ) -> tuple[LeaseLook, dict[ShardId, Lease], list[ShardId]]:
-    """A look, the leases it checks, and the shards that it reported as lost."""
+    """The lease checks, the leases that they check, and the shards that they reported as lost."""
     clock = clock or HandClock()
     leases = {
         shard: Lease(shard, 1, 1, deadline_ms=START_MS + 9, clock=clock, give_up=lambda *_: None)
@@ -82,7 +82,8 @@ def test_a_lost_shard_is_told_and_counts_no_interruption() -> None:
 @pytest.mark.rule("CM-88")
 @virtual
 async def test_very_many_leases_are_checked_once_in_nine_tenths_of_a_tick_one_slice_after_the_other() -> None:
-    """Each answer of a claim asks for another tick: without this bound a process that claims does nothing but look."""
+    """Each answer to a claim asks for another tick: without this bound a process that claims would only check
+    leases."""
     clock = HandClock()
     log = Log(failed={ONE: LogError("gone"), TWO: LogError("gone")})
     look, _, lost = looking(log, clock, OwnershipOptions(tick_ms=1_000, looks_max=1))

@@ -1,4 +1,4 @@
-"""Which earlier histories of the store a claim may rely on."""
+"""The earlier histories of the store that a claim may rely on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tens of thousands of shards at one node: what the pure core claims and looks at at a time, in virtual time."""
+"""Tens of thousands of shards at one node: how many the pure core claims and checks at a time, in virtual time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def topics(count: int) -> frozenset[ShardId]:
 
 
 class Node:
-    """A core and how many shards it was given at most; `now_ms` goes on with each reconcile."""
+    """A core, and the most shards that it had claimed without serving them yet; each reconcile advances `now_ms`."""
 
     def __init__(self, shards: frozenset[ShardId]) -> None:
         self.core = OwnershipCore(OwnerIdentity(ME, 77, "127.0.0.1:1"), LeaseTerms())
@@ -48,7 +48,7 @@ class Node:
         return plan
 
     def looked(self) -> Plan:
-        """All looks that are due; the claims of all of them."""
+        """Reconcile until no shard is left to check; return the claims and releases of all rounds."""
         plan = self.reconcile()
         while self.core.unfinished:
             more = self.reconcile()

@@ -1,4 +1,4 @@
-"""Hints of owners are written after a claim and put right by whoever owns today (CM-14)."""
+"""Hints of owners are written after a claim and corrected by the present owner (CM-14)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SHARDS = [ShardId(ShardKind.SHARE_STATE, "0"), ShardId(ShardKind.SHARE_STATE, "1
 
 
 async def nothing() -> None:
-    """Wait for nothing."""
+    """Return at once."""
 
 
 class Store:
-    """Hints by kind; `before_write` is awaited when a write has left and has not arrived."""
+    """Hints by kind; `before_write` is awaited after a write was sent and before it arrives."""
 
     def __init__(self) -> None:
         self.stored: dict[ShardKind, dict[str, tuple[int, int]]] = {kind: {} for kind in ShardKind}
@@ -198,7 +198,7 @@ async def test_one_write_at_a_time_and_a_claim_meanwhile_does_not_wait_for_a_tic
 
 @pytest.mark.rule("CM-14", "CM-96")
 async def test_many_hints_are_compared_in_parts_and_a_claim_meanwhile_does_not_wait_for_the_last() -> None:
-    """One comparison of ten thousand held up everything else of the process for 55 ms."""
+    """Comparing ten thousand hints at once blocked the rest of the process for 55 ms."""
     store = Store()
     process = Process(store, 1)
     for number in range(2_500):

@@ -32,7 +32,7 @@ def test_a_release_that_overtakes_the_answer_to_a_claim_is_not_missed() -> None:
     core.woken()  # the owner released; the claim was refused just before, and its answer is still on the way
     core.claim_answered(SHARD, OwnedElsewhere(OWNER, 3_000), 10)
     assert claims(10) == 1
-    core.claim_answered(SHARD, OwnedElsewhere(OWNER, 3_000), 20)  # nobody woke it since: wait for the lease
+    core.claim_answered(SHARD, OwnedElsewhere(OWNER, 3_000), 20)  # no wake since: wait for the lease
     assert claims(20) == 0
 
 
@@ -107,7 +107,7 @@ def test_a_leaving_node_owns_on_claims_nothing_and_has_no_entry_once_it_has_give
 
 @pytest.mark.rule("CM-12")
 def test_an_owner_record_is_written_by_four_functions_and_by_nothing_else() -> None:
-    """While nodes come, take over from each other and leave; a deleted topic's is removed with its streams (CM-21)."""
+    """Nodes come, take over from each other and leave; a deleted topic's record is removed with its streams (CM-21)."""
     functions = {scripts.CLAIM, scripts.RENEW, scripts.RELEASE, scripts.REPLAY_FROM}
     digests = {script.digest for script in functions}
     found: set[str] = set()
@@ -161,14 +161,14 @@ def test_what_a_killed_node_owned_is_served_within_a_lease_and_two_seconds(seed:
 
 
 def _serving(world: World, *names: str) -> set[ShardId]:
-    """The shards that these processes serve; without names, that any does."""
+    """Return the shards that these processes serve; without names, those that any process serves."""
     owners = [world.processes[name].node.ownership for name in names or world.processes]
     return {shard for owner in owners if owner is not None for shard in owner.serving()}
 
 
 async def _until_serving(world: World, name: str, shards: set[ShardId]) -> float:
-    """The time at which one process serves all of these."""
-    while _serving(world, name) != shards:  # noqa: ASYNC110 - no one event tells it
+    """Return the time at which a process serves all of these shards."""
+    while _serving(world, name) != shards:  # noqa: ASYNC110 - no single event signals it
         await asyncio.sleep(0.01)
     return asyncio.get_running_loop().time()
 
@@ -195,7 +195,7 @@ def test_a_tail_made_good_under_a_history_that_is_past_counts_as_whole_under_the
         world.store.fail_over()  # the next claims are lossy
 
         async def hook(point: FaultPoint) -> None:
-            """Another fail-over comes before any renewal has confirmed what the loads made good."""
+            """Fail over again before any renewal has confirmed what the loads repaired."""
             if point.stage is Stage.SEND and point.has(scripts.RENEW.digest):
                 world.store.hook = None
                 world.store.fail_over()

@@ -1,4 +1,4 @@
-"""Each damaged entry is told once and counted once, however often it is read."""
+"""Each damaged entry is logged once and counted once, however often it is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Store URLs in messages and logs: whatever a person wrote, no part of a password is shown."""
+"""Store URLs in messages and logs: however a person wrote them, no part of a password is shown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.store_url import has_password, masked, masked_url, with_password, without_password
 from share_metrics.reader import Store
 
-#: Half of them as a person writes it who has not read that these characters are to be escaped.
+#: Half of them are written as by a person who has not read that these characters must be escaped.
 _WITH_PASSWORD = [
     "redis://:geheim@h:1/0",
     "redis://u:geheim@h:1/0",

@@ -1,4 +1,4 @@
-"""A role's services have every RPC of their descriptor but those that the table of unserved ones names."""
+"""A role's services have every RPC of their descriptor except those in the table of unserved RPCs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNSERVED = "WriteTxnMarkers"
 
 
 class Leader:
-    """It has a method for each of these RPCs."""
+    """A service with a method for each of these RPCs."""
 
     def __init__(self, names: set[str]) -> None:
         for name in names:

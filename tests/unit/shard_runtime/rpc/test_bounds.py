@@ -1,4 +1,4 @@
-"""What one request may hold (CM-62): numbers of things named, and bytes before they are parsed."""
+"""Bounds on one request (CM-62): how many things it may name, and its bytes before they are parsed."""
 
 from __future__ import annotations
 

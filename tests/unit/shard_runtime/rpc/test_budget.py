@@ -1,4 +1,4 @@
-"""The budget for bytes of calls in flight: its bound, shares of connections, waiting, and what it is by default."""
+"""The budget for bytes of calls in flight: its bound, shares of connections, waiting, and its default."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_who_waits_longest_is_let_in_first() -> None:
 @pytest.mark.rule("CM-92")
 @virtual
 async def test_who_is_let_in_when_its_time_ends_keeps_what_it_was_given() -> None:
-    """Room and the end of the wait in one turn of the loop: what was taken then belonged to nobody, for ever."""
+    """Room comes and the wait ends in one turn of the loop. Earlier, the bytes taken then were never given back."""
 
     budget = Budget(4 * MIB)
     budget.add("a", 4 * MIB)
@@ -96,7 +96,7 @@ async def test_whoever_waits_is_bounded_and_one_that_left_holds_nothing() -> Non
     let_in = asyncio.create_task(budget.wait("b", MIB, 60))
     await asyncio.sleep(0)
     budget.give("a", 8 * MIB)  # lets it in
-    let_in.cancel()  # and it leaves before it knows
+    let_in.cancel()  # cancelled before it learns so
     await asyncio.gather(let_in, return_exceptions=True)
     assert (budget.used_bytes, budget.is_short) == (0, False)
 
@@ -128,7 +128,7 @@ def test_above_its_share_is_who_took_more_while_there_were_fewer() -> None:
 
 
 def test_when_little_is_left_whoever_has_more_than_an_equal_part_is_above_its_share() -> None:
-    """Many connections that hold a little each kept all of it: none of them was one that holds much."""
+    """Many connections that held a little each once kept all of the budget, since none of them held much."""
     budget = Budget(64 * MIB)
     hoarders = {f"hoarder {number}": 200_000 for number in range(330)}
     for name, size in hoarders.items():

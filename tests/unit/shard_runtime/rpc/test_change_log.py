@@ -1,4 +1,4 @@
-"""What clients change is logged, bounded, with who asked."""
+"""Changes that clients make are logged in bounded lines, with the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request becomes is counted in its bytes: nothing is parsed, nothing passes uncounted (CM-181)."""
+"""The fields and entries of a request are counted in its bytes without parsing, and none passes uncounted (CM-181)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_entries_after_an_unknown_group_are_found() -> None:
 
 
 def entries_of(message: Message) -> Iterator[object]:
-    """Every message, text and byte string in a message that was parsed, itself left out."""
+    """Yield every message, text and byte string within a parsed message."""
     for field, value in message.ListFields():
         values: Any = value if field.is_repeated else [value]
         for one in values:

@@ -1,4 +1,4 @@
-"""What a batch of gRPC operations took is freed however it ends, and its caller is told as grpcio told it (CM-99)."""
+"""A batch of gRPC operations is freed however it ends, and its caller gets the same outcome as from grpcio (CM-99)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio
 
 @dataclass
 class Grpcio:
-    """grpcio's coroutine with the core: it begins a batch, waits for the core, and frees when it goes on."""
+    """Stands in for grpcio's coroutine: it begins a batch, waits for the core, and then frees the operations."""
 
     refuses: bool = False
     fails_to_free: bool = False

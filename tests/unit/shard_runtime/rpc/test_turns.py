@@ -1,4 +1,4 @@
-"""Long requests let others act in between (CM-94): seen by counting the event loop's turns, not by a clock."""
+"""Long requests let other tasks run in between (CM-94): the tests count the event loop's turns, not time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_refusals_of_many_share_partitions_leave_no_rings_to_search_for() 
     gc.collect()
     gc.disable()
     try:
-        await client.call("ReadShareGroupState", *names)  # none of them is initialised
+        await client.call("ReadShareGroupState", *names)  # none of these share-partitions is initialised
         assert gc.collect() < 2_000, "objects that only a search finds"
     finally:
         gc.enable()

@@ -1,4 +1,4 @@
-"""Which request passes and which is refused: table 2.3, row by row and RPC by RPC."""
+"""Requests that pass and requests that are refused: table 2.3, row by row and RPC by RPC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no correct node sends is refused, counted, and never stored (CM-82)."""
+"""Requests that no correct node sends are refused and counted, and never stored (CM-82)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_what_a_correct_node_may_send_passes(what: str) -> None:
 
 @pytest.mark.rule("CM-82", "CM-13")
 def test_a_leader_can_always_claim_above_what_is_stored() -> None:
-    """Though this node's clock stands still, or is set back by years."""
+    """Even when this node's clock stands still or is set back by years."""
     driver = _stored()
     driver.run(read(NOW_S + EPOCH_AHEAD_S))
     driver.wall_ms = 0

@@ -58,7 +58,7 @@ def test_a_later_snapshot_takes_the_place_of_an_earlier_one_whole() -> None:
 def test_a_stream_is_needed_from_the_oldest_of_the_newest_snapshots_on(
     places: list[tuple[str, int]], ended: int | None, needed_from: list[int]
 ) -> None:
-    """`ended`: there lies a tombstone."""
+    """`ended`: the place of a tombstone."""
     driver, positions = Driver(), Positions(CompactionLimits())
     snapshots = {name: driver.written(initialize(key=key))[0] for name, key in keys_named(places).items()}
     newest: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What each request does to the state and to the log (sections 2.4, 3 and 7)."""
+"""The effects of each request on the state and on the log (sections 2.4, 3 and 7)."""
 
 from __future__ import annotations
 

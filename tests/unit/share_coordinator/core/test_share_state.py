@@ -1,4 +1,4 @@
-"""What each record makes of the state of one share-partition (SC-55, SC-56)."""
+"""The effect of each record on the state of one share-partition (SC-55, SC-56)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.support.share_state import KEY
 
 
 def snapshot(**fields: Any) -> ShareSnapshot:
-    """An initialised state's snapshot, with these fields instead."""
+    """Return an initialised state's snapshot with `fields` replaced."""
     record = initial_snapshot(KEY, None, 3, 10, wall_ms=1_000, stats=WriteStats(CAUSE_INIT))
     return replace(record, **fields)
 
 
 def update(**fields: Any) -> ShareUpdate:
-    """An update of leader epoch 2, generation 1, with these fields instead."""
+    """Return an update of leader epoch 2, generation 1, with `fields` replaced."""
     record = ShareUpdate(
         key=KEY, snapshot_epoch=0, leader_epoch=2, generation=1, start_offset=10, delivery_complete_count=0,
         batches=(), stats=WriteStats(CAUSE_INIT),

@@ -1,4 +1,4 @@
-"""How far every group is in some topics, by one shard (SC-116)."""
+"""The start offsets of all groups in some topics, as one shard reports them (SC-116)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes that come twice, say nothing, or overlap themselves; and when the next snapshot is due (SC-44 to SC-55)."""
+"""Writes that are repeated, empty or overlap themselves, and when the next snapshot is due (SC-44 to SC-55)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ def test_with_kafkas_limit_the_501st_write_is_a_snapshot() -> None:
 
 @pytest.mark.rule("12.5")
 def test_records_that_wait_for_a_dead_letter_queue_are_stored_as_such() -> None:
-    """As a later leader of Kafka's writes them; this build's archives them when it reads them (PL-611)."""
+    """As a later version of Kafka's leader writes them; this build's leader archives them when it reads them
+    (PL-611)."""
     driver = Driver()
     driver.run(initialize(5, 0))
     driver.run(write((0, 9, 3, 2), start=0))

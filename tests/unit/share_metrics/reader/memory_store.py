@@ -1,4 +1,4 @@
-"""A store in memory that answers what the reader asks, and loses entries when it is told to."""
+"""A store in memory that answers the reader's commands, and loses entries on order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.pipeline_entries import STREAM, MemoryStream
 
 
 class MemoryStore(Store):
-    """One stream, whose entries are of a type that no build knows. `before_page` runs before each page is read."""
+    """One stream, whose entries are of a type that no build knows. Calls `before_page` before it reads a page."""
 
     def __init__(self, stream: MemoryStream) -> None:
         super().__init__("redis://nowhere")

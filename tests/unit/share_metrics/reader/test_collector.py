@@ -1,4 +1,4 @@
-"""The garbage collector waits while a page is made, and only then."""
+"""The garbage collector is paused while a page is made, and only then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is lost is told once, and where it was lost: the reader over a store in memory that loses entries on order."""
+"""Each loss is reported once, and where it happened: the reader over a store in memory that loses entries on order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Told = list[tuple[str, str]]
 
 
 def told_by(batches: Any) -> Told:
-    """Ids of entries, and gaps as (where they end, how many and why), in the order of batches."""
+    """Ids of entries, and gaps as (end, number and reason), in the order of the batches."""
     found: Told = []
     for row in (row for batch in batches for row in batch.to_pylist()):
         gap = json.loads(row["error"]) if row["record_type"] == "gap" else {}
@@ -29,7 +29,7 @@ def told_by(batches: Any) -> Told:
 
 
 class Query:
-    """A streaming query: where it stands, where its next batch was noted to end, and what it has kept."""
+    """A streaming query: its position, the noted end of its next batch, and the rows that it has kept."""
 
     def __init__(self, stream: MemoryStream, page_count: int = 100) -> None:
         self.store = MemoryStore(stream)
@@ -39,13 +39,13 @@ class Query:
         self.kept: Told = []
 
     def plan(self, limit: int | None = None) -> None:
-        """Note where the next batch ends, as `latestOffset` does; a batch that is noted already comes again instead."""
+        """Note the end of the next batch, as `latestOffset` does; a batch that is already noted is repeated instead."""
         if self.noted is None:
             plan = self.reader.plan({STREAM: self.at}, self.reader.tips([STREAM]), limit=limit)[STREAM]
             self.noted = None if plan.end == self.at else plan.end
 
     def run(self, *, killed: bool = False) -> None:
-        """Plan and read the noted batch, and keep it unless the job is killed."""
+        """Plan and read the noted batch, and keep its rows unless the job is killed."""
         if self.noted is None:
             return
         goals = {STREAM: Goal(self.noted.id, self.noted.n)}
@@ -56,7 +56,7 @@ class Query:
             self.at, self.noted = self.noted, None
 
     def settle(self) -> None:
-        """Read on until there is nothing new."""
+        """Run batches until nothing new is stored."""
         for _ in range(9):
             self.plan()
             if self.noted is None:
@@ -66,7 +66,7 @@ class Query:
 
     @property
     def reached(self) -> EntryId:
-        """Up to where the query knows of entries."""
+        """The last entry that the query knows of."""
         return max(self.at.id, self.noted.id if self.noted else self.at.id)
 
 
@@ -99,7 +99,7 @@ def test_a_lost_tail_is_told_by_the_next_batch_whether_or_not_there_is_more_to_r
 
 @pytest.mark.rule("PM-11")
 def test_a_tail_that_was_lost_beside_newer_entries_ends_where_reading_began() -> None:
-    """The newer ones are more than the lost ones, so that only their number tells; all of them come behind the loss."""
+    """More entries are newer than were lost, so only their number shows the loss; all of them are placed after it."""
     stream = MemoryStream(epochs(10))
     query = Query(stream)
     query.settle()
@@ -133,7 +133,7 @@ def test_every_hole_of_a_range_is_a_gap_of_its_own() -> None:
 @pytest.mark.rule("PM-11")
 @pytest.mark.parametrize("how", ["trimmed", "removed", "lost"])
 def test_the_end_of_a_range_that_does_not_come_is_told_once(how: str) -> None:
-    """By the reader, but for a tail that the store lost: the next plan counts that by the store's own count."""
+    """The reader reports it, except a tail lost by the store: the next plan finds that by the store's own count."""
     stream = MemoryStream(epochs(0, 10))
     query = Query(stream)
     query.plan()
@@ -172,11 +172,11 @@ _STEPS = st.lists(
 
 
 class Account:
-    """Plays steps against a query, and knows of every entry what became of it.
+    """Plays steps against a query, and keeps the expected result for every entry.
 
-    A tail is lost by a fail-over: entries of the next epoch follow. What no reader can tell apart does not happen:
-    nothing is trimmed while a lost tail may be untold, and none is lost between a batch that was noted after another
-    loss and its end, for the store has one number for both.
+    A tail is lost by a fail-over: entries of the next epoch follow. Cases that no reader can distinguish are left out:
+    nothing is trimmed while a lost tail may be unreported, and no tail is lost while a batch is noted after another
+    loss, since the store has one number for both.
     """
 
     def __init__(self, page_count: int) -> None:
@@ -214,7 +214,7 @@ class Account:
             self.epoch, self.seq = self.epoch + 1, 0
 
     def settle(self, _: int = 0) -> None:
-        """A new owner comes, and everything is read."""
+        """Claim as a new owner, and read everything."""
         self.query.run()
         self.query.settle()
         self.claim(1)

@@ -1,4 +1,4 @@
-"""Every column of the reader's rows is described once, in the order of its schema."""
+"""Every column of the reader's rows has one description, in the order of its schema."""
 
 from __future__ import annotations
 

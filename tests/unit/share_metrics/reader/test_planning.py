@@ -1,4 +1,4 @@
-"""Which ranges are planned, what counts as lost, and how a budget is spent."""
+"""Planned ranges, losses, and how a budget is spent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader tells owners, when, and what becomes of it when the store refuses."""
+"""The positions that a reader publishes to owners: which, when, and what happens when the store refuses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MIN = {"url": "redis://h:1", "kind": "group"}
 
 
 class HearingStore:
-    """Keeps what it is told; `primary` is another, as where replicas are read."""
+    """Keeps what is published to it; `primary` is the store itself."""
 
     def __init__(self) -> None:
         self.told: list[dict[str, str]] = []
@@ -51,7 +51,7 @@ class World:
     def publish(self, **seqs: int) -> None:
         names = {"s0": S0, "s1": S1}
         at = {names[name]: Position(EntryId(1, seq) if seq else EntryId(0, 0), 9) for name, seq in seqs.items()}
-        self.publisher.publish(self.store, at)  # type: ignore[arg-type]  # only what a publisher calls
+        self.publisher.publish(self.store, at)  # type: ignore[arg-type]  # it has all that a publisher calls
 
 
 @pytest.mark.rule("PM-12", "SR-29")

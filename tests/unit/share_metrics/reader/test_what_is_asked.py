@@ -1,4 +1,4 @@
-"""What a reader asks its store: few short questions for a plan, whole pages for rows, and again where a slot moves."""
+"""A reader's commands to its store: few short ones for a plan, whole pages for rows, retries where a slot moves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BEGIN = {STREAM: Position(EntryId(0, 0), 0)}
 
 
 class Asked(MemoryStore):
-    """Keeps the commands that it was sent, trip by trip."""
+    """Keeps the commands that it gets, by round trip."""
 
     def __init__(self, stream: MemoryStream) -> None:
         super().__init__(stream)
@@ -33,7 +33,7 @@ class Asked(MemoryStore):
 
     @property
     def words(self) -> list[tuple[Any, ...]]:
-        """The commands, however they came."""
+        """The commands of all round trips."""
         return [words for trip in self.trips for words in trip]
 
 
@@ -45,7 +45,7 @@ def test_the_tips_of_all_streams_are_one_question_each_in_one_trip() -> None:
     assert store.trips == [[("EVAL_RO", TIP, 1, STREAM)] * 50]
     store.trips.clear()
     plan = reader.plan({STREAM: Position(EntryId(1, 4), 5)}, tips)[STREAM]
-    assert (plan.ranges, store.trips) == ([], [])  # an idle trigger asks nothing more
+    assert (plan.ranges, store.trips) == ([], [])  # an idle trigger sends nothing more
 
 
 @pytest.mark.rule("PM-8")
@@ -59,7 +59,7 @@ def test_the_offsets_of_fifty_streams_are_a_few_kilobytes() -> None:
 @pytest.mark.rule("PM-9")
 @pytest.mark.parametrize("limit", [None, 150])
 def test_a_plan_asks_for_ends_and_never_for_pages(limit: int | None) -> None:
-    """For each epoch its first entry's id, and for those that have ended the last one below the next epoch's claim."""
+    """For each epoch it asks for the first entry's id, and for ended ones for the last below the next epoch's claim."""
     store = Asked(MemoryStream(epochs(100, 100, 100)))
     reader = Reader(store, Kind.SHARE_STATE)
     plan = reader.plan(BEGIN, reader.tips([STREAM]), limit=limit)[STREAM]
@@ -73,7 +73,7 @@ def test_a_plan_asks_for_ends_and_never_for_pages(limit: int | None) -> None:
 
 @pytest.mark.rule("PM-10")
 def test_a_topic_log_is_planned_in_ranges_that_the_store_counts() -> None:
-    """Its ids have holes, so that nobody can compute where a range of so many entries ends."""
+    """Its ids have holes, so the end of a range of so many entries cannot be computed."""
     stream = MemoryStream([EntryId(7, 10 * number) for number in range(5_000)])
     store = Asked(stream)
     reader = Reader(store, Kind.LOG_META)
@@ -97,7 +97,7 @@ def test_a_page_is_one_range_of_so_many_entries_and_one_batch() -> None:
 
 @pytest.mark.rule("PM-5")
 def test_pages_of_short_ranges_come_together_and_fewer_than_two_of_them_in_a_batch() -> None:
-    """A batch of its own for each of many short epochs would cost more than its rows."""
+    """A separate batch for each of many short epochs would cost more than its rows."""
     store = MemoryStore(MemoryStream(epochs(3, 3, 3, 4, 1)))
     reader = Reader(store, Kind.SHARE_STATE, ReadOptions(page_count=4))
     plan = reader.plan(BEGIN, reader.tips([STREAM]))[STREAM]
@@ -128,7 +128,7 @@ def test_a_reader_holds_less_than_two_pages_however_much_it_reads(entries: int) 
 
 
 class Moving(Store):
-    """A node that answers so often with an error before it knows."""
+    """A node that answers with an error `times` times, and then succeeds."""
 
     def __init__(self, error: Exception, times: int) -> None:
         super().__init__("redis+cluster://h:1", pause=lambda _: None)
@@ -193,7 +193,7 @@ def test_a_password_in_the_url_is_refused_and_not_repeated(url: str) -> None:
 
 @pytest.mark.rule("PM-5")
 def test_as_many_streams_are_read_as_the_option_says() -> None:
-    """Without it the store says how many there are; here nobody is asked."""
+    """Without the option the store gives the number; here the store gets no command."""
     for kind, tag in ((Kind.SHARE_STATE, "sgs"), (Kind.GROUP, "gc")):
         store = Asked(MemoryStream([]))
         assert Reader(store, kind).streams(3) == [f"{{{tag}:{number}}}:log" for number in range(3)]

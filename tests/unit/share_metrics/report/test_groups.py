@@ -1,4 +1,4 @@
-"""A line for each group, from the lines of its share-partitions."""
+"""One line per group, computed from the lines of its share-partitions."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ def test_a_group_without_share_partitions_is_there_while_it_lives() -> None:
 def test_the_time_to_drain(
     lag: int | None, arrived: float | None, finished: float | None, members: int | None, expected: float | None
 ) -> None:
-    """A group without members works nothing off, whatever it did before they left."""
+    """A group without members drains nothing, whatever it finished before they left."""
     assert drain_s(lag, arrived, finished, members) == expected

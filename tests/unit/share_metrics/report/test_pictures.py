@@ -1,4 +1,4 @@
-"""The pictures of the docs are what this build draws."""
+"""The pictures in the docs are those that this build draws."""
 
 from __future__ import annotations
 

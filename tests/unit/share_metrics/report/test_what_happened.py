@@ -1,4 +1,4 @@
-"""What a page tells of a record's whole way, of take-overs, and of the time before; and that it fits a phone."""
+"""A page's parts on records from append to end, take-overs and the time before; and that the page fits a phone."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def with_zeros(page: str) -> list[list[str]]:
 
 
 class Tables(HTMLParser):
-    """Which elements each table stands in."""
+    """Collects the element around each table."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class Tables(HTMLParser):
 
 
 def test_a_phone_scrolls_tables_and_never_the_page() -> None:
-    """As far as it shows without a browser, in which `test_page_in_browser` looks."""
+    """As far as this is visible without a browser; `test_page_in_browser` uses one."""
     parser = Tables()
     parser.feed(render(report(partitions=[marked(Mark(36_000, Event.RESET))], before=BEFORE, read_s=10)))
     assert len(parser.around) > 3

@@ -1,4 +1,4 @@
-"""What the function of a batch raises is told to Spark in few words."""
+"""An error raised by a batch's function is passed to Spark in few words."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ FRAMES = "\n".join(f"\tat org.apache.spark.Dispatcher.run{number}(Dispatcher.sca
 
 
 def raised_by(error: Exception) -> str:
-    """What Spark is told."""
+    """The error that Spark receives."""
 
     def write(batch: object, number: int) -> None:
         raise error
 
     with pytest.raises((BatchError, PySparkException)) as told:
-        told_briefly(write)(None, 0)  # type: ignore[arg-type] # no session is needed to fail
+        told_briefly(write)(None, 0)  # type: ignore[arg-type] # the failure needs no session
     return f"{type(told.value).__module__}.{type(told.value).__name__}: {told.value}"
 
 
@@ -28,7 +28,7 @@ def test_what_a_reading_task_raised_is_told_without_stacks_and_keeps_its_exit_st
     told = raised_by(PySparkException(f"\n  An exception was thrown\n{AWAY}\n\nJVM stacktrace:\n{FRAMES}"))
     assert len(told) < 1_000
     assert "pyspark.errors.exceptions.base.PySparkException" in told
-    assert "py4j.protocol.Py4JJavaError" not in told  # by that Spark would begin to look for an interruption
+    assert "py4j.protocol.Py4JJavaError" not in told  # it would make Spark search for an interruption
     failure = query_failure(RuntimeError(told))
     assert (failure.exit_code, failure.message) == (4, "the store at h:1 does not answer")
 

@@ -1,4 +1,4 @@
-"""The Java command that an executor's pod becomes, of the variables that Spark gives it."""
+"""The Java command of an executor's pod, built from the variables that Spark sets."""
 
 from __future__ import annotations
 

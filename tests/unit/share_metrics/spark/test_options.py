@@ -1,4 +1,4 @@
-"""Options as Spark hands them over."""
+"""Options as Spark passes them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_replica_is_read_only_where_one_is_asked_for() -> None:
         with read_options({**MIN, "url": url, "readFrom": "replica"}).store() as store:
             assert store.primary is not store
     with read_options({**MIN, "readFrom": "replica"}).store() as store:
-        assert store.primary is store  # the URL of one server names it, whatever it is
+        assert store.primary is store  # the URL of one server names exactly that server
 
 
 @pytest.mark.rule("PM-5")

@@ -1,4 +1,4 @@
-"""A master that cannot be right is told before Spark is started, which would take a minute to find it out."""
+"""An impossible master is reported before Spark is started, which would take a minute to notice."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from share_metrics.spark.starting import check_master, starting
 
 @pytest.fixture
 def listening() -> Iterator[int]:
-    """The port of somebody who listens."""
+    """The port of a listener."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
 
 @pytest.fixture
 def deaf() -> int:
-    """A port that nobody listens at."""
+    """A port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
     return port
@@ -55,7 +55,7 @@ def test_what_it_does_not_know_is_told_with_what_to_try(master: str, words: str)
 def test_ctrl_c_means_behind_the_start_what_it_meant_before() -> None:
     before = signal.getsignal(signal.SIGINT)
     with starting():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as Spark sets one of its own
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as Spark sets its own handler
     assert signal.getsignal(signal.SIGINT) is before
 
 

@@ -1,4 +1,4 @@
-"""What a session is set to where spark-submit has started the program, on a cluster, and on one machine."""
+"""The settings of a session when spark-submit has started the program, on a cluster, and on one machine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_settings_of_one_machine_are_set_on_one_machine_alone(master: str, local
 
 @pytest.mark.parametrize(("tasks", "rows"), [(2, 300_000), (4, 300_000), (80, 6_000_000)])
 def test_a_full_trigger_has_work_for_every_task(tasks: int, rows: int) -> None:
-    """Of one long stream too: it is cut into as many ranges."""
+    """The same holds for one long stream, which is cut into as many ranges."""
     told = read_options(Source("redis://h:1", reader_name="").shared_out(tasks).options(Kind.SHARE_STATE))
     assert (told.num_partitions, told.max_rows_per_trigger) == (tasks, rows)
     assert told.split_entries * tasks == rows

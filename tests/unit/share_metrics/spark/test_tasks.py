@@ -1,4 +1,4 @@
-"""What a reader of Spark's holds, which tasks it makes, and when it opens and closes its connections. Without Spark."""
+"""A Spark reader's state, its tasks, and when it opens and closes its connections. Without Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATE = {"url": "redis://h:1", "kind": "share_state", "shards": "1", "pageCount"
 
 
 class Counted(MemoryStore):
-    """Knows whether it was closed."""
+    """Counts how often it was closed."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStream(epochs(5)))
@@ -34,7 +34,7 @@ class Counted(MemoryStore):
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Counted]:
-    """The stores that were opened, in that order."""
+    """The stores opened, in order."""
     made: list[Counted] = []
 
     def store(_: SourceOptions) -> Store:
@@ -46,7 +46,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Counted]:
 
 
 def plan_of(*sizes: int) -> dict[str, StreamPlan]:
-    """A plan of so many streams, a range each."""
+    """A plan of one stream per size, each with one range."""
     return {
         f"s{number}": StreamPlan(
             Position(EntryId(1, size), size), [Range(f"s{number}", EntryId(1, 0), EntryId(1, size), size)], []
@@ -86,7 +86,7 @@ def test_a_read_that_does_not_come_to_its_end_closes_too(opened: list[Counted], 
 @pytest.mark.rule("PM-74")
 @pytest.mark.parametrize("make", [BatchReader, StreamReader])
 def test_of_no_task_nothing_is_read(opened: list[Counted], make: Callable[[SourceOptions], Any]) -> None:
-    """That is how Spark reads a batch without tasks."""
+    """Spark reads a batch without tasks that way."""
     assert list(make(read_options(STATE)).read(InputPartition(None))) == []
     assert opened == []
 
@@ -133,7 +133,7 @@ def test_topic_logs_have_as_many_tasks_as_the_option_says_and_are_not_cut() -> N
 
 @pytest.mark.rule("PM-15")
 def test_a_filter_by_group_leaves_no_stream_of_share_states_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group's share-partitions lie in many streams; its own log is one of the group kind's."""
+    """A group's share-partitions are spread over many streams; its own log is in a stream of the group kind."""
     asked: list[str] = []
 
     class Names(MemoryStore):

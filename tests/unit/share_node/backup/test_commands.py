@@ -1,4 +1,4 @@
-"""What `backup` and `restore` say when they are interrupted, and how soon they end then."""
+"""The output of `backup` and `restore`, also when they are interrupted, and how soon they end then."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_without_a_store_a_backup_takes_the_data_that_up_has_by_default_and_says
 
 
 def test_where_to_restore_must_be_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The store of `up` would be the wrong one for a rehearsal, and two clusters of one id cannot be told apart."""
+    """`up`'s store would be the wrong one for a rehearsal, and two clusters with one id cannot be distinguished."""
     (tmp_path / "sharegroups" / "store").mkdir(parents=True)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     result = CliRunner().invoke(main, ["restore", str(backup(tmp_path / "b"))])
@@ -82,7 +82,7 @@ def test_where_to_restore_must_be_said(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_a_signal_amid_the_check_ends_it_and_nothing_is_changed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The check runs in a thread, which nobody can cancel: it looks whether it is still wanted."""
+    """The check runs in a thread, which cannot be cancelled: it polls whether it was given up."""
     looked: list[float] = []
 
     def slow_check(_: Path, progress: Progress) -> Any:

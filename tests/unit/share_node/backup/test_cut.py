@@ -14,7 +14,7 @@ ONE, TWO = b"\0" * 15 + b"\1", b"\0" * 15 + b"\2"
 
 @pytest.mark.rule("CM-141")
 def test_what_refers_to_something_is_read_before_it() -> None:
-    """State names offsets of topics, and has epochs of its group."""
+    """State refers to offsets of topics and to epochs of its group."""
     assert ORDER == (ShardKind.SHARE_STATE, ShardKind.GROUP, ShardKind.TOPIC)
 
 

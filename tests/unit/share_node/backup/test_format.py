@@ -1,4 +1,4 @@
-"""Frames of a backup's segments: what goes in comes out, and any changed byte is noticed."""
+"""Frames of a backup's segments: they are read back as written, and any changed byte is noticed."""
 
 from __future__ import annotations
 

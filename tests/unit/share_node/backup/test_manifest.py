@@ -1,4 +1,4 @@
-"""The manifest: it is read as it was written, or refused with the reason."""
+"""The manifest is read as it was written, or refused with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A restore on the in-memory store: nothing before all is checked, nothing into a store in use, again after a break."""
+"""A restore into the in-memory store: it checks everything first, refuses a store in use, and can be run again after an
+interruption."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ ITEMS: tuple[Item, ...] = (
 
 
 def backup(directory: Path, parts: Sequence[Item] = ITEMS, backup_id: str = "b1", **changes: Any) -> Path:
-    """A backup with these items, as the command would have made it."""
+    """Write a backup with these items, as the command would."""
     writer = SegmentWriter(directory)
     for part in parts:
         writer.add(part)
@@ -64,7 +65,7 @@ def backup(directory: Path, parts: Sequence[Item] = ITEMS, backup_id: str = "b1"
 
 
 class Target:
-    """A store to restore into; it does not answer after `calls_left` pipelines, None: it always does."""
+    """A store to restore into. `calls_left`: the pipelines that it still answers, or None when it always answers."""
 
     def __init__(self, calls_left: int | None = None) -> None:
         self.store = MemoryStore(HandClock())
@@ -81,7 +82,7 @@ class Target:
         return await (await self.store.client("raw").connect("")).run(commands, 5_000)
 
     async def restore(self, directory: Path, cluster_id: str = "new") -> str:
-        # Short only where the store is silent: else a busy machine would end a call that is answered.
+        # Short only where the store stops answering: otherwise a busy machine could end a call that is answered.
         call_ms = 60_000 if self.calls_left is None else 20
         streams = RestoredStreams(self.store.client("restore"), StoreSettings(call_ms=call_ms, backoff_ms=5))
         self.store.hook = self.look
@@ -155,7 +156,7 @@ async def test_wherever_a_restore_ends_nodes_are_kept_away_and_it_goes_on_when_i
 
 
 async def require_kept_away(target: Target) -> None:
-    """Neither a node nor `init` takes a store that is marked for one without a cluster, or for one with one."""
+    """Check that neither a node nor `init` accepts a store that is marked as holding part of a backup."""
     data = target.store.master.data
     assert "{meta}:cluster" not in data.strings
     if "{meta}:cluster" not in data.hashes:
@@ -224,7 +225,8 @@ async def test_a_check_tells_how_far_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.rule("CM-143")
 async def test_a_second_run_that_stood_still_until_nodes_worked_takes_nothing_of_theirs_back(tmp_path: Path) -> None:
-    """Two operators restore the same backup. One process stands still before its first entry, the other ends."""
+    """Two operators restore the same backup. One process pauses before its first entry; the other completes the
+    restore."""
     target, go_on = Target(), asyncio.Event()
     parts = (StoredString("{nodes}:next", b"1"), *ITEMS)
     directory = backup(tmp_path / "b", parts)

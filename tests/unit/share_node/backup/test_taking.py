@@ -1,4 +1,4 @@
-"""A backup of the in-memory store: the order of its reads, trims and deletions amid it, and what it keeps."""
+"""A backup of the in-memory store: the order of its reads, trims and deletions during it, and what it keeps."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Site:
         self._digest = metadata_digest(payload)
 
     async def own(self, shard: ShardId, *records: bytes) -> int:
-        """Claim a shard and append to its main log; the epoch."""
+        """Claim a shard and append to its main log; return the epoch."""
         epoch = (await claim(self.log, shard)).epoch
         if records:
             await self.log.append(shard, epoch, [StreamAppend(shard.streams[0], _entries(epoch, 1, *records))])
@@ -116,7 +116,7 @@ def saved(directory: Path, manifest: Manifest) -> list[Item]:
 
 
 def records(directory: Path, manifest: Manifest, stream: str) -> list[bytes]:
-    """The records of a stream's entries of type S in the backup."""
+    """Return the records of a stream's entries of type S in the backup."""
     pages = [item for item in saved(directory, manifest) if isinstance(item, StreamPage) and item.key == stream]
     return [e.fields[3] for page in pages for e in page.entries if e.fields[1] == b"S"]
 
@@ -141,8 +141,8 @@ async def test_state_is_read_before_groups_and_topics_and_the_metadata_last(site
 
 @pytest.mark.rule("CM-141")
 async def test_what_is_written_behind_a_streams_turn_is_in_streams_read_after_it(site: Site, tmp_path: Path) -> None:
-    """An acknowledgement that comes while the groups are read is not in the state, its record is in the topic: never
-    the other way round."""
+    """The state lacks an acknowledgement that comes while the groups are read, and the topic has its record; never the
+    other way round."""
     state, topic = await site.own(STATE, b"1"), await site.own(TOPIC, b"1")
     await site.own(GROUP, b"1")
     late: list[asyncio.Task[None]] = []
@@ -227,7 +227,7 @@ async def test_a_topic_that_is_deleted_meanwhile_is_left_out(site: Site, tmp_pat
     site.before = delete
     manifest = await site.take(tmp_path / "b")
     assert (manifest.left_out, manifest.topics) == ((topic_id_text(TOPIC_ID),), 1)
-    assert check(tmp_path / "b", Progress()).manifest == manifest  # a restore takes it
+    assert check(tmp_path / "b", Progress()).manifest == manifest  # a restore accepts it
     await site.close()
 
 
@@ -244,13 +244,13 @@ async def test_a_log_that_retention_empties_before_its_first_page_is_no_stream_o
     site.before = trim
     manifest = await site.take(tmp_path / "b")
     assert TOPIC.streams[0] not in streams(tmp_path / "b", manifest)
-    assert check(tmp_path / "b", Progress()).manifest == manifest  # a restore takes it
+    assert check(tmp_path / "b", Progress()).manifest == manifest  # a restore accepts it
     await site.close()
 
 
 @pytest.mark.rule("CM-141")
 async def test_a_log_whose_replay_begins_behind_the_end_that_was_seen_is_read_again(site: Site, tmp_path: Path) -> None:
-    """The owner compacts between the two questions, for the log's end and for where its replay begins."""
+    """The owner compacts between the two reads, of the log's end and of where its replay begins."""
     epoch = await site.own(GROUP, b"old")
     seen = 0
 
@@ -270,7 +270,7 @@ async def test_a_log_whose_replay_begins_behind_the_end_that_was_seen_is_read_ag
 
 @pytest.mark.rule("CM-141")
 async def test_a_control_log_that_is_compacted_amid_the_read_is_read_again(site: Site, tmp_path: Path) -> None:
-    """Its newest log start and producers stand at its end, behind what was trimmed."""
+    """Its newest log start and producers are at its end, after the trimmed entries."""
     epoch = await site.own(TOPIC)
     control = TOPIC.streams[1]
     await site.log.append(

@@ -1,4 +1,4 @@
-"""Transactions that go on amid a backup: each is in it whole, or is aborted after its restore."""
+"""Transactions during a backup: each is in it whole, or is aborted after its restore."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ BOTH = [TopicIdPartition(TOPIC_ID, number) for number in (0, 1)]
 
 
 class Writer:
-    """A producer in both partitions, its leaders and its record: they act at once, between two commands of a backup."""
+    """A producer in both partitions, its leaders and its record, which act at once, between two commands of a
+    backup."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -59,7 +60,7 @@ class Writer:
         self.site.store.master.data.hashes[transaction_key(ID)] = record_fields(transaction_key(ID), data)
 
     def add(self, shard: ShardId, *, control: int | None = None, epoch: int | None = None) -> None:
-        """A record of the transaction, or a marker."""
+        """Append a record of the transaction, or a marker."""
         offset, marks = self.ends[shard], control is not None
         batch = LogBatch(
             offset, offset, 0 if marks else 4, b"" if marks else b"data", 1, -1, PRODUCER,
@@ -70,7 +71,7 @@ class Writer:
         self._append(shard.streams[0], batch_entry(self.epochs[shard], batch))
 
     def snapshot(self, shard: ShardId) -> None:
-        """The control log's snapshot of everything so far: nothing is open."""
+        """Append the control log's snapshot of everything so far, with no open transaction."""
         at = StreamId(self.epochs[shard], self.ends[shard])
         made = producers_entry(at, self.ends[shard], ProducerTable(10), LogTransactions.none(), 1)
         self._append(shard.streams[1], made)
@@ -113,7 +114,7 @@ async def writer() -> AsyncIterator[Writer]:
 
 
 def batches(directory: Path, manifest: Manifest, shard: ShardId) -> list[LogBatch]:
-    """The batches and markers of a log in the backup."""
+    """Return the batches and markers of a log in the backup."""
     found = [
         read_batch(Entry(raw.id, raw.fields[1].decode(), raw.fields[3]))
         for item in saved(directory, manifest)
@@ -124,7 +125,7 @@ def batches(directory: Path, manifest: Manifest, shard: ShardId) -> list[LogBatc
 
 
 def commits(directory: Path, manifest: Manifest) -> list[set[int]]:
-    """Of each log, the epochs whose COMMIT marker the backup has."""
+    """Return, for each log, the epochs whose COMMIT marker is in the backup."""
     return [
         {each.producer_epoch for each in batches(directory, manifest, shard) if each.is_control and not each.is_abort}
         for shard in (P, Q)
@@ -132,7 +133,7 @@ def commits(directory: Path, manifest: Manifest) -> list[set[int]]:
 
 
 def records(directory: Path, manifest: Manifest) -> dict[str, Transaction]:
-    """The records of transactional ids in the backup."""
+    """Return the records of transactional ids in the backup."""
     return {
         item.key: read_record(item.fields[b"r"])
         for item in saved(directory, manifest)
@@ -141,7 +142,7 @@ def records(directory: Path, manifest: Manifest) -> dict[str, Transaction]:
 
 
 def once(writer: Writer, stream: str, nth: int, act: object) -> None:
-    """Act just before the backup asks for a stream's end for the n-th time."""
+    """Call `act` just before the backup asks for a stream's end for the n-th time."""
     seen = 0
 
     def look(command: Command) -> None:
@@ -157,7 +158,7 @@ def once(writer: Writer, stream: str, nth: int, act: object) -> None:
 @pytest.mark.asyncio
 @pytest.mark.rule("CM-146")
 async def test_what_is_committed_between_two_logs_is_in_both(writer: Writer, tmp_path: Path) -> None:
-    """The log of P was read before the marker came, that of Q is read after it."""
+    """P's log was read before the marker came, and Q's log is read after it."""
     writer.begin()
 
     def commit() -> None:
@@ -180,7 +181,7 @@ async def test_what_is_committed_between_two_logs_is_in_both(writer: Writer, tmp
 async def test_what_is_committed_after_the_records_were_read_is_committed_in_no_log(
     writer: Writer, tmp_path: Path
 ) -> None:
-    """Its marker would be in Q alone; a snapshot of Q's control log, too, would take it for ended."""
+    """Its marker would be in Q alone, and a snapshot of Q's control log would count the transaction as ended."""
     writer.begin()
 
     def commit() -> None:

@@ -1,4 +1,4 @@
-"""The demo's jobs: what is counted, and what cannot be parsed."""
+"""The demo's jobs: their counts, and records that cannot be parsed."""
 
 import gzip
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The demo's ledger: exact totals in spite of redelivery, and a discrepancy is seen."""
+"""The demo's ledger: exact totals in spite of redelivery, and discrepancies."""
 
 from collections import Counter
 

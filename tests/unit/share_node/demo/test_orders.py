@@ -1,4 +1,4 @@
-"""What the demo tells its workers, and what they tell it."""
+"""The demo's orders to its workers, and their reports to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sharegroups.worker.job import JobInfo, enter
 
 
 def at_work(work: Callable[[], None], key: str = "a", times: int = 1) -> None:
-    """Do this inside a job. The context is its own: after it nothing is at work."""
+    """Call `work` inside a job, in a context of its own: afterwards no job is current."""
 
     def job() -> None:
         enter(lambda: JobInfo("t", 0, 5, times, key.encode(), []))

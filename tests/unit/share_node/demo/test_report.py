@@ -1,4 +1,4 @@
-"""What the demo tells at its end, to people and to programs."""
+"""The demo's final report, for people and for programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOGGED = "WARNING t-0@0: count, delivery 1 of 5, failed: OSError: [x]; it comes 
 
 
 def outcome(accepted_directly: int = 1) -> Outcome:
-    """Two records, one of them delivered twice and one broken; worker 2 was killed."""
+    """An outcome with two records, one delivered twice and one broken; worker 2 was killed."""
     ledger = Ledger(produced={Place("t", 0, 0), Place("t", 0, 1)})
     ledger.add(Report(Place("t", 0, 0), 2, 1, "released", Counter()))
     ledger.add(Report(Place("t", 0, 0), 1, 2, "accepted", Counter(lines=3)))

@@ -1,4 +1,4 @@
-"""The demo's run: whom it kills, and what it leaves in a cluster of the user's."""
+"""The demo's run: when it kills a worker, and what it leaves in a user's cluster."""
 
 from pathlib import Path
 from typing import Self
@@ -26,7 +26,7 @@ def test_a_worker_is_killed_only_when_one_must_get_so_far(
 
 
 class _FakeAdmin:
-    """Answers a deletion with the error it was made with."""
+    """Answers every deletion with the same error."""
 
     def __init__(self, error: KafkaError | None) -> None:
         self._error = error
@@ -51,7 +51,7 @@ class _FakeAdmin:
         (
             UnknownTopicOrPartitionError(),
             "topic {0} is deleted; topic dlq.{0} is deleted; group {0} stays",
-        ),  # the answer to a try was lost
+        ),  # the answer to an earlier try was lost
         (NetworkError("gone"), "topic {0} stays: gone; topic dlq.{0} stays: gone; group {0} stays"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a worker of the demo makes of a record, and that its program is as short as one of the reader's."""
+"""The verdicts of a demo's worker, and the length of its program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ Run = Callable[..., tuple[Verdict, dict[str, Any]]]
 
 @pytest.fixture
 def run(capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs the demo's job for a record, as a worker does; returns its verdict and what the demo was told."""
+    """Return a function that runs the demo's job for a record, as a worker does, and returns the verdict and the report
+    to the demo."""
     spec = program.worker.jobs["demo"]
 
     def work(key: str, value: bytes, times: int) -> Verdict:
@@ -35,7 +36,7 @@ def run(capfd: pytest.CaptureFixture[str]) -> Run:
         return run_blocking(spec, value)
 
     def once(key: str, value: bytes, times: int = 1) -> tuple[Verdict, dict[str, Any]]:
-        verdict = copy_context().run(work, key, value, times)  # after it nothing is at work
+        verdict = copy_context().run(work, key, value, times)  # afterwards no job is current
         return verdict, json.loads(capfd.readouterr().out)
 
     return once
@@ -64,7 +65,7 @@ def test_what_cannot_be_parsed_is_rejected(run: Run) -> None:
 
 
 def test_the_program_has_twenty_lines_at_most() -> None:
-    """Without imports, blank lines and docstrings: what somebody who writes a worker writes."""
+    """Counted without imports, blank lines and docstrings: the lines that the author of a worker writes."""
     text = Path(program.__file__).read_text()
     lines = {number for number, line in enumerate(text.splitlines(), 1) if line.strip()}
     for node in ast.walk(ast.parse(text)):

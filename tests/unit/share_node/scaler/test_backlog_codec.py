@@ -1,4 +1,4 @@
-"""What the scaler makes of a leader's answer: the age of the first batch that holds records."""
+"""The age that the scaler reads from a leader's answer: that of the first batch with records."""
 
 from kip932.api.v1.fetch_pb2 import FetchResponse
 from kip932.api.v1.record_batch_pb2 import RecordBatch

@@ -1,4 +1,4 @@
-"""The demand of a share group: what a trigger may ask for, and the numbers that come of a backlog."""
+"""The demand of a share group: what a trigger may ask for, and the numbers computed from a backlog."""
 
 import pytest
 

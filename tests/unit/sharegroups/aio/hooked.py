@@ -1,4 +1,4 @@
-"""A transport to the fake cluster whose calls a test sees, answers in a node's place, or ends with a status."""
+"""A transport to the fake cluster whose calls a test can inspect, answer instead of the node, or end with a status."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.virtual_time import now_s
 
 
 class Asked(NamedTuple):
-    """One unary call: when, to which address, which method, with what."""
+    """One unary call: its time, address, method and request."""
 
     at_s: float
     address: str
@@ -22,8 +22,8 @@ class Asked(NamedTuple):
 
 
 class HookedTransport(InMemoryTransport):
-    """Notes every unary call. The next calls of a method get what `instead` holds for it: a status that ends the call,
-    or a function that changes the node's answer."""
+    """Records every unary call. `instead` holds, for a method's next calls, either a status that ends the call or a
+    function that changes the node's answer."""
 
     def __init__(self, fake: FakeCluster) -> None:
         super().__init__(fake.network, "client")

@@ -1,4 +1,4 @@
-"""What waits to be acknowledged: how much travels at once, and when it is tried again."""
+"""Acknowledgements that wait: how many are sent at once, and when they are tried again."""
 
 from __future__ import annotations
 

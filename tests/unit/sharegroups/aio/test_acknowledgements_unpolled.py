@@ -1,4 +1,4 @@
-"""Acknowledgements that no poll sends: of a fetch that found no room, and of a consumer that closes."""
+"""Acknowledgements that no poll sends: those of a fetch refused for lack of room, and of a consumer that closes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_acknowledgements_are_sent_by_a_poll_that_a_wakeup_of_another_thre
         assert len(await c.poll(5)) == 250
         c._engine.wakeup()
         with pytest.raises(WakeupError):
-            await c._engine.poll(5)  # as the blocking consumer calls it: it has looked for a wakeup before
+            await c._engine.poll(5)  # as the blocking consumer calls it, after it has checked for a wakeup
         await asyncio.sleep(0.1)
         assert set(fake.states("t").values()) == {"acknowledged"}
 
@@ -66,7 +66,7 @@ async def test_acknowledgements_are_sent_before_a_callback_that_may_take_long_or
         assert len(await c.poll(5)) == 250
         await asyncio.sleep(0.1)
         assert c._engine.ledger.has_results
-        assert await c._engine.poll(5) is None  # as above: these results came since it ran the callback
+        assert await c._engine.poll(5) is None  # as above: these results arrived after it ran the callback
         await asyncio.sleep(0.1)
         assert set(fake.states("t").values()) == {"acknowledged"}
 

@@ -1,4 +1,4 @@
-"""What the end of an admin client ends."""
+"""The calls that end with an admin client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A text where a list of names belongs is refused before anything is sent: its letters are names too (CL-45)."""
+"""A string in place of a list of names is refused before anything is sent, since its letters would be names (CL-45)."""
 
 from __future__ import annotations
 

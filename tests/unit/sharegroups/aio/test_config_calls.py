@@ -1,4 +1,4 @@
-"""Configs of a node are asked for at that node; those of topics and groups anywhere."""
+"""Configs of a node are requested from that node; those of topics and groups from any node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The share consumer's acknowledgements: by record and by offset, committed, renewed, and told to the callback."""
+"""The share consumer's acknowledgements: by record and by offset, committed, renewed, and passed to the callback."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ async def test_acknowledging_a_partition_taken_away_does_not_bring_it_back_into_
         assert engine._machinery is not None
         engine._machinery.fetcher.assign(frozenset({fake.partition("t")}))
         engine._machinery.fetcher.send_fetches(now_ms=10_000)
-        await asyncio.sleep(1)  # the leader has forgotten the partition before its acknowledgement leaves
+        await asyncio.sleep(1)  # the leader has forgotten the partition before its acknowledgement is sent
         produce(fake, topic="t")
         c.acknowledge(message)
         (other,) = await c.poll(5)

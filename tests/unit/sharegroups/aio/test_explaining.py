@@ -1,4 +1,4 @@
-"""explain_record of the admin client: where it asks, what it follows, and what it makes of the answers."""
+"""explain_record of the admin client: which node it asks, which redirects it follows, how it reads the answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What faults elsewhere must not do to the application: false callbacks, and errors that nobody looked at."""
+"""Faults elsewhere do not reach the application as false callbacks or as unretrieved errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_the_callback_hears_nothing_of_records_that_the_application_was_ne
         while not fetcher._buffer:
             fetcher.send_fetches(int(now_s() * 1000))
             await asyncio.sleep(0.1)
-        fetcher.assign(frozenset())  # the buffered record goes back to the group
+        fetcher.assign(frozenset())  # the buffered record is released to the group
         await asyncio.sleep(1)
         assert fake.states("t") == {0: "available"}
         await c.poll(0.0)  # callbacks run inside poll
@@ -77,7 +77,7 @@ async def test_groups_of_all_nodes_are_listed_together(fake: FakeCluster) -> Non
 
 
 class _BrokenStream:
-    """Breaks at the write, as a stream whose peer was killed does."""
+    """Fails at the write, like a stream whose peer was killed."""
 
     async def write(self, message: Any) -> None:
         raise TransportError(TransportStatus.UNAVAILABLE, "node", "connection reset")
@@ -110,5 +110,5 @@ async def test_a_request_whose_write_fails_leaves_no_error_behind_that_nobody_lo
     await asyncio.gather(gone, return_exceptions=True)
     await stream.close()
     del stream, gone
-    gc.collect()  # asyncio complains of errors that nobody looked at when their futures are collected
+    gc.collect()  # asyncio reports unretrieved errors when their futures are collected
     assert told == []

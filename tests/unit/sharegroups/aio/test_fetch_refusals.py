@@ -1,4 +1,4 @@
-"""A partition that its leader refuses to fetch from: a consumer says so in its log, and when it is over."""
+"""A partition that its leader refuses to fetch from: the consumer logs it, and logs when it is over."""
 
 from __future__ import annotations
 

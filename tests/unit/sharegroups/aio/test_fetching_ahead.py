@@ -1,4 +1,4 @@
-"""A quick application gets several polls' records with one fetch: what is asked, when it acknowledges, what lies."""
+"""A quick application gets several polls' records with one fetch: requests, acknowledgements, and unpolled records."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from sharegroups.messages import AcknowledgeType, Messages
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import EXPLICIT, consumed, consumer, on_fake_cluster, produce
 
-#: Polls' records that one fetch brings when it brings several.
+#: How many polls' records a fetch ahead brings.
 _POLLS = RECORDS_MAX // 500
 
 
 def backlog(fake: FakeCluster, records: int = 10_000, partition: int = 0) -> None:
-    """Batches of 250 records each."""
+    """Produce batches of 250 records each."""
     for _ in range(records // 250):
         produce(fake, 250, partition=partition)
 
 
 async def ahead(c: ShareConsumer) -> Messages:
-    """Poll until one fetch has brought several polls' records; the first of those polls."""
+    """Poll until one fetch has brought several polls' records; returns the first of those polls."""
     c.subscribe(["t"])
     assert len(await c.poll(5)) == 500, "the first fetch brings a poll's records"
     return await c.poll(5)
@@ -315,7 +315,7 @@ def test_polls_return_as_much_as_without_it(partitions: int) -> None:
             c.subscribe(["t"])
             sizes: list[int] = []
             for _ in range(10):
-                for _ in range(71):  # batches of 7: 497 records are no full poll, 504 are one
+                for _ in range(71):  # batches of 7: 497 records do not fill a poll, 504 do
                     produce(fake, 7)
                     produce(fake, 7, partition=partitions - 1)
                 sizes.append(len(await c.poll(5)))
@@ -392,7 +392,7 @@ async def test_what_was_asked_for_ahead_is_others_though_it_came_when_the_applic
         assert [request.max_records for request in fake.fetches[2:]] == [1_000] * 4
         backlog(fake, 500)
         assert len(await c.poll(5)) == 500
-        await asyncio.sleep(1.5)  # it is slow now, and the other leader still has the request for 1,000
+        await asyncio.sleep(1.5)  # the application is slow now, and the other leader still has the request for 1,000
         assert not await c.poll(0.01)
         backlog(fake, 2_000, partition=1)
         await asyncio.sleep(LYING_S / 2)

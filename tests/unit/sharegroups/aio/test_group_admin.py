@@ -1,4 +1,4 @@
-"""Calls about groups follow the coordinator until their time is over; what a group's own error is, is returned."""
+"""Calls about groups follow the coordinator until their time is over; a group's own error is returned."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LOADING, _UNAVAILABLE, _MOVED, _FORBIDDEN = map(ErrorCode.ValueType, (14, 15, 1
 
 
 def offsets_with(code: ErrorCode.ValueType) -> Any:
-    """Make an answer say of its group nothing but this error."""
+    """Reduce an answer to this error of its group."""
 
     def change(answer: Any) -> None:
         answer.groups[0].error_code = code
@@ -79,7 +79,7 @@ async def test_the_call_ends_when_its_time_is_over_and_another_error_is_the_grou
 
 
 def _damaged(of: Callable[[Any], Any]) -> Callable[[Any], None]:
-    """Make an answer say that its group is in quarantine; `of` finds what tells the group's error."""
+    """Make an answer report its group as quarantined; `of` finds the part with the group's error."""
 
     def change(answer: Any) -> None:
         told = of(answer)
@@ -129,7 +129,7 @@ async def test_a_time_out_says_whether_the_coordinator_answered(fake: FakeCluste
 
 
 class Counting(HookedTransport):
-    """Every call takes a while; how many are under way, and groups whose coordinator refuses for ever."""
+    """Delays every call and counts those in flight; for `refused` groups the coordinator has always moved."""
 
     def __init__(self, fake: FakeCluster, refused: Collection[str] = ()) -> None:
         super().__init__(fake)
@@ -224,11 +224,11 @@ async def test_what_the_caller_may_do_with_a_group_is_told_when_it_asks(fake: Fa
 
 
 class OlderCoordinator(Coordinator):
-    delete_groups = None  # type: ignore[assignment]  # it has no such call
+    delete_groups = None  # type: ignore[assignment]  # it does not have this call
 
 
 class OlderCluster(FakeCluster):
-    """Its group coordinator cannot delete groups."""
+    """A cluster whose group coordinator cannot delete groups."""
 
     def services(self, node: int) -> list[tuple[ServiceDescriptor, object]]:
         cluster, (groups, _), leader = super().services(node)

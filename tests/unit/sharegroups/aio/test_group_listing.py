@@ -1,4 +1,4 @@
-"""A list of groups tells what is missing: shards that no node serves, and nodes that do not answer."""
+"""A list of groups reports what is missing: shards that no node serves, and nodes that do not answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ MINE: Final = GroupListing("g", "Empty", "share")
 
 
 class Shards(HookedTransport):
-    """Every answer of a node leaves out the shards of `left_out`, with these errors; a `silent` one does not answer."""
+    """Adds the shards of `left_out`, with these errors, to a node's answers as unserved; a `silent` node does not
+    answer."""
 
     def __init__(self, fake: FakeCluster) -> None:
         super().__init__(fake)

@@ -1,4 +1,4 @@
-"""Blocks of keep_alive beside each other: nested ones, one after another's loss, and an on_lost that raises."""
+"""Several keep_alive blocks on a record: nested ones, a lock lost in one of them, and an on_lost that raises."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOCK_MS = 3_000
 
 
 def lose(fake: FakeCluster, message: Message) -> None:
-    """The leader gives the record's lock up without a word."""
+    """Let the leader release the record's lock silently."""
     fake.log("t").states["g"][message.offset()] = ("available", "", 1)
 
 
@@ -26,7 +26,7 @@ def raising(_: list[Message]) -> None:
 
 
 def told_by_the_loop() -> list[str]:
-    """What the loop's exception handler is told from now on."""
+    """Collects the calls of the loop's exception handler from now on."""
     told: list[str] = []
     asyncio.get_running_loop().set_exception_handler(
         lambda _, context: told.append(f"{context['message']}: {context['exception']}")
@@ -44,7 +44,7 @@ async def test_an_on_lost_that_raises_keeps_no_acknowledgement_from_being_sent(f
         told = told_by_the_loop()
         async with c.keep_alive(lost, raising):
             lose(fake, lost)
-            await asyncio.sleep(_LOCK_MS / 3_000 + 0.02)  # the renewal is under way
+            await asyncio.sleep(_LOCK_MS / 3_000 + 0.02)  # the renewal is in flight
             c.acknowledge(other)
             assert list((await c.commit_sync(60)).values()) == [None]
         assert told == ["on_lost of keep_alive for 1 records of t-0 raised an exception: of the application"]

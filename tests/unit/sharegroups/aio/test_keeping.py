@@ -1,4 +1,4 @@
-"""Locks that are kept alive in the background, and jobs that are told when one could not be kept."""
+"""Locks that are kept alive in the background, and jobs that are notified when their lock could not be kept."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ async def test_what_is_acknowledged_while_its_renewal_is_under_way_is_no_loss(fa
         messages = list(await c.poll(5))
         async with c.keep_alive(messages) as kept:
             for number, message in enumerate(messages):
-                await asyncio.sleep(10 - 0.01 * number)  # about when the renewals go out
+                await asyncio.sleep(10 - 0.01 * number)  # about when the renewals are sent
                 c.acknowledge(message)
                 c.commit_async()
             assert list((await c.commit_sync()).values()) in ([], [None])
@@ -222,7 +222,7 @@ async def test_a_loop_that_stood_still_for_longer_than_the_lock_renews_nothing(f
         c.subscribe(["t"])
         (message,) = await c.poll(5)
         part = message._source.delivered
-        part.acquired_ms -= 30_000  # as if so much time had gone by before the loop could turn
+        part.acquired_ms -= 30_000  # as if that much time had passed before the loop could run
         async with c.keep_alive(message) as kept:
             assert kept.lost
             assert "suspended" in str(kept.error)
@@ -334,7 +334,7 @@ async def test_one_lost_lock_does_not_cost_the_outcome_of_other_jobs(fake: FakeC
         fake.log("t").states["g"][2] = ("acquired", "another member", 2)
         for message in messages:
             c.acknowledge(message, AcknowledgeType.ACCEPT)
-        await c.poll(1)  # they leave with a fetch
+        await c.poll(1)  # they are sent with a fetch
         await c.poll(1)
     assert [type(outcomes[offset]) for offset in range(4)] == [
         type(None),
@@ -402,7 +402,7 @@ async def test_a_renewal_counts_with_the_lock_that_its_answer_tells(fake: FakeCl
         c.acknowledge(other)
         async with c.keep_alive(message) as kept:
             await c.commit_sync()
-            fake.lock_ms = 9_000  # an operator's change, and the next renewal's lock
+            fake.lock_ms = 9_000  # an operator's change, which the next renewal's lock has
             for _ in range(40):
                 await asyncio.sleep(1)
                 assert fake.states("t")[0] == "acquired", "it is renewed at a third of its new lock"

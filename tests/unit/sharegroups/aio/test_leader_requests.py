@@ -26,7 +26,7 @@ Told = list[tuple[str, bytes | None, int]]
 
 
 class Story:
-    """A producer whose batches hold two records, and what it was told of each record, in order."""
+    """A producer whose batches hold two records, and the reports of each record, in order."""
 
     def __init__(
         self, fake: FakeCluster, settings: Mapping[str, Any] = MappingProxyType({}), transport: Transport | None = None
@@ -36,13 +36,13 @@ class Story:
         common = {"bootstrap.servers": fake.bootstrap, "batch.num.records": 2}
         self.producer = Producer({**common, **settings}, transport=transport or fake.transport())
         buffer = self.producer.sender.buffer
-        buffer.follow_bytes = buffer.follow_bytes and 1  # a batch of two small records is worth a request here
+        buffer.follow_bytes = buffer.follow_bytes and 1  # here a batch of two small records is worth a request
 
     def hear(self, error: KafkaError | None, report: DeliveryReport) -> None:
         self.told.append((error.name if error else "", report.value(), report.offset()))
 
     async def two_in_flight(self) -> None:
-        """One record is stored; then seven more are produced while the leader is silent: 3 batches, and an open one."""
+        """Store one record; then produce seven more while the leader is silent: 3 full batches, and an open one."""
         await self.producer.produce("t", "0", on_delivery=self.hear)
         await self.producer.flush()
         self.fake.hold_produce = asyncio.Event()
@@ -51,7 +51,7 @@ class Story:
             await asyncio.sleep(0.001)
 
     async def paced(self, count: int) -> None:
-        """As `two_in_flight`, with so many records, and a leader that answers."""
+        """As `two_in_flight`, with `count` records and a leader that answers."""
         await self.producer.produce("t", "0", on_delivery=self.hear)
         await self.producer.flush()
         for number in range(1, count):
@@ -178,8 +178,8 @@ async def test_a_loop_of_calls_lets_other_tasks_run(fake: FakeCluster) -> None:
 @pytest.mark.rule("CL-132")
 @on_fake_cluster(kind=PacedCluster)
 async def test_no_more_than_five_batches_lie_between_what_may_be_repeated_and_the_newest(fake: PacedCluster) -> None:
-    """The answer to the first of two requests is lost, the second is answered; so is the answer to the retry, which
-    takes newer batches along. The leader knows the last five batches again: these are they."""
+    """The answer to the first of two requests is lost, the second is answered. The answer to the retry, which includes
+    newer batches, is lost too. The leader recognises only the last five batches: exactly these."""
     fake.pace = {2: -0.05, 4: -0.01}
     story = Story(fake)
     async with story.producer:
@@ -272,7 +272,7 @@ async def test_a_silent_leader_is_given_up_once_the_partitions_of_one_request_ha
 async def test_an_on_delivery_that_raises_keeps_nothing_from_being_told(
     fake: PacedCluster, is_refused: bool, kind: type[BaseException]
 ) -> None:
-    fake.pace = {2: 0.05, 3: 0.01}  # the second answer comes first
+    fake.pace = {2: 0.05, 3: 0.01}  # the second answer arrives first
     story = Story(fake)
     problems: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(str(context["message"])))

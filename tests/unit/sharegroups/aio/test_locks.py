@@ -1,4 +1,4 @@
-"""Locks that run out while an application works: said once, with figures, and never handed out."""
+"""Locks that expire while an application works: logged once, with figures, and their records not handed out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOT_ALLOWED = 29
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Lines:
-    """The warnings so far that hold a word."""
+    """The warnings so far that contain a word."""
     caplog.set_level(logging.WARNING, logger="sharegroups")
     return lambda word: [record.getMessage() for record in caplog.records if word in record.getMessage()]
 
@@ -112,7 +112,7 @@ async def test_a_loop_that_blocks_its_event_loop_is_told_at_its_next_poll(fake: 
         assert len(await c.poll(5)) == 1
         held = asyncio.get_running_loop().time
         loop = asyncio.get_running_loop()
-        loop.time = lambda: held() + 0.7  # type: ignore[method-assign] # the clock goes on, the loop does not run
+        loop.time = lambda: held() + 0.7  # type: ignore[method-assign] # the clock advances while the loop does not run
         await c.commit_sync()
         assert len(lines("has been held")) == 1
 
@@ -160,7 +160,7 @@ async def _park_a_fetch_and_leave(fake: FakeCluster, c: ShareConsumer, away_s: f
     c.subscribe(["t"])
     while not fake.fetches:
         await c.poll(0.01)
-    assert (await c.poll(0.01)).is_empty()  # its fetch stays at the leader
+    assert (await c.poll(0.01)).is_empty()  # its fetch stays parked at the leader
     produce(fake, 3)
     await asyncio.sleep(away_s)
 
@@ -236,7 +236,7 @@ async def test_a_record_that_has_lain_too_long_for_the_next_job_goes_back_before
             (message,) = await c.poll(5)
             last.discard(message.partition())
             await asyncio.sleep(12)
-        (number,) = last  # its record has lain for 24 s, and the 6 s that are left are less than the 12 of a job
+        (number,) = last  # its record has waited for 24 s, and the remaining 6 s are less than the 12 of a job
         assert fake.states("t", number=number) == {0: "acquired"}
         assert (await c.poll(0)).is_empty()
         await asyncio.sleep(0.1)
@@ -265,7 +265,8 @@ def test_a_slow_application_has_nothing_fetched_ahead_from_other_leaders() -> No
         given_back.extend(offset for number in range(3) for offset in fake.log("t", number).taken_back["g"])
 
     play(story, nodes=3, partitions=3)
-    # Only what came with the very first fetches lay too long, and was given back; then the client knew how slow it is.
+    # Only records of the very first fetches waited too long and were released; then the client knew the application's
+    # pace.
     assert len(given_back) == 2
     assert {count for _, _, count in seen} == {1}, "nobody was given them before"
     assert sorted((partition, offset) for partition, offset, _ in seen) == [(p, o) for p in range(3) for o in range(4)]
@@ -354,7 +355,7 @@ async def test_the_time_of_a_poll_ends_when_its_last_record_is_acknowledged_and_
         await c.commit_sync()
         await asyncio.sleep(10)
         c.acknowledge(second)
-        (message,) = await c.poll(5)  # 5 s for each record of the last poll, so one at a time
+        (message,) = await c.poll(5)  # 5 s for each record of the last poll, so one record at a time
         c.acknowledge(message)
 
 
@@ -380,13 +381,13 @@ async def test_leaders_without_records_do_not_hold_up_the_one_that_has_some(fake
         began = now_s()
         for _ in range(200):
             assert len(await c.poll(5)) == 1
-        assert now_s() - began < 1  # virtual: no parked fetch at all
+        assert now_s() - began < 1  # virtual time: no parked fetch at all
         while not (await c.poll(5)).is_empty():
             pass
         asked = len(fake.fetches)
         began = now_s()
         assert (await c.poll(5)).is_empty()
-        assert len(fake.fetches) - asked <= 31 + 3  # three leaders share each half second
+        assert len(fake.fetches) - asked <= 31 + 3  # each half second is shared by three leaders
         parked = asyncio.create_task(c.poll(5))
         await asyncio.sleep(0.25)
         produce(fake, 1, partition=2)

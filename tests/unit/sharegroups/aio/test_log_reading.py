@@ -1,4 +1,5 @@
-"""read_records of the admin client: what it makes of a Fetch, what it follows, and what it raises at once (CL-92)."""
+"""read_records of the admin client: how it reads a Fetch, which redirects it follows, what it raises at once
+(CL-92)."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ P0 = TopicPartition("t", 0)
 
 
 class Mute(HookedTransport):
-    """Its nodes never answer a Fetch."""
+    """A transport whose nodes never answer a Fetch."""
 
     async def call(self, address: str, method: Any, request: Any, timeout_s: float) -> Any:
         if method.name == "Fetch":

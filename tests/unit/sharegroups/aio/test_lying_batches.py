@@ -1,4 +1,4 @@
-"""What a client makes of a stored batch that lies: an error, within bounds, whatever a leader lends (CL-110)."""
+"""A client reports a stored batch with false counts as an error, within bounds, whatever the leader says (CL-110)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def packed(plain: bytes) -> bytes:
 @pytest.mark.parametrize("filler", [0, 300_000], ids=["29 bytes", "300 KB"])
 @pytest.mark.parametrize("explicit", [True, False])
 def test_an_enormous_batch_of_an_older_leader_costs_no_memory(filler: int, explicit: bool) -> None:
-    """Before, the messages of one poll, and the array of acknowledge types, had 2^31-1 places."""
+    """Before this rule, the messages of one poll, and the array of acknowledge types, had 2^31-1 entries."""
     assert DELIVERY_OFFSETS_MAX == 200_000
     data = RecordBatch(compression=1, compressed_records=gzip.compress(b"\x12\x00") + bytes(filler)).SerializeToString()
     part = ShareFetchResponse.PartitionResult()

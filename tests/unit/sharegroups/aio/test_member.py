@@ -1,4 +1,4 @@
-"""How many records a member asks for, and whether an answer may bring more than that."""
+"""The number of records that a member requests, and whether an answer may exceed it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sharegroups.aio.member import Member
 from sharegroups.config import CONSUMER, Config
 
 LOCK_MS = 30_000
-SLOW, QUICK = 3.0, 0.1  # ms for each record: too slow for whole batches, quick enough
+SLOW, QUICK = 3.0, 0.1  # ms per record: too slow for whole batches, quick enough for them
 
 
 def member(**settings: Any) -> Member:
@@ -28,7 +28,7 @@ def paced(ms_per_record: float, **settings: Any) -> Member:
 
 
 def asked(made: Member) -> tuple[int, bool]:
-    """How many records, and whether whole batches may exceed that; the request says the same."""
+    """The number of records requested, and whether whole batches may exceed it; asserts that the request agrees."""
     request = made.fetch_request()
     mode = ACQUIRE_BATCH_OPTIMIZED if made.takes_whole_batches else ACQUIRE_RECORD_LIMIT
     assert (request.max_records, request.batch_size) == (made.max_records, made.max_records)
@@ -81,7 +81,7 @@ def ahead(made: Member) -> bool:
 
 
 def drained(made: Member, *, answered: int | None = None, held_ms: float = 1.0) -> Member:
-    """One more poll of a backlog."""
+    """Poll a backlog once more."""
     most = int(made.config["max.poll.records"])
     made.ahead.answered(most if answered is None else answered, most * 100, 1)
     made.ahead.held(held_ms)

@@ -1,4 +1,5 @@
-"""One partition that cannot be written to does not stop a producer without keys (issue: ill parts are left out)."""
+"""One partition that takes no writes does not stop a producer without keys (issue: unavailable partitions are
+skipped)."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def test_records_without_a_key_go_on_with_the_healthy_partitions(fault: str, cap
         else:
             fake.unloadable[fake.partition("t", 1)] = _STORAGE_ERROR
         p = _producer(fake)
-        for _ in range(100):  # a record now and then: each begins a batch, or joins one that waits
+        for _ in range(100):  # one record at a time: each begins a batch, or joins a waiting one
             await p.produce("t", b"v", on_delivery=told)
             await asyncio.sleep(0.2)
         delivered = [partition for partition, error in fates if error is None]
@@ -116,7 +117,7 @@ async def test_a_random_partitioner_avoids_the_ill_also_with_a_key_and_a_named_p
             await p.send("t", b"v", partition=0)
         with pytest.raises(RequestTimedOutError):
             await named
-        fake.unloadable.clear()  # its batch has failed, so it is tried with another one
+        fake.unloadable.clear()  # its batch has failed, so the next attempt uses another one
         assert {(await p.send("t", b"v", key=b"k")).partition() for _ in range(20)} == {0, 1}
 
 

@@ -1,4 +1,4 @@
-"""What one poll, commit or close of a share consumer does, in which order, and how long it takes."""
+"""One poll, commit or close of a share consumer: its steps, their order, and their duration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Heard = list[tuple[list[int], KafkaError | None]]
 
 
 def listen(c: ShareConsumer) -> Heard:
-    """What the callback of this consumer hears: offsets and error of each call."""
+    """The calls of this consumer's callback: the offsets and error of each."""
     heard: Heard = []
 
     def callback(offsets: dict[Any, set[int]], error: KafkaError | None) -> None:
@@ -128,7 +128,7 @@ async def test_acknowledgements_travel_alone_when_the_next_records_lie_here_alre
     async with consumer(fake, **{"max.poll.records": 3}) as c:
         c.subscribe(["t"])
         (first, *_) = await c.poll(5)
-        await asyncio.sleep(1)  # both leaders were asked at once, so the other one's records have come by now
+        await asyncio.sleep(1)  # both leaders were asked at once, so the other one's records have arrived by now
         held = [set(fake.states("t", number=number).values()) for number in (0, 1)]
         assert held == [{"acquired"}, {"acquired"}], "fetched ahead, beyond max.poll.records"
         fetches = len(fake.fetches)
@@ -195,7 +195,7 @@ async def test_commit_async_sends_what_the_last_poll_returned_and_neither_waits_
         heard = listen(c)
         c.subscribe(["t"])
         assert len(await c.poll(5)) == 2
-        assert c.commit_async() is None  # type: ignore[func-returns-value] # that is the point
+        assert c.commit_async() is None  # type: ignore[func-returns-value] # which is what the test asserts
         assert fake.acknowledges == []
         await asyncio.sleep(0.1)
         assert fake.states("t") == {0: "acknowledged", 1: "acknowledged"}
@@ -263,7 +263,7 @@ async def test_close_waits_for_thirty_seconds_or_as_long_as_told_and_never_longe
     c = ShareConsumer({"bootstrap.servers": fake.bootstrap, "group.id": "g", **settings}, transport=transport)
     c.subscribe(["t"])
     assert len(await c.poll(5)) == 1
-    transport.silent |= {"node0:9000", "node1:9000"}  # neither a session's end nor the leave is answered
+    transport.silent |= {"node0:9000", "node1:9000"}  # neither the session's end nor the leave is answered
     began = now_s()
     await c.close(*arguments)
     assert now_s() - began == pytest.approx(waits_s, abs=0.1)

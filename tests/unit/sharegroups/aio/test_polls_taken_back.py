@@ -1,4 +1,5 @@
-"""What an interrupted poll, a lost session and a poll in parts mean for a consumer that fetches ahead."""
+"""The effects of an interrupted poll, a lost session and a poll acknowledged in parts on a consumer that fetches
+ahead."""
 
 from __future__ import annotations
 

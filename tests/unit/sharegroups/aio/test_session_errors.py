@@ -1,4 +1,4 @@
-"""What ends a share session or moves a partition: what becomes of acknowledgements, and what is asked next."""
+"""Errors that end a share session or move a partition: the fate of acknowledgements, and the next request."""
 
 from __future__ import annotations
 

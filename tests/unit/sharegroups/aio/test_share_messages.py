@@ -1,4 +1,4 @@
-"""Deliveries made of answers: for one stretch of one batch, and cut into what polls return."""
+"""Deliveries built from answers: one per range of a batch, cut into polls."""
 
 from __future__ import annotations
 

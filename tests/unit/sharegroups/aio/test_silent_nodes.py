@@ -1,4 +1,4 @@
-"""Nodes that fall silent without breaking a connection, and a cluster that comes back: how long the client takes."""
+"""Nodes that fall silent while their connections stay open, and a cluster that returns: the client's reaction times."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tests.support.fake_cluster.silence import SilentTransport
 from tests.support.fake_cluster.stories import EXPLICIT, produce
 from tests.support.virtual_time import now_s, run, virtual
 
-#: A leader's lease: after that time another leads.
+#: A leader's lease: after this time another node leads.
 LEASE_S = 3.0
-#: Noticed 3 s after the answer was due; then metadata, a look each second, and back-offs.
+#: Noticed 3 s after the answer was due; then metadata, a check every second, and back-offs.
 NOTICED_S = 6.0
 
 Story = Callable[[FakeCluster, SilentTransport], Awaitable[None]]
 
 
 def play(story: Story, nodes: int = 3, partitions: int = 1) -> None:
-    """Partition 0 is led by node 1, which can fall silent; node 0 is the coordinator."""
+    """Run the story. Node 1 leads every partition and can fall silent; node 0 is the coordinator."""
 
     async def main() -> None:
         fake = FakeCluster(nodes)
@@ -50,7 +50,7 @@ def member(fake: FakeCluster, transport: SilentTransport, **more: Any) -> ShareC
 
 
 async def first(consumer: ShareConsumer, within_s: float) -> list[bytes | None]:
-    """The values of the first poll that brings any."""
+    """The values of the first poll that returns any."""
     until = now_s() + within_s
     while now_s() < until:
         if messages := await consumer.poll(until - now_s()):
@@ -174,8 +174,8 @@ def test_close_waits_no_longer_for_a_session_that_was_being_closed_already() -> 
         await asyncio.sleep(0.5)  # nothing is in flight
         transport.silent.add("node1:9000")
         fake.move_leader("t", 0, 2)
-        await asyncio.sleep(2)  # the metadata say so, and the session with node 1 is being closed
-        fake.move_leader("t", 0, 1)  # it leads again, so it is waited for
+        await asyncio.sleep(2)  # the metadata show it, and the session with node 1 is being closed
+        fake.move_leader("t", 0, 1)  # it leads again, so the close waits for it
         began = now_s()
         await consumer.close(1)
         assert now_s() - began < 1.5
@@ -303,7 +303,7 @@ def test_an_admin_call_finds_the_new_coordinator_too() -> None:
 @pytest.mark.rule("CL-14")
 @pytest.mark.parametrize("away_s", [5.0, 20.0, 20.7])
 def test_after_a_full_restart_back_offs_do_not_follow_each_other(away_s: float) -> None:
-    """One wait of at most retry.backoff.max.ms is left: that of whoever asks first. The others go on with it."""
+    """One wait of at most retry.backoff.max.ms remains, that of the first caller. The others continue with it."""
 
     async def story(fake: FakeCluster, transport: SilentTransport) -> None:
         nodes = list(fake.nodes)
@@ -364,7 +364,7 @@ def test_a_silent_leader_does_not_keep_the_others_from_being_asked() -> None:
 
 @pytest.mark.rule("CL-36")
 def test_where_one_leader_is_asked_at_a_time_one_that_hangs_is_waited_for_until_its_answer_is_a_second_late() -> None:
-    """Of CL-36 the last clause, for a request that does not wait."""
+    """The last clause of CL-36, for a request that does not wait."""
 
     async def story(fake: FakeCluster, transport: SilentTransport) -> None:
         fake.move_leader("t", 1, 2)
@@ -385,7 +385,7 @@ def test_where_one_leader_is_asked_at_a_time_one_that_hangs_is_waited_for_until_
 
 @pytest.mark.rule("CL-36")
 def test_one_that_hangs_while_it_waits_for_its_share_of_the_time_is_late_a_second_after_that_share() -> None:
-    """Of CL-36 the last two clauses, for leaders that have no records."""
+    """The last two clauses of CL-36, for leaders that have no records."""
 
     async def story(fake: FakeCluster, transport: SilentTransport) -> None:
         fake.move_leader("t", 1, 2)
@@ -396,10 +396,10 @@ def test_one_that_hangs_while_it_waits_for_its_share_of_the_time_is_late_a_secon
             assert await first(consumer, 5)
             assert await first(consumer, 5)
             polling = asyncio.create_task(first(consumer, 10))
-            await asyncio.sleep(1.2)  # each was asked without waiting, and waits for its share now
+            await asyncio.sleep(1.2)  # each was first asked without waiting, and now waits for its share
             transport.slow.add("node1:9000")
             sent, since = 0, now_s()
-            while now_s() - since < 0.6:  # a leader that answers is followed by the other after 500 ms
+            while now_s() - since < 0.6:  # while leaders answer, the next request follows after 500 ms
                 await asyncio.sleep(0.01)
                 if len(fake.fetches) != sent:
                     sent, since = len(fake.fetches), now_s()

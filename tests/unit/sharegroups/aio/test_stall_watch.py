@@ -1,4 +1,4 @@
-"""A consumer whose cluster or topic is not there says so in the log, once per cause, whoever configured logging."""
+"""A consumer logs a missing cluster or topic once per cause, with or without configured logging."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.sharegroups.aio.test_producer import producer
 
 
 def _told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    others = "sharegroups.aio.holding"  # what becomes of the last poll's records
+    others = "sharegroups.aio.holding"  # the fate of the last poll's records
     return [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING and one.name != others]
 
 

@@ -1,4 +1,4 @@
-"""Requests over one stream: how long they may take, on a loop whose time jumps."""
+"""Requests over one stream and their time limits, on a loop whose time jumps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Stream = CorrelatedStream[ProduceStreamRequest, ProduceStreamResponse]
 
 
 class _Peer:
-    """A transport with one stream: answers after so many seconds as the correlation number says, by `delays`."""
+    """A transport with one stream: `delays` gives each answer's delay in seconds by correlation number."""
 
     def __init__(self, delays: dict[int, float], full: bool = False) -> None:
         self.delays = delays
@@ -70,7 +70,7 @@ async def test_a_late_answer_ends_the_stream_at_the_time_of_its_request() -> Non
     slow = asyncio.create_task(failed(30.0))
     await asyncio.sleep(1)
     assert (await stream.request(numbered(), 10.0)).correlation_id == 2
-    late = asyncio.create_task(failed(5.0))  # begins later than the others and is late before them
+    late = asyncio.create_task(failed(5.0))  # starts later than the others and times out before them
     assert await late == pytest.approx(7.0, abs=0.01)
     assert await slow == pytest.approx(7.0, abs=0.01)
     assert stream.is_lost
@@ -138,7 +138,7 @@ async def test_requests_are_made_in_the_order_of_sending_and_one_whose_caller_we
         return make
 
     asked = [asyncio.create_task(stream.request(named(name), 5.0)) for name in "abcd"]
-    await asyncio.sleep(0)  # all have asked, nothing is written
+    await asyncio.sleep(0)  # all have made their request, nothing is written
     asked[1].cancel()
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert [type(answer).__name__ for answer in answers] == [
@@ -225,12 +225,12 @@ async def test_a_signal_is_kept_until_it_is_cleared_and_a_wait_ends_by_itself() 
     await signal.wait(5)
     assert loop.time() == pytest.approx(6)
     signal.clear()
-    await signal.wait(7)  # the timer of the wait before it comes in between and ends nothing
+    await signal.wait(7)  # the previous wait's timer fires during this one and ends nothing
     assert loop.time() == pytest.approx(13)
     loop.call_later(1, signal.set)
     await signal.wait(100)
     signal.clear()
-    await signal.wait(2)  # and one that is armed for later than this wait is moved
+    await signal.wait(2)  # and a timer that is set for later than this wait is moved
     assert loop.time() == pytest.approx(16)
 
 

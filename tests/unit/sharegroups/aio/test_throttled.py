@@ -1,4 +1,4 @@
-"""A node that has no room is left alone for as long as it asks, by all that a client does, and nothing is lost."""
+"""A node without room is left alone, by every call of a client, for as long as it asks; nothing is lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WISH_MS = 5_000
 
 
 class Timed(FakeCluster):
-    """Notes when it was asked for what, and what it refused for want of room."""
+    """Records the time of each request, and the requests refused for lack of room."""
 
     def __init__(self, nodes: int = 1) -> None:
         super().__init__(nodes)
@@ -82,7 +82,7 @@ def test_a_fetch_that_was_refused_waits_and_loses_neither_acknowledgements_nor_p
             assert len(await c.poll(5)) == 2
             fake.errors["fetch_top"].append(NO_ROOM)
             fetches = len(fake.times("fetch_top"))
-            assert (await c.poll(20)).is_empty()  # the fetch that is refused carries the acknowledgements
+            assert (await c.poll(20)).is_empty()  # the refused fetch carries the acknowledgements
             refused, again = fake.times("fetch_top")[fetches : fetches + 2]
             assert again - refused >= WISH_MS / 1000
             assert fake.states("t") == {0: "acknowledged", 1: "acknowledged"}
@@ -126,7 +126,7 @@ def test_close_sends_what_was_refused_before_its_time_is_over(wish_ms: int) -> N
         c.subscribe(["t"])
         for message in await c.poll(5):
             c.acknowledge(message)
-        fake.errors["acknowledge_top"].append(NO_ROOM)  # the request that would close the session, too
+        fake.errors["acknowledge_top"].append(NO_ROOM)  # including the request that would close the session
         began = now_s()
         await c.close(20)
         assert now_s() - began < 20
@@ -210,7 +210,7 @@ def test_the_admin_client_waits_as_long_as_told_and_asks_again() -> None:
 
 
 class Refusing(InMemoryTransport):
-    """Ends calls of these methods with RESOURCE_EXHAUSTED and RetryInfo, as often as `times` says."""
+    """Ends calls of these methods with RESOURCE_EXHAUSTED and RetryInfo, `times` times each."""
 
     def __init__(self, fake: FakeCluster, *methods: str, times: int = 1) -> None:
         super().__init__(fake.network, "client")

@@ -1,4 +1,4 @@
-"""A member whose coordinator has no room: it waits, says so in time, and leaves without a word when that takes long."""
+"""A member whose coordinator has no room: it waits, logs it in time, and leaves silently when that takes too long."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_heartbeat_that_was_refused_waits_as_long_as_told_and_the_member_lives
 
 @pytest.mark.rule("CL-86")
 def test_wishes_in_a_row_hold_no_heartbeat_back_until_the_member_is_taken_for_dead() -> None:
-    """Each answer to what must be sent all the same, since locks end, asks for half a minute more."""
+    """Each answer to a request that must be sent regardless, since locks expire, asks for half a minute more."""
 
     async def story(fake: Timed) -> None:
         produce(fake)
@@ -95,7 +95,7 @@ def test_a_person_is_told_before_a_member_that_may_not_say_it_lives_is_taken_for
             while not caplog.records:
                 await c.poll(1)
             assert now_s() - heard < 45
-            await c.poll(60)  # from time to time, or the client itself gives up
+            await c.poll(60)  # from time to time, since otherwise the client itself would give up
             assert len(fake.members) == 1
         (told,) = caplog.messages
         assert "'g'" in told

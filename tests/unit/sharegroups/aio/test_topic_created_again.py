@@ -1,4 +1,4 @@
-"""A topic is deleted and created again while records are under way: what may lie in the former stays out of the new."""
+"""A topic is deleted and created again during sends: records that the old one may hold do not go to the new one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.silence import SilentTransport
 from tests.support.fake_cluster.stories import on_fake_cluster
 
-#: How an attempt ends of which it is not known that it appended nothing: what the fake does, and the code that it says.
+#: Ends of an attempt that may have appended: the fake's fault, and the error code that it answers.
 OPEN = [
     ("produce_lost", 1),
     ("produce_stream", 1),
@@ -28,7 +28,7 @@ OPEN = [
     ("produce", 13),
     ("produce", 20),
 ]
-#: Answers that are given only before anything is written, or in place of it.
+#: Error codes that are answered only before anything is written, or in place of it.
 NOTHING_WRITTEN = [19, 56, 100]
 
 
@@ -37,7 +37,7 @@ def producer(fake: FakeCluster, **settings: Any) -> Producer:
 
 
 class Place:
-    """The first partition of a topic, by what its name meant at that time."""
+    """The first partition of the topic that had the name at that time."""
 
     def __init__(self, fake: FakeCluster) -> None:
         self._fake = fake
@@ -49,7 +49,7 @@ class Place:
 
     @property
     def sequences(self) -> list[int]:
-        """Of all batches that were sent here, in order, repetitions included."""
+        """Base sequences of all batches sent here, in order, repetitions included."""
         return [
             batch.base_sequence
             for request in self._fake.produces
@@ -60,7 +60,7 @@ class Place:
 
 
 async def until(condition: Callable[[], object], step_s: float = 0.01) -> None:
-    """Return when the condition holds."""
+    """Wait until the condition holds."""
     for _ in range(10_000):
         if condition():
             return
@@ -69,7 +69,7 @@ async def until(condition: Callable[[], object], step_s: float = 0.01) -> None:
 
 
 async def attempted(fake: FakeCluster, send: Awaitable[Any]) -> asyncio.Future[Any]:
-    """Begin to send, and return while the back-off behind the last of the faults that were ordered runs."""
+    """Begin to send, and return during the back-off after the last of the ordered faults."""
     sending = asyncio.ensure_future(send)
     await until(lambda: not any(fake.errors.values()))
     assert not sending.done()
@@ -141,7 +141,7 @@ async def test_a_batch_that_was_never_sent_because_the_leader_is_down_goes_to_th
 async def test_a_refusal_says_nothing_of_the_attempts_before_it(fake: FakeCluster, code: int) -> None:
     async with producer(fake) as p:
         fake.errors["produce_lost"].append(1)
-        fake.errors["produce"].extend([0, code, code])  # the first answer is the one that is lost
+        fake.errors["produce"].extend([0, code, code])  # the first answer is the lost one
         sending = await attempted(fake, p.send("t", b"doubtful"))
         former, present = created_again(fake)
         with pytest.raises(UnknownTopicIdError, match="may have been stored"):

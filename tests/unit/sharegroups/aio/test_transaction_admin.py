@@ -1,4 +1,4 @@
-"""The admin client and transactions: pages, values, what is raised, and nodes that do not answer."""
+"""The admin client and transactions: pages, values, errors, and nodes that do not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions whose end, or beginning, is cancelled or interrupted: nothing of them is committed with the next one."""
+"""Transactions whose beginning or end is cancelled or interrupted: the next one commits nothing of theirs."""
 
 from __future__ import annotations
 

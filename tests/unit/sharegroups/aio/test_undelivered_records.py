@@ -1,4 +1,4 @@
-"""A producer without callbacks while the cluster is down: the log says what was lost; nothing else changes."""
+"""A producer without callbacks while the cluster is down: lost records are logged, and nothing else changes."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.support.fake_cluster.cluster import FakeCluster
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """What every command reaches: topic `t` with two partitions."""
+    """The cluster that every command connects to: topic `t` with two partitions."""
     cluster = FakeCluster()
     cluster.add_topic("t", 2)
     monkeypatch.setattr(clients, "open_client", lambda kind, settings: kind(settings, transport=cluster.transport()))
@@ -20,5 +20,5 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
 
 def sharegroups(*words: str, stdin: str | None = None) -> Result:
-    """What a command says, and its exit status."""
+    """Run a command; the result has its output and exit status."""
     return CliRunner().invoke(main, [*words, "--bootstrap-server", "node0:9000"], input=stdin)

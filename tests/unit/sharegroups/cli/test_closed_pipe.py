@@ -1,4 +1,4 @@
-"""What becomes of a command whose output nobody reads any more: `… | head -1`."""
+"""A command whose output is no longer read: `… | head -1`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-#: What a shell says of a program that SIGPIPE ended.
+#: A shell's exit status for a program that SIGPIPE ended.
 UNREAD = 141
 
 
 def ends(program: str, *, both: bool = False) -> tuple[int, str]:
-    """The status and standard error of a program whose standard output is closed at the other end, `both`: its
-    standard error, too."""
+    """The status and standard error of a program whose standard output the reader has closed; with `both`, its standard
+    error, too."""
     words = [sys.executable, "-c", f"import sys\nimport sharegroups.cli\n{program}"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Changes of configs as a person types them."""
+"""Config changes as a person types them."""
 
 from __future__ import annotations
 

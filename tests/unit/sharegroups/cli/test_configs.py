@@ -1,4 +1,4 @@
-"""`sharegroups configs`: what it shows and changes, to the blank, and what it refuses."""
+"""`sharegroups configs`: its exact output, its changes, and its refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sharegroups topics delete-records`: the new starts of the logs, and what is refused."""
+"""`sharegroups topics delete-records`: the new log starts, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sharegroups features`: what nodes tell, and nothing that nobody told."""
+"""`sharegroups features`: what nodes report, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.sharegroups.cli.transcript import check
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """Two nodes, of which the second has share groups switched off."""
+    """Two nodes, the second with share groups disabled."""
     cluster = FakeCluster(2)
     cluster.flags[1] = {"share.version": "0"}
     cluster.serve(1)

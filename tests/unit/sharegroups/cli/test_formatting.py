@@ -1,4 +1,4 @@
-"""`consume` with formatters and deserializers: Kafka's by name, one's own as module:name."""
+"""`consume` with formatters and deserializers: Kafka's by name, and a user's as module:name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OWN = "tests.unit.sharegroups.cli.test_formatting:Shouting"
 
 
 class Shouting:
-    """A formatter as users write them."""
+    """A formatter such as users write."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._mark = properties.get("mark", "!")

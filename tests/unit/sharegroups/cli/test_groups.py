@@ -1,4 +1,4 @@
-"""What `groups describe` prints, to the blank: against an admin that answers what a test says."""
+"""The exact output of `groups describe`, with an admin client whose answers the test sets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def group(name: str, *members: MemberDescription, coordinator: Node | None = NOD
 
 
 class StubAdmin:
-    """Answers from `groups` and `offsets`; a group that is not there is not found."""
+    """Answers from `groups` and `offsets`; other groups are not found."""
 
     backlog: bool | None = None
     groups: Mapping[str, ShareGroupDescription]

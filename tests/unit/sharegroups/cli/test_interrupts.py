@@ -1,4 +1,4 @@
-"""Ctrl-C ends every command quietly with status 130, whatever it is doing."""
+"""Ctrl-C ends every command quietly with status 130, whatever it is doing at the time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from sharegroups.cli.main import main
 
 
 def _ends(program: str) -> tuple[int, str, str]:
-    """Of a program that a terminal would have started: of one in the background a shell may have SIGINT ignored."""
+    """Run a program as if from a terminal (a shell may let background programs ignore SIGINT); its status and
+    output."""
     terminal = "signal.signal(signal.SIGINT, signal.default_int_handler)"
     words = [sys.executable, "-c", f"import os, signal, sharegroups.cli\n{terminal}\n{program}"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""Kafka's way to write the commands about groups: the action as an option, wherever it stands."""
+"""Kafka's syntax of the commands about groups: the action as an option, in any position."""
 
 from __future__ import annotations
 

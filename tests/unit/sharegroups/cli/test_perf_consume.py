@@ -98,7 +98,7 @@ def test_too_few_records_are_an_error_and_the_row_is_printed_all_the_same(fake: 
 
 
 class Ending:
-    """Takes 10 ms for each poll with a record, of which it has so many, and 100 ms for each that finds none."""
+    """Takes 10 ms for each poll with a record, `records` in all, and 100 ms for each poll that finds none."""
 
     def __init__(self, clock: list[int], records: int) -> None:
         self._clock, self._left = clock, records
@@ -135,7 +135,7 @@ def test_the_wait_after_the_last_record_counts_in_no_rate(monkeypatch: pytest.Mo
 
 
 class StubConsumer:
-    """Gives one record a poll, and notes what is asked of it."""
+    """Returns one record per poll, and records its calls."""
 
     def __init__(self, asked: list[tuple[str, float | None]]) -> None:
         self._asked = asked

@@ -17,7 +17,7 @@ INEXACT = [
     (r"[\d.]+ records/sec \([\d.]+ MB/sec\)", "RATE records/sec (RATE MB/sec)"),
     (r"[\d.]+ ms", "MS ms"),
 ]
-#: THE_MESSAGE_IS_TOO_LARGE, which no retry helps.
+#: THE_MESSAGE_IS_TOO_LARGE, which is not retriable.
 TOO_LARGE = 10
 
 

@@ -1,4 +1,4 @@
-"""The figures of `perf`, to the digit."""
+"""The exact figures of `perf`."""
 
 from __future__ import annotations
 

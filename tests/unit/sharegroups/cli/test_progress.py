@@ -13,20 +13,20 @@ from sharegroups.cli.progress import _Handler, logging_with_progress
 
 
 class Terminal(io.StringIO):
-    """A standard error that a person looks at."""
+    """A standard error that is a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def seen(written: str) -> list[str]:
-    """The lines that stand on the screen: what is cleared is gone. Times of log lines are left out."""
+    """The lines on the screen, without cleared ones and without the times of log lines."""
     lines = [line.rpartition("\r\x1b[2K")[2] for line in written.split("\n")]
     return [re.sub(r"^\S+ \S+ (?=[A-Z]+ )", "", line) for line in lines if line]
 
 
 def bare_root(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
-    """The root logger as in a program that has set up no logging; pytest's handlers come when a test begins."""
+    """The root logger of a program without logging setup; pytest adds its handlers when a test begins."""
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", [])
     return root
@@ -48,7 +48,7 @@ def test_a_log_line_takes_the_place_of_the_progress_line_which_follows_it(monkey
 @pytest.mark.rule("CL-128")
 def test_what_a_handler_prints_takes_the_place_of_the_progress_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
     bare_root(monkeypatch)
-    terminal = Terminal()  # both streams are one terminal, as a person has it
+    terminal = Terminal()  # both streams are one terminal, as for a person
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(sys, "stdout", terminal)
     log = logging.getLogger("sharegroups.worker")

@@ -1,4 +1,4 @@
-"""Imports without searches for garbage, and an end without one."""
+"""Imports without garbage collections, and an end without one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from sharegroups.cli.quick_start import importing
 
-#: Ends with a ring whose finalizer would tell of a search, and tells of one before.
+#: Leaves a reference cycle whose finalizer prints when a collection finds it; an earlier one is always found.
 PROGRAM = """
 from sharegroups.cli.quick_start import end_without_search
 import gc

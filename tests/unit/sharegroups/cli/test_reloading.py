@@ -1,4 +1,4 @@
-"""Which files `--reload` watches."""
+"""The files that `--reload` watches."""
 
 from __future__ import annotations
 

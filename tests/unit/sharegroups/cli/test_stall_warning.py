@@ -1,4 +1,4 @@
-"""What a person is told when no record comes: once per kind of trouble, and without being asked."""
+"""A person is warned when no record arrives: once per kind of trouble, without asking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No command lets others' names reach a terminal as they are: each is run once on names full of control characters."""
+"""No command prints foreign names to a terminal unescaped: each runs once on names full of control characters."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_line_of_a_worker_s_log_is_escaped_with_its_traceback() -> None:
 def test_commands_and_processes_of_the_services_say_what_they_found_escaped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Of CT-82 the messages that end them: no tables, no log lines, no JSON, no bytes that are no text."""
+    """The part of CT-82 about the messages that end them: no tables, no log lines, no JSON, no undecodable bytes."""
     wrong = tmp_path / "settings.toml"
     wrong.write_text('"e\\u001b[2J\\u0007\\u009b31m\\u2028\\u202ev" = 1\n')
     said = [sharegroups("demo", "--input", EVIL).stderr, sharegroups("scaler", "--config", str(wrong)).stderr]

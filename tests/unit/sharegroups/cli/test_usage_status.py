@@ -1,4 +1,4 @@
-"""Which exit status a wrong command line has: that of the tools, or that of the command it is for."""
+"""The exit status of a wrong command line: that of the tools, or that of the command that it is for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sharegroups.cli.group import ToolGroup
 
 
 class Own(click.Group):
-    """A group whose users expect another status."""
+    """A group whose users expect a different status."""
 
     usage_status = 2
 

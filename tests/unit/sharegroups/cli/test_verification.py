@@ -1,4 +1,4 @@
-"""The loop of `verify-consumer` with a consumer that gives what a test says."""
+"""The loop of `verify-consumer` with a consumer whose polls the test plans."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_renewed_record_counts_once_however_often_it_comes(capsys: pytest.Capt
 
 def test_an_answer_that_comes_late_is_waited_for() -> None:
     class Late(StubConsumer):
-        """Confirms with every third commit only."""
+        """Confirms only with every third commit."""
 
         commits = 0
 

@@ -1,4 +1,4 @@
-"""`sharegroups verify-consumer` on the fake cluster: its events, and that it stops exactly where it was told to."""
+"""`sharegroups verify-consumer` on the fake cluster: its events, and that it stops exactly at the given number."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def events(*words: str, topic: str = "one") -> list[dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def one_partition(fake: FakeCluster) -> None:
-    """Topic `one`, whose records come in one order."""
+    """Topic `one`, whose single partition keeps records in order."""
     fake.add_topic("one", 1)
 
 

@@ -1,4 +1,4 @@
-"""What a person types that cannot be, and what others named themselves: told plainly, with nothing done to a screen."""
+"""Impossible input and foreign names are reported plainly, and without any effect on the terminal."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_bytes_that_are_no_text_leave_as_they_came(fake: FakeCluster) -> None:
 
 @pytest.mark.rule("CT-82")
 def test_a_terminal_is_shown_no_control_character() -> None:
-    """A pseudo-terminal reads what the formatter writes to it."""
+    """The test reads, through a pseudo-terminal, what the formatter writes."""
     program = (
         "import sys, click\n"
         "from sharegroups.cli.formatting import Formatter\n"
@@ -108,7 +108,7 @@ def test_a_terminal_is_shown_no_control_character() -> None:
         try:
             while part := os.read(leader, 65_536):
                 seen += part
-        except OSError:  # how a terminal tells that nobody writes to it any more
+        except OSError:  # how a terminal reports that its writers are gone
             pass
         finally:
             os.close(leader)

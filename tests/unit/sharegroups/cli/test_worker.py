@@ -1,4 +1,4 @@
-"""`sharegroups worker`: how it finds the worker, and what it says of a typo."""
+"""`sharegroups worker`: how it finds the worker, and its message about a typo."""
 
 from __future__ import annotations
 

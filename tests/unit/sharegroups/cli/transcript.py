@@ -6,7 +6,7 @@ A file holds commands, each with what came of it:
     t
     (exit 0)
 
-Lines of standard error begin with `err: `. SHAREGROUPS_WRITE_TRANSCRIPTS=1 writes the files anew; read what changed.
+Lines of standard error begin with `err: `. SHAREGROUPS_WRITE_TRANSCRIPTS=1 rewrites the files; review the changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ FOLDER = Path(__file__).with_name("transcripts")
 
 
 def played(command: str, inexact: Sequence[tuple[str, str]] = ()) -> str:
-    """One command with what it printed; each pattern of `inexact` is replaced, for what differs from run to run."""
+    """Run one command; returns it with its output. Each pattern of `inexact` is replaced, for parts that vary between
+    runs."""
     words = [*shlex.split(command), "--bootstrap-server", "node0:9000"]
     with capture_logs():  # of the fake cluster's services, which run in this process
         result = CliRunner().invoke(main, words, prog_name="sharegroups")
@@ -38,7 +39,7 @@ def played(command: str, inexact: Sequence[tuple[str, str]] = ()) -> str:
 
 
 def check(name: str, commands: Sequence[str], inexact: Sequence[tuple[str, str]] = ()) -> None:
-    """The commands print what the transcript says, to the blank."""
+    """Assert that the commands print exactly what the transcript contains."""
     file = FOLDER / f"{name}.txt"
     text = "\n".join(played(command, inexact) for command in commands)
     if os.environ.get("SHAREGROUPS_WRITE_TRANSCRIPTS"):

@@ -1,4 +1,4 @@
-"""Releases with a delay: the leader's where it knows them, else the worker holds the record."""
+"""Releases with a delay: the leader keeps the delay if it supports that, otherwise the worker holds the record."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SPEC = JobSpec("t", print, None, None, Retry(), {}, is_async=False, in_process=F
 
 
 async def polled(c: ShareConsumer) -> list[Job]:
-    """The jobs of a poll, their locks kept alive."""
+    """The jobs of a poll, with their locks kept alive."""
     messages = await c.poll(5)
     kept = c.keep_alive(messages).begin()
     return [Job(SPEC, message, kept, 0.0) for message in kept.messages]
 
 
 class Woken:
-    """Counts how often a turn of the worker's loop was asked for."""
+    """Counts the requests for a turn of the worker's loop."""
 
     def __init__(self, c: ShareConsumer) -> None:
         self.times = 0

@@ -1,4 +1,5 @@
-"""A record that is delivered again while its job runs here: no second handler, and its end counts for that delivery."""
+"""A record is delivered again while its job runs here: no second handler starts, and its end counts for that
+delivery."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ async def working(
     handler: Callable[[bytes], Awaitable[None]],
     stopped_after: float | None = None,
 ) -> AsyncIterator[Runner]:
-    """A worker of topic t; it is stopped at the end."""
+    """A worker of topic t, which is stopped at the end."""
     monkeypatch.setattr(runner, "ShareConsumer", partial(ShareConsumer, transport=fake.transport()))
     spec = JobSpec("t", handler, None, stopped_after, Retry(backoff=3600), {}, is_async=True, in_process=False)
     settings = {"bootstrap.servers": fake.bootstrap, "group.id": "g"}
@@ -50,7 +51,7 @@ async def working(
 
 
 async def lost_and_delivered_again(fake: FakeCluster, count: int) -> None:
-    """The leader ends its sessions, as a restart does; then the worker has record 0 for the `count`th time."""
+    """End the leader's sessions, as a restart does; then the worker holds record 0 by its `count`th delivery."""
     fake.drop_streams(0)
     await asyncio.sleep(5)
     assert (fake.states("t"), fake.log("t").states["g"][0][2]) == ({0: "acquired"}, count)
@@ -74,7 +75,7 @@ async def test_a_job_that_runs_is_not_begun_again_and_its_end_counts_for_the_las
         await lost_and_delivered_again(fake, 2)
         assert worker._in_hand == 1
         await lost_and_delivered_again(fake, 3)
-        await asyncio.sleep(80)  # more than two locks: the last delivery's is kept alive
+        await asyncio.sleep(80)  # more than two locks: that of the last delivery is kept alive
         assert fake.states("t") == {0: "acquired"}
         await asyncio.sleep(20)
         assert fake.states("t") == {0: "acknowledged"}

@@ -1,4 +1,4 @@
-"""The log of `Worker.run()`, and that a topic which does not exist is told once at the start."""
+"""The log of `Worker.run()`, including one line at the start about a topic that does not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker's end of a pipe to a process: whole messages, and no waiting for the other end."""
+"""The worker's end of a pipe to a process: whole messages, without waiting for the other end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A job that has ended and is not reported yet is in hand: a worker that left then would have it run twice (CL-127)."""
+"""A job that has ended but is unreported is still in hand: if the worker left then, the job would run twice
+(CL-127)."""
 
 from __future__ import annotations
 
@@ -38,9 +39,9 @@ async def test_a_thread_that_ends_its_job_is_waited_for_until_the_loop_knows(fak
     pool.submit([await job_of(fake, spec)])
     assert begun.wait(BOUND_S)
     deadline = time.monotonic() + BOUND_S
-    while pool.running or pool.waiting:  # the loop does not turn meanwhile, so nothing is reported
+    while pool.running or pool.waiting:  # the loop does not run meanwhile, so nothing is reported
         assert time.monotonic() < deadline
-        time.sleep(0.001)  # noqa: ASYNC251 - it holds up the loop on purpose
+        time.sleep(0.001)  # noqa: ASYNC251 - blocks the loop on purpose
     assert (pool.in_hand, ended) == (1, [])
     assert pool.abandon() == [], "it has ended"
     assert ([one.verdict.kind for one in ended], pool.in_hand) == ([Kind.DONE], 0)

@@ -1,4 +1,4 @@
-"""The loop of a worker: what comes first when records have arrived."""
+"""The loop of a worker: the order of its steps when records have arrived."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_control_characters_of_an_exception_are_escaped_in_the_log(
 async def test_what_no_handler_began_with_at_its_last_delivery_is_told_and_does_not_count(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is kept until the grace is over, and then given back as the other one."""
+    """It is kept until the grace period is over, and then released like the other one."""
     monkeypatch.setattr(runner, "ShareConsumer", partial(ShareConsumer, transport=fake.transport()))
 
     async def handler(_: bytes) -> None:
@@ -196,7 +196,7 @@ def runner_of(
 
 
 class Slow:
-    """A handler that takes so long, and counts its ends."""
+    """A handler that takes `seconds`, and counts its ends."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -208,7 +208,7 @@ class Slow:
             await asyncio.sleep(self.seconds)
             self.ended += 1
         except asyncio.CancelledError:
-            await asyncio.sleep(0.3)  # it puts its things in order
+            await asyncio.sleep(0.3)  # it cleans up
             self.cancelled += 1
             raise
         finally:
@@ -218,7 +218,7 @@ class Slow:
 @pytest.mark.rule("CL-127")
 @on_fake_cluster()
 async def test_a_cancelled_worker_lets_its_jobs_end(fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a task group of which another task fails."""
+    """For example in a task group in which another task fails."""
     handler = Slow(4)
     worker = runner_of(fake, monkeypatch, handler, 10.0)
     serving = asyncio.create_task(worker.run())

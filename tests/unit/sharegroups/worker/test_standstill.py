@@ -1,4 +1,4 @@
-"""A loop that does not turn: what is logged, and when."""
+"""A loop that does not run: the log lines, and when they are written."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_where_the_thread_could_not_run_either_the_next_beat_alone_says_so() -> 
 
 
 class Clock:
-    """Time that goes on by itself only when it is asked for."""
+    """A clock that advances only when it is read."""
 
     def __init__(self, step_s: float) -> None:
         self.now_s, self.step_s = 0.0, step_s
@@ -96,7 +96,7 @@ def test_when_all_threads_stood_still_the_handlers_at_work_are_named(
 
     async def main() -> None:
         with standstill_logged(lambda: [job] * 7):
-            clock.now_s += 12.0  # no thread has run meanwhile
+            clock.now_s += 12.0  # as if no thread had run meanwhile
             await asyncio.sleep(0.01)
 
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""asyncio handlers at their time-out: cancelled, told when they swallow that, and not without end."""
+"""asyncio handlers at their time-out: cancelled, logged when they ignore that, and not cancelled endlessly."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_clust
 
 
 async def obey(_: bytes) -> None:
-    """Let itself be cancelled."""
+    """Accept its cancellation."""
     await asyncio.sleep(100)
 
 
 async def swallow(_: bytes) -> None:
-    """Go on."""
+    """Ignore every cancellation."""
     for _turn in range(100):
         try:
             await asyncio.sleep(1)
@@ -30,7 +30,7 @@ async def swallow(_: bytes) -> None:
 
 
 async def ask_to_end(_: bytes) -> None:
-    """Raise what ends a loop, and a process."""
+    """Raise an exception that ends a loop and a process."""
     raise KeyboardInterrupt
 
 

@@ -1,4 +1,4 @@
-"""The threads of blocking handlers: who takes a job, and who waits for whom."""
+"""The threads of blocking handlers: which one takes a job, and which one waits for which."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _BOUND_S = 30.0
 
 
 class Record:
-    """As much of a message as a thread needs."""
+    """The part of a message that a thread needs."""
 
     def __init__(self, value: bytes) -> None:
         self._value = value
 
     def value(self) -> bytes:
-        """The value."""
+        """The record's value."""
         return self._value
 
 
 def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Runs the test on an event loop of its own."""
+    """Run the test on its own event loop."""
 
     @wraps(test)
     def run(**given: Any) -> None:
@@ -47,7 +47,7 @@ def job(handler: Callable[[int], Any], number: int = 0) -> Job:
 
 
 async def until(reached: Callable[[], bool]) -> None:
-    """Wait for what threads do; it fails when that takes too long."""
+    """Wait until the threads have got there; fails when that takes too long."""
     for _ in range(int(_BOUND_S * 1000)):
         if reached():
             return
@@ -62,7 +62,7 @@ async def test_each_job_runs_once_however_they_come() -> None:
     pool = ThreadPool(4, reported.extend)
     await pool.start()
     number = 0
-    for size in (1, 3, 40, 2, 0, 500, 1, 1) * 5:  # fewer than the idle threads, and more
+    for size in (1, 3, 40, 2, 0, 500, 1, 1) * 5:  # fewer jobs than idle threads, and more
         pool.submit([job(lambda which: runs.update([which]), number + index) for index in range(size)])
         number += size
         await asyncio.sleep(0)

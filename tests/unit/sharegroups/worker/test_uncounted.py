@@ -1,4 +1,4 @@
-"""What no handler did, or what ended well, costs a job none of its tries."""
+"""Records that no handler ran for, and jobs that ended well, use up none of a job's tries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Handler = Callable[[bytes], Awaitable[None]]
 async def working(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, handler: Handler, *, grace: float = 20.0, counts: bool = True
 ) -> AsyncIterator[Runner]:
-    """A worker of topic t with four handlers; it is stopped at the end."""
+    """A worker of topic t with four handlers, which is stopped at the end."""
     monkeypatch.setattr(runner, "ShareConsumer", partial(ShareConsumer, transport=fake.transport()))
     spec = JobSpec("t", handler, None, None, Retry(limit=3, backoff=0.1), {}, is_async=True, in_process=False)
     settings = {"bootstrap.servers": fake.bootstrap, "group.id": "g"}
@@ -60,7 +60,7 @@ def counts(fake: FakeCluster) -> dict[int, int]:
 async def test_jobs_that_were_fetched_ahead_and_given_back_have_all_their_tries(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A worker that fetches far too much ahead of jobs that have become slow. Each job fails at first."""
+    """The worker fetches far too much ahead while jobs have become slow. Each job fails at first."""
     runs: Counter[bytes] = Counter()
 
     async def handler(value: bytes) -> None:
@@ -153,7 +153,7 @@ async def test_without_the_setting_each_of_them_is_a_try(fake: FakeCluster, monk
 async def test_a_job_that_ended_well_and_comes_again_is_accepted_without_being_run(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its lock is lost to a member that is gone, as often as the worker sends the outcome but for the last time."""
+    """Its lock is lost to a vanished member each time the worker sends the outcome, except the last time."""
     caplog.set_level("INFO", logger="sharegroups")
     begun: list[bytes] = []
     states = fake.log("t").states["g"]

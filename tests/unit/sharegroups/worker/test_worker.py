@@ -1,4 +1,4 @@
-"""What a Worker is told when it is made, and when handlers are registered: wrong words are refused at once."""
+"""The arguments of a Worker and of its handlers: wrong values are refused at once."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ GIVEN: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "group_id": "mail"}
 
 
 def blocking(_: bytes) -> None:
-    """A handler."""
+    """A valid handler."""
 
 
 async def on_loop(_: bytes) -> None:
-    """Another one."""
+    """Another valid handler."""
 
 
 class Called:
-    """A handler with a state."""
+    """A handler object with state."""
 
     async def __call__(self, _: bytes) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 @pytest.mark.rule("CL-122")
@@ -85,15 +85,15 @@ def test_a_wrong_registration_is_refused_at_once(given: dict[str, Any], handler:
 
 
 def no_argument() -> None:
-    """No handler."""
+    """No valid handler."""
 
 
 def two_arguments(_: bytes, __: int) -> None:
-    """No handler either."""
+    """No valid handler either."""
 
 
 def named_argument(*, value: bytes) -> None:
-    """Nor this one."""
+    """No valid handler either, since the value is passed by position."""
 
 
 @pytest.mark.rule("CL-122")
@@ -108,7 +108,7 @@ def test_a_handler_that_takes_no_value_is_refused_with_its_place(handler: Any) -
 
 
 def wrapped(function: Any) -> Any:
-    """A decorator that gives the handler more than the value."""
+    """A decorator that passes the handler more than the value."""
 
     @wraps(function)
     def inner(*given: Any) -> Any:
@@ -282,7 +282,7 @@ def test_a_worker_is_known_by_its_process_unless_it_has_a_name(
     asked: list[Any] = []
 
     async def look(settings: dict[str, Any], *_: Any) -> None:
-        """As when the worker is stopped before the cluster has answered."""
+        """As if the worker is stopped before the cluster answers."""
         asked.append(settings["client.id"])
 
     monkeypatch.setattr(checks, "look", look)

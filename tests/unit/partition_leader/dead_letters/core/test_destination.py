@@ -1,4 +1,4 @@
-"""PL-906: the first check that fails says why letters cannot go anywhere."""
+"""The first check that fails is the reason why letters cannot be written (PL-906)."""
 
 from __future__ import annotations
 

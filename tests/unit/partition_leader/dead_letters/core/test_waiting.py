@@ -1,4 +1,4 @@
-"""Which letters of a share-partition are next, and when they are tried again."""
+"""The letters of a share-partition that are next, and when they are tried again."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Bench:
         committed: bool = False,
         aborted: tuple[ev.AbortedTransaction, ...] = (),
     ) -> list[tuple[int, int, int]]:
-        """Fetch as the host does; the acquired ranges as plain tuples."""
+        """Fetch as the host does; return the acquired ranges as plain tuples."""
         order = self.lock(1, max_records)
         if order is None:
             return []
@@ -83,14 +83,15 @@ class Bench:
         return [(first, last, count) for first, last, count in one(effects, fx.Acquired).ranges]
 
     def lock(self, fetch_id: int, max_records: int = 500) -> fx.ReadLog | None:
-        """Ask for the fetch lock; what to read, if the fetch got it."""
+        """Ask for the fetch lock; return what to read, or None when the fetch did not get it."""
         effects = self.do(ev.TakeFetchLock(fetch_id, max_records, self.settings))
         return next((effect for effect in effects if isinstance(effect, fx.ReadLog)), None)
 
-    # Operations: each gives the id under which `replies` has the answer.
+    # Operations: each returns the id under which `replies` has the answer.
 
     def ack(self, member: str, *batches: Any) -> int:
-        """`batches`: first and last offset, an acknowledge type or one for each offset, and perhaps delays likewise."""
+        """Acknowledge `batches`: first and last offset, an acknowledge type or one for each offset, and perhaps delays
+        likewise."""
         self.op += 1
         listed: Any = [(first, last, *map(_listed, rest)) for first, last, *rest in batches]
         acks = tuple(ev.AckBatch(*one) for one in listed)
@@ -117,7 +118,7 @@ class Bench:
         return write
 
     def acked(self, member: str, *batches: Any) -> KafkaError | None:
-        """Acknowledge and let every write succeed; the answer's error."""
+        """Acknowledge and let every write succeed; return the answer's error."""
         op = self.ack(member, *batches)
         while self.writes:
             self.persisted()
@@ -130,7 +131,7 @@ class Bench:
     def set(self, **changes: Any) -> None:
         self.settings = replace(self.settings, **changes)
 
-    # Looking.
+    # The core's state.
 
     @property
     def spso(self) -> int:
@@ -148,7 +149,7 @@ def _listed(given: int | tuple[int, ...]) -> tuple[int, ...]:
 
 
 def one(effects: list[fx.Effect], kind: type[E]) -> E:
-    """The only effect of a kind."""
+    """Return the only effect of a kind."""
     found = [effect for effect in effects if isinstance(effect, kind)]
     assert len(found) == 1, f"expected one {kind.__name__} in {effects}"
     return found[0]
@@ -159,5 +160,6 @@ def plain(batch: StateBatch) -> tuple[int, int, int, int]:
 
 
 def written(write: fx.Persist) -> tuple[int, int, list[tuple[int, int, int, int]]]:
-    """start_offset, delivery_complete_count and state batches of a write, as the tables of the specification print."""
+    """Return start_offset, delivery_complete_count and state batches of a write, as the specification's tables print
+    them."""
     return write.start_offset, write.delivery_complete_count, [plain(batch) for batch in write.state_batches]

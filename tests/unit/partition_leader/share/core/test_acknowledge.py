@@ -1,4 +1,4 @@
-"""Acknowledgements beside what else happens: locks that end, other members, writes that fail, a moving start."""
+"""Acknowledgements amid other events: expiring locks, other members, failing writes, a moving start offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the start offset goes, and what a write may say of it before it is durable (PL-120 … PL-125, PL-704)."""
+"""How far the start offset advances, and which start offset a write may carry (PL-120 … PL-125, PL-704)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_unfinished_records_below_the_start_offset_do_not_hold_it_back() -> None
 @pytest.mark.rule("PL-122", "PL-123", "PL-606")
 @pytest.mark.parametrize("state", [STATE_ACKNOWLEDGED, STATE_AVAILABLE])
 def test_the_start_offset_stops_where_an_unresolved_hole_begins(state: int) -> None:
-    """Whatever lies behind the hole, finished or not, and however much."""
+    """It stops whether or not the records after the hole are finished, and however many there are."""
     stored = (StateBatch(10, 20, 2, 1), StateBatch(25, 30, state, 1), StateBatch(31, 40, 0, 1))
     bench = Bench(10, batches=stored)
     assert bench.spso == 21

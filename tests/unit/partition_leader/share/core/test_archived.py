@@ -1,4 +1,4 @@
-"""Records that end though nobody accepted them are told, once that is durable, with offsets and cause (PL-810)."""
+"""Records archived without being accepted are reported with offsets and cause once that is durable (PL-810)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def written(bench: Bench) -> list[fx.Persist]:
 
 
 def at_limit(bench: Bench, deliveries: int = 5) -> None:
-    """Deliver and release until one more release archives."""
+    """Deliver and release the records until one more release would archive them."""
     for delivery in range(1, deliveries + 1):
         acquired: list[tuple[int, int, int]] = []
         while found := bench.fetch():
@@ -70,8 +70,8 @@ def test_many_short_acknowledgements_are_told_as_joined_ranges() -> None:
 
 @pytest.mark.rule("PM-20", "X9")
 def test_a_write_names_what_it_gives_up_for_good_and_nothing_else() -> None:
-    """Released ones come again, accepted ones are done, and of a gap there is no record. With a dead letter they are
-    named when they become Archiving, not again once the letter is written."""
+    """Released records come again, accepted ones are finished, and a gap has no record. With a dead-letter queue,
+    records are named when they become Archiving, and not again once their letter is written."""
     bench = Bench(log=[(0, 9)])
     bench.fetch()
     bench.acked("M", (0, 3, ACK_ACCEPT), (4, 4, ACK_GAP), (5, 6, ACK_RELEASE), (7, 9, ACK_REJECT))

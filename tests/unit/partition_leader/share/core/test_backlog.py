@@ -1,4 +1,4 @@
-"""What a group has still to do in a share-partition: counted against a recount, offset by offset."""
+"""A group's backlog in one share-partition: records that members hold, records that wait, and delayed ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def backlog(
 
 
 def counted(bench: Bench, end: int, holes: frozenset[int] = frozenset()) -> tuple[int, int, int]:
-    """Of a share-partition in which no record is delayed."""
+    """Return the backlog of a share-partition in which no record is delayed."""
     held, waiting, start, delayed = backlog(bench, end, holes)
     assert delayed == 0
     return held, waiting, start

@@ -34,7 +34,7 @@ def test_chance_takes_a_part_off_and_adds_nothing(chance: float, delay_ms: int) 
     st.integers(0, 2**31 - 1),
     st.floats(0, 1),
 )
-def test_a_back_off_is_never_none_and_never_above_its_maximum(  # noqa: PLR0917 - drawn, not given
+def test_a_back_off_is_never_none_and_never_above_its_maximum(  # noqa: PLR0917 - hypothesis passes them
     initial_ms: int, multiplier: float, max_ms: int, jitter: float, count: int, chance: float
 ) -> None:
     backoff = Backoff(initial_ms, multiplier, max_ms, jitter)

@@ -1,4 +1,4 @@
-"""Which records go out as dead letters, and what becomes of them when they have been written."""
+"""Which records are sent as dead letters, and their states once the letters have been written."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_one_letter_for_each_cause_with_the_archiving_records_of_its_spans_in_or
 
 @pytest.mark.rule("PL-905")
 def test_a_span_that_the_log_start_has_passed_gets_no_letter_from_a_batch_that_goes_on_behind_it() -> None:
-    """Batches that were made one (PL-915) are cut by no start offset, and the spans of their letters are as before."""
+    """A start offset does not cut merged batches (PL-915), and the spans of their letters are as before the merge."""
     letters, made = DeadLetters(), Window(24)
     made.add(InFlightBatch(24, 31, STATE_ARCHIVING, 2))
     made.move_start(30)
@@ -190,9 +190,9 @@ def test_a_session_that_closes_at_the_limit_sends_what_it_holds_to_the_queue() -
 
 
 def last_deliveries(count: int, **changes: int) -> Bench:
-    """Records 0 … count − 1, which M has acquired with delivery count 5, which is the limit; a dead-letter queue."""
+    """Records 0 … count − 1, which M has acquired with delivery count 5, the limit; there is a dead-letter queue."""
     bench = Bench(batches=(StateBatch(0, count - 1, 0, 4),), log=[(0, count - 1), (count, count)])
-    bench.set(delivery_count_limit=10, dlq_enabled=True, **changes)  # with 5 each of them would come alone
+    bench.set(delivery_count_limit=10, dlq_enabled=True, **changes)  # with 5 each record would be delivered alone
     assert bench.fetch(until=0) == [(0, count - 1, 5)]
     bench.set(delivery_count_limit=5)
     return bench

@@ -1,4 +1,4 @@
-"""Records that wait after a release or a lock that ran out: one share-partition's core by hand (PL-930 … PL-937)."""
+"""Records delayed after a release or an expired lock, on one share-partition's core (PL-930 … PL-937)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ACCEPT, RELEASE, REJECT, GAP = ACK_ACCEPT, ACK_RELEASE, ACK_REJECT, ACK_GAP
 
 
 def fetched(*, log: list[tuple[int, int]] | None = None, **settings: Any) -> Bench:
-    """Member M holds 0-9, each record a delivery of its own."""
+    """A bench whose member M holds 0-9, each on its first delivery."""
     bench = Bench(log=log or [(0, 9)], settings=ev.GroupSettings(lock_ms=LOCK_MS, **settings))
     assert bench.fetch(until=9) == [(0, 9, 1)]
     return bench
 
 
 def delays(bench: Bench) -> dict[int, int]:
-    """Offset → end of its delay, of every delayed record."""
+    """Return the end of the delay of every delayed offset."""
     bench.core.check()
     return {
         offset: batch.lock_at(offset)[3]
@@ -310,7 +310,7 @@ def test_a_window_in_too_many_pieces_takes_no_new_records(monkeypatch: pytest.Mo
 
 
 def test_retiring_leaves_delays_to_the_successor() -> None:
-    """PL-937: what is stored has them."""
+    """PL-937: the stored state has the delays."""
     bench = fetched()
     bench.acked("M", (0, 9, RELEASE, 60_000))
     bench.do(ev.Retire(CoordinatorNotAvailableError("over")))
@@ -318,7 +318,7 @@ def test_retiring_leaves_delays_to_the_successor() -> None:
     assert bench.core.next_deadline() is None
 
 
-# The pieces.
+# The functions on runs of offsets.
 
 
 def test_delays_of_a_request_by_stretch() -> None:

@@ -1,4 +1,4 @@
-"""A batch of an older log, or a stored state, of 2^31 offsets: nothing keeps arrays of that size."""
+"""A batch of an older log, or a stored state, with 2^31 offsets: no array of that size is made."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def test_a_fetch_acquires_no_more_than_a_batch_may_hold(mode: int) -> None:
 @pytest.mark.rule("CM-112")
 @pytest.mark.parametrize("mode", [ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT])
 def test_a_stored_state_of_that_size_is_loaded_in_parts(mode: int) -> None:
-    """As a leader of before left it: released as a whole, and its log now ends where its bytes could reach."""
+    """An older leader released such a batch as a whole and stored it; its log now ends where the batch's bytes could
+    reach."""
     tracemalloc.start()
     try:
         bench = Bench(batches=(StateBatch(0, ENORMOUS - 1, 0, 1),), log=[(0, 14_963)])

@@ -1,4 +1,4 @@
-"""What the core says of records of transactions, and of their markers."""
+"""The core's explanations of transactions' records and of their markers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a ShareFetch may take and when it has enough, decided without a log, a share-partition or a wait.
+"""How much a ShareFetch may take and when it has enough, decided without a log, a share-partition or a wait.
 
-Only PL-201 lies in this module as a whole. The other rules are cited where a fetch is seen at work; names of rules in
-these tests say which part of them is shown.
+Only PL-201 is tested as a whole in this module. The other rules are cited by tests that run a fetch; comments that name
+a rule in these tests say which part of it is shown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def step(
     room: int = PLENTY,
     expired: bool = False,
 ) -> Step:
-    """The next step of an attempt that could lock a share-partition for each of these numbers of bytes."""
+    """Return the next step of an attempt that could lock a share-partition for each of these numbers of bytes."""
     return one.next_step(erroneous, len(available), available, room, expired)
 
 
@@ -176,7 +176,7 @@ def test_the_answer_keeps_to_its_room_but_for_the_first_share_partition_in_it() 
     ],
 )
 def test_what_a_failed_read_means(error: KafkaError, lease_valid: bool, event_type: type | None) -> None:
-    # PL-252: the log start moved, and the request hears nothing. PL-630: leadership is gone, unless only the lease is.
+    # PL-252: the log start moved, and the request gets no error. PL-630: leadership is gone, unless only the lease is.
     events: dict[type | None, LogStartMoved | Drop | None] = {LogStartMoved: LogStartMoved(42), Drop: Drop(error)}
     told = None if event_type is LogStartMoved else error
     assert read_failed(error, 42, lease_valid) == ReadFailure(events.get(event_type), told)

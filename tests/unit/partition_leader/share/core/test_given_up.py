@@ -1,4 +1,4 @@
-"""Late acknowledgements of records that were archived though nobody accepted them (PL-418)."""
+"""Late acknowledgements of records that were archived without being accepted (PL-418)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMIT = 2
 
 
 def last_delivery(**changes: bool) -> Bench:
-    """M holds 0 … 3 on their last delivery, after N had them before."""
+    """A bench whose member M holds 0 … 3 on their last delivery; N held them before."""
     bench = Bench(log=[(0, 3), (4, 7)])
     bench.set(delivery_count_limit=LIMIT, **changes)
     assert bench.fetch("N", until=3) == [(0, 3, 1)]

@@ -1,4 +1,4 @@
-"""Holes that no record will ever fill: share-partitions move over them at once (CM-47); what is given back to whom."""
+"""Share-partitions move at once over holes that no record will ever fill (CM-47), and late releases of acquisitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which reports about members wait, which are told, and which are not worth it any more (PL-527)."""
+"""Reports about lost members: which wait, which are sent, and which are too old to be sent (PL-527)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commit and the roll-back of a write make of each record (PL-307, PL-412, PL-414)."""
+"""The states of records after the commit or the roll-back of a write (PL-307, PL-412, PL-414)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def operation(*spans: tuple[int, int]) -> Operation:
 
 
 def records(made: Window) -> list[tuple[int, int, int, str]]:
-    """Each stretch: its offsets, code and holder."""
+    """Return the offsets, code and holder of each run."""
     return [
         (first, last, code, member)
         for batch in made.walk()

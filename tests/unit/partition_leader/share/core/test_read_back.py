@@ -1,4 +1,4 @@
-"""What the coordinator has stored decides about each record of an unanswered write (PL-707)."""
+"""The coordinator's stored state decides each record of an unanswered write (PL-707)."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def operation(*spans: tuple[int, int]) -> Operation:
 
 
 def records(made: Window) -> Records:
-    """Every cached record, those below the start offset too."""
+    """Return every cached record, those below the start offset too."""
     return [run for batch in made.walk() for run in batch.runs(batch.first, batch.last)]
 
 
 def holders(made: Window) -> set[tuple[int, str, int]]:
-    """Of the cached records: the code, who holds them, and how long."""
+    """Return the code, holder and deadline of the cached records."""
     return {
         (code, member, deadline)
         for batch in made.walk()

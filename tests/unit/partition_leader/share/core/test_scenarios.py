@@ -1,5 +1,5 @@
 """Scenarios of the catalogue on one share-partition, with their own numbers: S-019, S-041, S-044, S-046, S-050, S-059,
-S-061. What they look like through the RPCs is in tests/integration/scenarios."""
+S-061. tests/integration/scenarios plays them through the RPCs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ TWICE = ev.GroupSettings(LOCK_MS, delivery_count_limit=2)
 
 
 def _released_by_the_last_delivery(count: int, limit: int) -> list[tuple[int, int, int]]:
-    """What one member gets that releases all of a batch of `count` records until nothing comes."""
+    """Return the ranges that one member acquires of a batch of `count` records; it releases each of them until none is
+    left."""
     bench = Bench(log=[(0, count - 1)], settings=ev.GroupSettings(LOCK_MS, delivery_count_limit=limit))
     got: list[tuple[int, int, int]] = []
     while found := bench.fetch(max_records=count):

@@ -1,4 +1,4 @@
-"""Share sessions: epochs, partitions, what is reported and what is released (§5)."""
+"""Share sessions: epochs, partitions, and the partitions that answers report or leave out (§5)."""
 
 from __future__ import annotations
 
@@ -153,8 +153,7 @@ def test_served_partitions_go_last_and_after_fetches_without_records_the_order_t
 def test_no_partition_with_records_waits_for_more_fetches_than_there_are_partitions(
     partitions: int, acknowledgements: int, served: int
 ) -> None:
-    """An acknowledgement consumes an epoch, too. One more at some time is enough for other epochs to fetch from then
-    on."""
+    """An acknowledgement also consumes an epoch. One more at some point shifts the epochs of all later fetches."""
     topics = [TopicIdPartition(bytes(16), partition) for partition in range(partitions)]
     cache = opened(*topics)
     epoch, waited = 1, dict.fromkeys(topics, 0)

@@ -1,4 +1,5 @@
-"""Many short acknowledgements of one cached batch in one request: applied at once, with the outcome of one by one."""
+"""Many short acknowledgements of one cached batch in one request: applied together, with the same outcome as one by
+one."""
 
 from __future__ import annotations
 

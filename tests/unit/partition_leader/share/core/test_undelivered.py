@@ -1,4 +1,4 @@
-"""Releases that take their delivery back: one share-partition's core by hand (PL-941)."""
+"""Releases that take their delivery back, on one share-partition's core (PL-941)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BACK = ((), True)
 
 
 def fetched(**settings: Any) -> Bench:
-    """Member M holds 0-9."""
+    """A bench whose member M holds 0-9."""
     bench = Bench(log=[(0, 9)], settings=ev.GroupSettings(lock_ms=LOCK_MS, **settings))
     assert bench.fetch(until=9) == [(0, 9, 1)]
     return bench

@@ -1,4 +1,4 @@
-"""What read_committed hides, by the headers of the batches read."""
+"""The batches that read_committed hides, decided from the headers of the batches read."""
 
 from __future__ import annotations
 

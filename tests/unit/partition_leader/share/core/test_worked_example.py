@@ -15,7 +15,7 @@ UNFINISHED = (0, 1)
 
 
 class Stored:
-    """What a share coordinator keeps of the writes, and what leaders that read it deliver."""
+    """The state that a share coordinator keeps of the writes, and the records that a fresh leader delivers from it."""
 
     def __init__(self) -> None:
         self.start = 0
@@ -26,7 +26,7 @@ class Stored:
         self.batches = merge_into(self.batches, batches, self.start)
 
     def delivered_after_a_fail_over(self, log: list[Header]) -> dict[int, int]:
-        """Offset → delivery count, of everything that a fresh leader gives out."""
+        """Return the delivery count of every offset that a fresh leader delivers."""
         fresh = Bench(self.start, batches=tuple(self.batches), generation=2)
         fresh.log = log
         found: dict[int, int] = {}
@@ -80,8 +80,8 @@ def test_a_fresh_leader_delivers_what_is_not_finished_after_each_write_of_the_ex
 
 
 LOG = [(100, 109), (110, 112), (113, 118), (119, 119), (120, 120)]
-#: Line of the table → the last log batch that is there by then, and the offsets of "memory after" that are not
-#: terminal: those that a fresh leader must deliver, and no other.
+#: Line of the table → the number of log batches by then, and the offsets of "memory after" that are not terminal: a
+#: fresh leader must deliver these and no others.
 LEFT: dict[int, tuple[int, set[int]]] = {
     1: (0, set()),
     3: (1, set()),
@@ -131,7 +131,7 @@ COLUMNS: dict[str, list[tuple[int, int, list[tuple[int, int, int, int]]]]] = {
 @pytest.mark.parametrize("column", COLUMNS)
 def test_after_each_write_of_each_column_a_fresh_leader_delivers_what_is_not_finished(column: str) -> None:
     stored = Stored()
-    stored.start = 100  # column K does not write it: the group coordinator has initialised it so
+    stored.start = 100  # column K does not write it: the group coordinator set it when it initialised the state
     lines = [line for line, *_ in COLUMNS[column]]
     for at, (line, start_offset, batches) in enumerate(COLUMNS[column]):
         stored.take(start_offset, [StateBatch(*batch) for batch in batches])

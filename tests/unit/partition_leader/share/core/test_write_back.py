@@ -1,4 +1,4 @@
-"""Writes that fail, that nobody answers, that must be repeated, and how a share-partition ends."""
+"""Writes that fail, stay unanswered or must be repeated, and how a share-partition ends."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_no_write_leaves_before_the_read_back() -> None:
     op = bench.ack("N", (10, 19, ACCEPT))
     assert not bench.writes
     assert isinstance(bench.error(bench.ack("M", (0, 9, ACCEPT))), errors.InvalidRecordStateError)
-    bench.do(ev.ReadBack(1, 7, 10, ()))  # an answer of another generation says nothing
+    bench.do(ev.ReadBack(1, 7, 10, ()))  # an answer of another generation is ignored
     assert not bench.writes
     bench.do(ev.ReadBack(2, 7, 10, ()))
     write = bench.persisted()
@@ -144,7 +144,7 @@ def test_an_expired_lock_at_the_limit_is_not_given_back(dlq: bool) -> None:
     bench.fetch(max_records=5)
     bench.ack("M", (2, 9, ACCEPT))
     bench.set(delivery_count_limit=5)
-    bench.do(ev.SettingsChanged(bench.settings))  # the limit of when the acknowledgement began counts
+    bench.do(ev.SettingsChanged(bench.settings))  # the limit at the time of the acknowledgement counts
     bench.now += LOCK_MS
     bench.failed(errors.CoordinatorNotAvailableError())
     if dlq:

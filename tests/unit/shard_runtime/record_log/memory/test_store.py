@@ -238,7 +238,7 @@ async def test_what_a_store_refuses_only_now_or_here_waits_and_is_written_once(s
 async def test_a_flush_that_was_run_on_a_master_replaced_before_its_wait_was_answered_is_not_confirmed_there(
     store: MemoryStore,
 ) -> None:
-    """The connection survives: only the history, read behind the WAIT, tells."""
+    """The connection survives: only the history, read after the WAIT, shows that the master was replaced."""
     log = memory_log(store, "a", StoreSettings(replicas=1, min_insync_replicas=1, backoff_ms=1, backoff_max_ms=2))
     epoch = (await claim(log, 1)).epoch
     await log.append(SHARD, epoch, one(epoch, 1))
@@ -279,7 +279,7 @@ async def test_an_answer_that_no_owner_expects_loses_the_shard_with_what_waits_f
 async def test_where_there_is_one_node_no_key_is_made_to_know_a_shard_s_history(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is asked for every held shard several times within a lease, also for those of idle topics."""
+    """The history is read for every held shard several times within a lease, also for those of idle topics."""
     log = memory_log(store, "a", StoreSettings(backoff_ms=1, backoff_max_ms=2))
     await claim(log, 1)
     made: list[ShardId] = []

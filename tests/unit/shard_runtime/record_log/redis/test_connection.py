@@ -1,4 +1,4 @@
-"""How many replicas must have a write before it counts."""
+"""The number of replicas that must have a write before it counts."""
 
 from __future__ import annotations
 

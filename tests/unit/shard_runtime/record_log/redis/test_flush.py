@@ -1,4 +1,5 @@
-"""What a flush makes of each answer, and what it sends next (CM-13, CM-19, SR-9): no store, the replies by hand."""
+"""The outcome of a flush for each answer of the store, and what it sends next (CM-13, CM-19, SR-9). No store: the tests
+write the replies."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def stored(*found: Entry) -> list[Reply]:
 
 
 class World:
-    """A shard with one flush, and what its caller was answered."""
+    """A shard with one flush, and the outcome for its caller."""
 
     def __init__(self, *entries: Entry, replicas: int = 0) -> None:
         self.held = ClaimedShard(GROUP, 77, EPOCH, {LOG: CLAIM}, lossy=False, whole_under="", checked_on=CONNECTION)
@@ -68,12 +69,12 @@ class World:
         return self.flush.settle(list(replies), [], PipelineResult(CONNECTION, acked, HISTORY, intact))
 
     def executed(self, acked: int = 0, intact: bool = True) -> Verdict:
-        """Everything was added."""
+        """Settle the flush as when everything was added."""
         added = [b"QUEUED"] * (len(self.flush.commands()) - 2)
         return self.settle(b"OK", *added, [b"4-1"] * len(added), acked=acked, intact=intact)
 
     def found(self, entries: Sequence[Entry], *noops: Entry) -> ShardLostError | None:
-        """The answer of a read-back."""
+        """Resolve the flush with the answer of a read-back."""
         ranges = [stored(*entries)]
         return self.flush.resolve(ranges + ([stored(*noops)] if len(self.flush.read_back()) > 1 else []))
 
@@ -292,7 +293,8 @@ async def test_a_refused_no_op_must_still_follow(error: ErrorReply, verdict: Ver
 @pytest.mark.rule("SR-9", "CM-13")
 @virtual
 async def test_an_id_refused_as_old_after_an_unknown_outcome_is_read_back_once_and_not_for_ever() -> None:
-    """The first sending may have arrived while the second was under way; if it had not, another owner was there."""
+    """The first send may arrive while the second is under way; if it did not arrive, another owner has claimed the
+    shard."""
     landed = World()
     landed.flush.lost()
     assert landed.found([]) is None

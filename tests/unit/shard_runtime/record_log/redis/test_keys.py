@@ -1,4 +1,4 @@
-"""Keys of no single shard, and slots as the store computes them."""
+"""The shards that keys name, and slots as the store computes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shard_runtime.record_log.redis.keys import shard_of_stream, slot_of
     [("foo", 12182), ("somekey", 11058), ("foo{hash_tag}", 2515), ("bar{hash_tag}", 2515), ("{}foo", 9500)],
 )
 def test_a_slot_is_the_one_that_the_store_gives(key: str, slot: int) -> None:
-    """As CLUSTER KEYSLOT answers; an empty tag is none."""
+    """CLUSTER KEYSLOT answers the same; an empty tag counts as no tag."""
     assert slot_of(key) == slot
 
 

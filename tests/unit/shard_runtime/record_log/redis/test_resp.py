@@ -1,4 +1,4 @@
-"""What becomes of a store's replies, errors and messages, and of a connection that is closed or silent."""
+"""A connection's handling of a store's replies, errors and messages, and of being closed or left without answers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_where_nobody_listens_the_error_names_the_address() -> None:
 
 
 class Socket(asyncio.Transport):
-    """The transport of a connection: keeps what is sent."""
+    """The transport of a connection; keeps the bytes that are sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Socket(asyncio.Transport):
 
 
 class Greeted:
-    """redis-py's connection after its greetings."""
+    """redis-py's connection after its handshake."""
 
     def __init__(self, socket: Socket) -> None:
         self._writer = SimpleNamespace(transport=socket)
@@ -86,7 +86,7 @@ class Greeted:
 def opened() -> tuple[RespConnection, Socket, Greeted]:
     socket = Socket()
     greeted = Greeted(socket)
-    connection = RespConnection(greeted, "a:1")  # type: ignore[arg-type]  # what it uses
+    connection = RespConnection(greeted, "a:1")  # type: ignore[arg-type]  # it has what is used
     assert socket.said.pop() == "RespConnection"
     return connection, socket, greeted
 
@@ -114,7 +114,7 @@ async def test_a_server_that_says_nothing_costs_the_connection_which_is_never_op
 @virtual
 async def test_a_time_out_is_counted_from_its_own_commands() -> None:
     connection, _, _ = opened()
-    for _ in range(3):  # the timer of the first wait is still armed during the others
+    for _ in range(3):  # during the later waits the timer of the first one is still armed
         run = asyncio.ensure_future(connection.run([("PING",)], 1_000))
         await asyncio.sleep(0.6)
         connection.data_received(b"+PONG\r\n")

@@ -1,4 +1,4 @@
-"""The notes beside a stream: what is asked of the store, and what its answers mean."""
+"""The notes on skipped entries of a stream: the commands sent to the store, and the meaning of its answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Answer:
 
 @dataclass
 class Queries:
-    """Gives the answers in turn, and keeps what was asked."""
+    """Returns the answers in turn, and notes the commands."""
 
     answers: list[Answer]
     asked: list[tuple[Any, ...]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Who waits for a store says so before a person takes the silence for a fault."""
+"""A process that waits for a store logs so before a person takes the silence for a fault."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.virtual_time import run
 
 
 class NoStore:
-    """Nobody listens; or, with `silent`, nobody answers."""
+    """A store that refuses connections or, when `silent`, does not answer."""
 
     def __init__(self, silent: bool) -> None:
         self._silent = silent

@@ -1,4 +1,4 @@
-"""How a call on the store is answered: once, and no more after its caller went."""
+"""A call on the store is answered once, and not at all after its caller has left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries as the services write them, and as rows; and bytes that nobody should have written."""
+"""Entries as the services write them, decoded into rows; and bytes that no service writes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_what_a_write_did_comes_back_from_snapshots_and_updates(cause: int) -> N
 
 @pytest.mark.rule("PM-20")
 def test_records_without_the_fields_of_extensions_are_rows_too() -> None:
-    """As another implementation of the KIP would write them."""
+    """Another implementation of the KIP would write such records."""
     row = decode(Kind.SHARE_STATE, state_entry(AT, snapshot(110, 3), 0))
     assert (row["record_type"], row["start_offset"], row["ts"]) == ("snapshot", 110, None)
     assert all(row[name] is None for name in WriteStats._fields if name != "cause")
@@ -265,7 +265,8 @@ def test_no_bytes_break_a_page(kind: Kind, letter: str, data: bytes) -> None:
 @pytest.mark.rule("PM-75")
 @pytest.mark.parametrize("kind", list(Kind))
 def test_every_batch_has_the_very_schema_of_its_kind(kind: Kind) -> None:
-    """Of records, of none, and of a gap: Spark compares only the first batch with what was declared."""
+    """A batch of records, an empty one, and one of a gap: Spark compares only the first batch with the declared
+    schema."""
     stream = LOG if kind is Kind.LOG_META else STREAM
     claim = RawEntry(stream, AT, "C", claim_record(1, 2, "h:1", "n", 1_234))
     batches = [decode_page(kind, [claim]), decode_page(kind, [])]

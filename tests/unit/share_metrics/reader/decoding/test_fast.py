@@ -1,4 +1,4 @@
-"""Two decoders, one result: the fast one gives the very batches of the Python one, whatever the bytes are."""
+"""Two decoders, one result: for any bytes, the fast one gives exactly the batches of the Python one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WRITTEN = st.builds(state_entry, st.builds(EntryId, INT, LONG), RECORDS, st.samp
 
 @st.composite
 def spoilt(draw: st.DrawFn) -> RawEntry:
-    """An entry that was written, and then cut, changed, lengthened, doubled or given another letter."""
+    """A written entry that was then cut, changed, lengthened, doubled or given another letter."""
     entry = draw(WRITTEN)
     data = bytearray(entry.record)
     how = draw(st.sampled_from(["cut", "change", "later", "twice", "letter", "version"]))
@@ -91,7 +91,7 @@ def test_a_page_of_everything_is_the_same_by_both() -> None:
         RawEntry(STREAM, at, "Z", b"of a later build"),
     ]
     wrong = [RawEntry(STREAM, at, "S", b"\xff"), RawEntry(STREAM, at, "U", plain[0].record)]
-    assert fast.is_there()  # it is among the tools of development: else all here would compare Python with Python
+    assert fast.is_there()  # a development dependency; without it the test would compare Python with Python
     assert fast._plain([*plain, state_entry(at, ShareTombstone(KEY))], light=False).num_rows == 3
     same([*plain, *odd, *plain, state_entry(at, ShareTombstone(KEY)), *wrong, *plain])
     same([])
@@ -108,7 +108,7 @@ def test_an_id_that_no_owner_gives_is_quarantined_by_both(at: EntryId) -> None:
 
 
 class PanicError(BaseException):
-    """What an extension raises that has found a mistake of its own."""
+    """Raised by an extension on a bug of its own."""
 
 
 @pytest.mark.rule("PM-5", "PM-68")
@@ -122,7 +122,7 @@ def test_a_mistake_of_the_package_costs_time_and_no_entry(monkeypatch: pytest.Mo
 
 @pytest.mark.rule("PM-5")
 def test_auto_takes_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the package `auto` is the Python decoder, and `fast` says what it needs."""
+    """Without the package `auto` means the Python decoder, and `fast` fails with the missing package's name."""
     made: list[str] = []
     monkeypatch.setattr(fast, "decode_fast", lambda rows, light: made.append("fast"))
     entries = [state_entry(EntryId(1, 1), snapshot(1))]

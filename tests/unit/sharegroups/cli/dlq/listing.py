@@ -1,4 +1,4 @@
-"""`sharegroups dlq list` as values."""
+"""Runs `sharegroups dlq list` and returns its output as values."""
 
 from __future__ import annotations
 

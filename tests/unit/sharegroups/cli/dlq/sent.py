@@ -1,4 +1,4 @@
-"""What was produced to a topic of the fake cluster."""
+"""The records produced to a topic of the fake cluster."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Produced(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int]:
-        """The place of the letter that it was made from: partition and offset."""
+        """Partition and offset of the letter that it was made from."""
         said = {name.removeprefix("__dlq.redrive."): value or b"" for name, value in self.headers}
         return int(said["partition"]), int(said["offset"])
 
 
 def produced(fake: FakeCluster, topic: str = "orders", partition: int = 0, since: int = 0) -> list[Produced]:
-    """The records from an offset on."""
+    """The records from offset `since` on."""
     found: list[Produced] = []
     for batch in fake.log(topic, partition).batches:
         base_ms, records = open_batch(batch.batch, batch.count)

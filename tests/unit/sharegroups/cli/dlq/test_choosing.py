@@ -1,4 +1,4 @@
-"""Which letters a command of `dlq` is about: topic, group, filters."""
+"""The letters that a command of `dlq` selects: topic, group, filters."""
 
 from __future__ import annotations
 

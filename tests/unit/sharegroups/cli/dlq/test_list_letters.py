@@ -1,4 +1,4 @@
-"""`sharegroups dlq list`: all that it prints, and how many letters there are of which."""
+"""`sharegroups dlq list`: its whole output, and the number of letters per kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record that a letter is about is found, or why not."""
+"""Finds the record that a letter is about, or the reason why it cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sharegroups dlq purge`: says what goes, asks, deletes."""
+"""`sharegroups dlq purge`: shows what will be deleted, asks, deletes."""
 
 from __future__ import annotations
 

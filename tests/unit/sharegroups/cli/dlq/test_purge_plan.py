@@ -1,4 +1,4 @@
-"""Which letters a purge would delete."""
+"""The letters that a purge would delete."""
 
 from __future__ import annotations
 

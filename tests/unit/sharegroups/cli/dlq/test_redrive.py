@@ -1,4 +1,4 @@
-"""`sharegroups dlq redrive`: all that it prints, which letters it takes, and what is refused."""
+"""`sharegroups dlq redrive`: its whole output, the letters it takes, and refusals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_transcript(letters: FakeCluster) -> None:
 
 
 def sent(fake: FakeCluster, *words: str, topic: str = DLQ) -> list[tuple[int, int]]:
-    """Redrive; the places of the letters whose fresh records were made."""
+    """Redrive; returns the places of the letters for which fresh records were produced."""
     ends = {number: fake.log("orders", number).end for number in (0, 1)}
     result = sharegroups("dlq", "redrive", "--topic", topic, *words)
     assert result.exit_code == 0, result.output

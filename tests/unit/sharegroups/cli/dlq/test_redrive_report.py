@@ -1,4 +1,4 @@
-"""What `dlq redrive` says of pages and in the end."""
+"""The report of `dlq redrive`, per page and at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which letters were redriven before: found in the partitions that they went to."""
+"""Letters that were redriven before are found in the partitions that they went to."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def looked(fake: FakeCluster, firsts: dict[TopicPartition, First], *, look: bool
 
 
 def fresh(fake: FakeCluster, origin: int, group: str = "g", topic_id: str | None = None) -> ProducedRecord:
-    """A record that was redriven."""
+    """A redriven record."""
     letter = letter_of(letter_headers(origin, group=group), b"k", b"v")
     assert letter is not None
     place = Place(DLQ, topic_id or topic_id_text(fake.topics[DLQ][0]), 0, 0)

@@ -1,4 +1,4 @@
-"""The loop of `dlq redrive`: what it produces, what it deletes, and what it does when something fails."""
+"""The loop of `dlq redrive`: what it produces and deletes, and how it handles failures."""
 
 from __future__ import annotations
 

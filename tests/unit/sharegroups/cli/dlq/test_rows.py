@@ -1,4 +1,4 @@
-"""A letter as a line or as JSON, whatever others wrote into it."""
+"""A letter as a line or as JSON, with any content from other producers."""
 
 from __future__ import annotations
 

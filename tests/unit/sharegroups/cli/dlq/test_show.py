@@ -1,4 +1,4 @@
-"""`sharegroups dlq show`: all of a letter, and the record that it is about."""
+"""`sharegroups dlq show`: a whole letter, and the record that it is about."""
 
 from __future__ import annotations
 

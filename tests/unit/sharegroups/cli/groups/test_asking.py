@@ -1,4 +1,4 @@
-"""What all commands about groups do alike: they tell soon that nobody answers, and what may have been done."""
+"""Shared behaviour of commands about groups: they soon report that no node answers, and what may have been done."""
 
 from __future__ import annotations
 

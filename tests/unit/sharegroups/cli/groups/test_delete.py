@@ -1,4 +1,4 @@
-"""`sharegroups groups delete`: which groups go, and what is said of those that do not."""
+"""`sharegroups groups delete`: the groups deleted, and the messages about those that are not."""
 
 from __future__ import annotations
 

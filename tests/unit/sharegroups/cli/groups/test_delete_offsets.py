@@ -1,4 +1,4 @@
-"""`sharegroups groups delete-offsets`: what a group forgets, and what is said when there is nothing to forget."""
+"""`sharegroups groups delete-offsets`: the offsets deleted, and the message when there are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`groups reset-offsets` on topics that keep only what some group still needs: it says where their logs begin."""
+"""`groups reset-offsets` on topics that keep only records some group still needs: it reports where their logs begin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESET = ("groups", "reset-offsets", "--group", "g", "--topic", "t")
 
 @pytest.fixture
 def world(fake: FakeCluster) -> FakeCluster:
-    """Topic `t` has 5 records in each of two partitions; group `g` has taken part, and 3 of partition 1 are gone."""
+    """Topic `t` has 5 records in each of two partitions; group `g` has consumed, and 3 of partition 1 are deleted."""
     for number in (0, 1):
         produce(fake, 5, partition=number)
         consumed(fake, "t", number, 2)
@@ -37,7 +37,7 @@ def test_the_beginning_that_is_gone_is_told_before_anything_is_set(world: FakeCl
 
 
 class _Alterations(list[Any]):
-    """While an alteration is under way the log of t-0 begins later."""
+    """Moves the log start of t-0 during an alteration."""
 
     def __init__(self, fake: FakeCluster) -> None:
         super().__init__()

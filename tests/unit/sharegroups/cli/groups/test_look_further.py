@@ -1,4 +1,4 @@
-"""What `groups explain` says can be looked at next: of records that are over, and of a topic the group never used."""
+"""The further checks that `groups explain` suggests: for finished records, and for a topic the group never used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINE = 'a line "records archived" of t-0 in its leader\'s log'
 
 
 def _noted(fake: FakeCluster, *words: str, place: str = "t:0", **record: Any) -> list[str]:
-    """The notes about a record."""
+    """The notes about a record, from standard error."""
     topic, _, number = place.partition(":")
     fake.groups["g"] = None
     fake.explained[fake.partition(topic, int(number))] = pb.ExplainRecordResponse(

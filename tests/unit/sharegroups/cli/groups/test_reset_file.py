@@ -1,4 +1,4 @@
-"""The file of `reset-offsets --from-file`: what it says for a group, and the line of what it says wrongly."""
+"""The file of `reset-offsets --from-file`: its offsets for a group, and the line number of each mistake."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ RESET = ("groups", "reset-offsets", "--group", "g")
 
 
 def altered(fake: FakeCluster) -> list[dict[tuple[str, int], int]]:
-    """What each AlterShareGroupOffsets asked for."""
+    """The offsets in each AlterShareGroupOffsets request."""
     return [
         {
             (topic.topic_name, part.partition_index): part.start_offset

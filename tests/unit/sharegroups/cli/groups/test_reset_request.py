@@ -1,4 +1,4 @@
-"""What a line of `reset-offsets` means, and which lines mean nothing: refused before anything is asked for."""
+"""The meaning of `reset-offsets` command lines; invalid ones are refused before any request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def excluding(one: str, other: str) -> str:
 
 
 def refused(*words: str) -> str:
-    """What is said of a wrong line."""
+    """The error message for an invalid command line."""
     result = CliRunner().invoke(main, ["groups", "reset-offsets", *words])
     assert (result.exit_code, result.stdout) == (1, "")
     return result.stderr

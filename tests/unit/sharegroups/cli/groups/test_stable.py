@@ -1,4 +1,4 @@
-"""`groups describe --verbose` says what a group that reads committed records waits for."""
+"""`groups describe --verbose` names the transaction that a group of committed records waits for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ VERBOSE = ("groups", "describe", "--group", "g", "--verbose")
 
 @pytest.fixture
 def kept(fake: FakeCluster) -> FakeCluster:
-    """Group `g` reads committed records, and waits in t-0, not in t-1, for a transaction that is open at offset 2."""
+    """Group `g` reads committed records. In t-0, but not in t-1, it waits for a transaction that is open at offset
+    2."""
     fake.configs[RESOURCE_GROUP, "g"] = {"share.isolation.level": "read_committed"}
     for number in (0, 1):
         produce(fake, 5, "t", number)

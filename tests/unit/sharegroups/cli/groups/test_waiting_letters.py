@@ -1,4 +1,4 @@
-"""Before dead letters that wait are discarded, the tools say how many, where, and what becomes of their records."""
+"""Before waiting dead letters are discarded, the tools report how many, where, and the fate of their records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BY_OFFSET = f"{GONE}their records from the new offset on are delivered again, th
 
 
 def letters(fake: FakeCluster, topic: str, number: int, count: int) -> None:
-    """Group `g` has finished a record of a partition, and after it letters wait."""
+    """Let group `g` finish one record of a partition, with `count` letters waiting after it."""
     produce(fake, count + 1, topic, number)
     consumed(fake, topic, number, 1)
     states = fake.logs[fake.partition(topic, number)].states["g"]

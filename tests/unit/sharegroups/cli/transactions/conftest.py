@@ -1,4 +1,4 @@
-"""Transactions on a fake cluster: one of each state that a person may look for."""
+"""Transactions on a fake cluster: one in each state that a person may look for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.fake_cluster.cluster import FakeCluster
 from transaction_coordinator.core.transaction import Identity, Transaction, ended, finished, initialised, joined
 
 T0 = 1_767_225_600_000
-#: The id with an open transaction, its identity, and one that was used and has none open.
+#: The id with an open transaction, its identity, and an id that was used but has none open.
 OPEN, IDENTITY, DONE = "orders-7", Identity(4711, 3), "orders-8"
 
 
@@ -33,7 +33,7 @@ def transactions(fake: FakeCluster) -> FakeCluster:
 
 @pytest.fixture
 def damaged(transactions: FakeCluster) -> FakeCluster:
-    """As `transactions`, and a record that cannot be read."""
+    """As `transactions`, with an additional record that cannot be read."""
     text = "the record of transactional id 'worn' cannot be used: its checksum does not fit its bytes"
     transactions.transactions.unreadable["worn"] = KafkaStorageError(text)
     return transactions

@@ -1,4 +1,4 @@
-"""`sharegroups transactions abort`: what it prints, and what becomes of the producer."""
+"""`sharegroups transactions abort`: its output, and its effect on the producer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sharegroups transactions describe`: what it prints of ids that there are, and of others."""
+"""`sharegroups transactions describe`: its output for existing ids, and for others."""
 
 from __future__ import annotations
 

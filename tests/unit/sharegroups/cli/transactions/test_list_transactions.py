@@ -1,4 +1,4 @@
-"""`sharegroups transactions list`: what it prints, and which ids."""
+"""`sharegroups transactions list`: its output, and the ids it selects."""
 
 from __future__ import annotations
 

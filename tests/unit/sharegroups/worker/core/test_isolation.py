@@ -1,4 +1,4 @@
-"""Which records of a worker run alone, and when the next of them may begin."""
+"""The records of a worker that run alone, and when the next of them may begin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a job, by how its handler ended and how often its record was delivered."""
+"""The outcome of a job, by how its handler ended and how often its record was delivered."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLAIN = Retry(jitter=0)
 
 
 class NotFoundError(LookupError):
-    """An error of a user's."""
+    """A user's error."""
 
 
 @pytest.mark.rule("CL-120")

@@ -1,4 +1,4 @@
-"""How many records a worker asks for: one for each handler while jobs are slow, hundreds while they are quick."""
+"""The number of records that a worker requests: one per handler while jobs are slow, hundreds while they are quick."""
 
 from __future__ import annotations
 

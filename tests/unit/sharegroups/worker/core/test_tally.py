@@ -1,4 +1,4 @@
-"""What a worker counts, and the text for Prometheus."""
+"""A worker's counts, and their text for Prometheus."""
 
 from __future__ import annotations
 
