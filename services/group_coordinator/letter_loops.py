@@ -91,7 +91,11 @@ class LetterLoops:
             if key not in self._told:
                 _tell(circle)
         if more and not self._told_of_more:
-            log.warning("more groups read their own dead-letter topics, or are in circles of them", groups=more)
+            log.warning(
+                "further_dead_letter_circles_found",
+                groups=more,
+                effect=f"only the first {TOLD_MAX} circles are logged by name",
+            )
         self._told, self._told_of_more = frozenset(circles), bool(more)
 
     def _reads(self) -> Iterator[tuple[str, Collection[str]]]:
@@ -111,18 +115,18 @@ class LetterLoops:
 def _tell(circle: tuple[Step, ...]) -> None:
     if len(circle) == 1:
         log.warning(
-            "a group reads its own dead-letter topic",
+            "own_dead_letter_topic_read",
             group=circle[0].group,
             dead_letter_topic=circle[0].queue,
-            meaning="a letter that it rejects or releases too often is archived there without another letter",
-            what_to_do=f"set {GROUP_DLQ_TOPIC.name} of the group to a topic that it does not read, or have its members "
+            effect="a letter that the group rejects or releases too often is archived there without another letter",
+            try_next=f"set {GROUP_DLQ_TOPIC.name} of the group to a topic that it does not read, or have its members "
             "not subscribe to this one",
         )
         return
     log.warning(
-        "dead-letter topics lead in a circle",
+        "dead_letter_circle_found",
         circle=[f"{step.group} reads {step.topic}, its letters go to {step.queue}" for step in circle],
-        meaning="a record that each of these groups rejects comes back to the first one as a letter; after some "
+        effect="a record that each of these groups rejects comes back to the first one as a letter; after some "
         "letters in a row it is archived without another",
-        what_to_do=f"set {GROUP_DLQ_TOPIC.name} of one of them to a topic that none of them reads",
+        try_next=f"set {GROUP_DLQ_TOPIC.name} of one of them to a topic that none of them reads",
     )

@@ -82,7 +82,7 @@ class MemberRemovals:
             try:
                 self._round()
             except Exception:
-                log.exception("a round of orders to end the sessions of removed members was cut short")
+                log.exception("session_end_round_failed")
                 self._something.set()
                 await asyncio.sleep(RETRY_S)
 
@@ -117,10 +117,10 @@ class MemberRemovals:
         except TransportError as error:
             if error.retriable:
                 return False
-            log.debug("a leader takes no orders to end members' sessions", address=leader, why=str(error))
+            log.debug("session_end_orders_refused", address=leader, cause=str(error))
             self._told(REFUSED, len(orders))
         except Exception:
-            log.exception("orders to end the sessions of removed members could not be told", address=leader)
+            log.exception("session_end_orders_failed", address=leader)
             return False
         else:
             self._told(REPORTED, len(orders))

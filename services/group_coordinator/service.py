@@ -101,7 +101,7 @@ class Surroundings:
     def failure(self, error: Exception) -> tuple[errors.KafkaError, str | None]:
         """Return the error to answer, and its text. An unexpected error is logged, and answered without text (GC-5)."""
         if not isinstance(error, errors.KafkaError):
-            self.faults.error("request failed", key=type(error).__name__, exc_info=error)
+            self.faults.error("request_failed", key=type(error).__name__, exc_info=error)
         answer = coordinator_failure(error)
         hidden = isinstance(answer, errors.UnknownServerError) and answer.message == type(answer).__doc__
         return answer, None if hidden else answer.message

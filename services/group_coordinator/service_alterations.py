@@ -67,7 +67,7 @@ class OffsetAlterations:
             failed = await self._alter(request.group_id, asked) if asked else {}
             done = [one for one in asked if one.error is None and one.key not in failed]
             named = [f"{one.name}-{one.partition} to {one.start_offset}" for one in done]
-            log_changes("offsets altered", context, named, group=request.group_id)
+            log_changes("offsets_altered", context, named, group=request.group_id)
         except Exception as error:
             answer, text = around.failure(error)
             return Response(

@@ -71,17 +71,16 @@ def tell_expired(
             "client": member.client_id,
             "host": member.client_host,
             "waited_s": round(expired.waited_ms / 1000, 1),
+            "effect": "its records go to other members",
         }
         if expired.leader is None:
             count(SESSION_TIMEOUT)
-            log.info(
-                "a member did not heartbeat within its session time-out: expelled; its records go to others", **about
-            )
+            log.info("member_expired", cause="no heartbeat within its session time-out", **about)
         else:
             count(LOST_CONNECTION)
             log.info(
-                "a member lost its connection to a leader and did not heartbeat after that: expelled; its records go "
-                "to others",
+                "member_expired",
+                cause="its connection to a leader was lost, and no heartbeat came after that",
                 leader=expired.leader,
                 **about,
             )

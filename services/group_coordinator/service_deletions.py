@@ -65,7 +65,7 @@ class Deletions:
             return self._refused(group_id, error)
         if failed:
             return self._refused(group_id, _kept(group_id, failed))
-        log_changes("group deleted", context, [group_id])
+        log_changes("group_deleted", context, [group_id])
         return Result(group_id=group_id)
 
     def _refused(self, group_id: str, error: Exception) -> Result:
@@ -123,7 +123,7 @@ class Deletions:
                 topic_id = begun.accepted[name]
                 results.append(_deleted(name, topic_id, failed.get(topic_id)))
         gone = [name for name, topic_id in begun.accepted.items() if topic_id not in failed]
-        log_changes("offsets deleted", context, gone, group=group_id)
+        log_changes("offsets_deleted", context, gone, group=group_id)
         return results
 
 

@@ -83,7 +83,9 @@ class StateCalls:
                 self._expired(effect)
                 continue
             if len(self._tasks) >= WAITING_CALLS_MAX:
-                log.warning("too many state calls wait; the order is left to its retry", order=type(effect).__name__)
+                log.warning(
+                    "state_call_limit_reached", order=type(effect).__name__, effect="the order is left to its retry"
+                )
                 busy = CoordinatorNotAvailableError("too many calls about share state wait here already; try again")
                 self._outcomes.failed(_call_id(effect), busy)
                 continue
@@ -115,15 +117,20 @@ class StateCalls:
             async with asyncio.timeout(ADMIN_ORDER_S if _attempt(effect) else None), self._slots:
                 await self._perform(shard, effect)
         except KafkaError as error:
-            log.info("outcome not recorded; it is retried", order=type(effect).__name__, why=str(error))
+            log.info(
+                "state_call_outcome_unrecorded",
+                order=type(effect).__name__,
+                cause=str(error),
+                effect="the order is retried",
+            )
             failure = error
         except TimeoutError:
-            log.warning("state call took too long; it is retried", order=type(effect).__name__)
+            log.warning("state_call_timed_out", order=type(effect).__name__, effect="the order is retried")
             failure = CoordinatorNotAvailableError(
                 f"the share coordinators did not answer within {ADMIN_ORDER_S:.0f} s; repeat the call"
             )
         except Exception as error:
-            log.exception("state call failed; it is retried", order=type(effect).__name__)
+            log.exception("state_call_failed", order=type(effect).__name__, effect="the order is retried")
             failure = UnknownServerError(f"the call about share state failed: {type(error).__name__}")
         else:
             return
@@ -161,7 +168,7 @@ class StateCalls:
         self._meter.initialized(len(succeeded), refused)
         if refused:
             first = next((error for error in outcomes.values() if error is not None), None)
-            log.warning("share-partitions not initialised", group=order.group_id, partitions=refused, first=str(first))
+            log.warning("state_initialization_failed", group=order.group_id, partitions=refused, first_error=str(first))
         if stored_epoch < 0 and order.call_id:
             failed += fenced  # an administrator's call ends with the refusal as its answer (GC-103)
         if succeeded or failed or stored_epoch >= 0 or order.call_id:
@@ -187,14 +194,15 @@ class StateCalls:
         partitions = dict.fromkeys(order.partitions, order.state_epoch)
         if order.attempt and not order.call_id:
             log.info(
-                "a group's deletion goes on, and no caller waits for it",
+                "group_deletion_resumed",
                 group=order.group_id,
                 partitions=len(partitions),
+                effect="no caller waits for its outcome",
             )
         outcomes = _of_each(partitions, await self._persister.delete(order.group_id, partitions))
         failed = {partition: error for partition, error in outcomes.items() if error is not None}
         if failed:
-            log.info("state not deleted", group=order.group_id, first=str(next(iter(failed.values()))))
+            log.info("state_deletion_failed", group=order.group_id, first_error=str(next(iter(failed.values()))))
         # An order without an attempt is best effort: the share coordinator also drops a deleted topic's state (OP-5).
         if order.attempt:
             topics = frozenset(partition.topic_id for partition in failed)
@@ -219,7 +227,9 @@ class StateCalls:
         if isinstance(repaired, int) and repaired:
             self._meter.repaired(repaired)
             log.error(
-                "the share coordinator has lost state that was initialised; delivery starts again from the log start",
+                "share_state_lost",
+                cause="the share coordinator no longer has state that was initialised",
+                effect="delivery starts again from the log start",
                 group=order.group_id,
                 partitions=[partition.text for partition in lost[:10]],
                 count=repaired,

@@ -84,9 +84,9 @@ class Sweeper:
             try:
                 await self._sweep_shard(index)
             except KafkaError as error:
-                log.debug("shard not swept", shard=index, why=str(error))
+                log.debug("shard_sweep_deferred", shard=index, cause=str(error))
             except Exception:
-                log.exception("sweep failed; it is repeated", shard=index)
+                log.exception("shard_sweep_failed", shard=index, effect="the shard is swept again next time")
         if self._look is not None:
             await self._look()
 
@@ -110,7 +110,8 @@ class Sweeper:
         assert isinstance(expired, tuple)
         for group_id, age_ms in expired:
             log.info(
-                "a group was empty for too long and is deleted with its offsets",
+                "group_expired",
+                effect="the group is deleted with its offsets",
                 group=group_id,
                 empty_for_s=age_ms // 1000,
                 setting=EMPTY_RETENTION_MS.name,

@@ -169,7 +169,7 @@ class Dispatcher:
             except Exception as error:
                 name = type(command).__name__
                 self._faults.error(
-                    "a shard failed a request in an unforeseen way",
+                    "shard_request_failed",
                     key=(name, type(error)),
                     command=name,
                     exc_info=error,
@@ -210,7 +210,13 @@ class Dispatcher:
                     reply = cast(Removed, await self._directory.host_for(shard).post(DeleteTopics(topic_ids)))
             except (KafkaError, TimeoutError) as error:
                 failures += 1
-                log.warning("keys of deleted topics stay for now", shard=shard, why=str(error), attempt=failures)
+                log.warning(
+                    "deleted_topic_state_kept",
+                    shard=shard,
+                    cause=str(error),
+                    attempt=failures,
+                    effect="the state of deleted topics stays for now",
+                )
                 await asyncio.sleep(min(2 ** (failures - 1), _DELETE_PAUSE_MAX_S))
                 continue
             removed += reply.keys
@@ -238,7 +244,7 @@ class Dispatcher:
         except KafkaError as error:
             return error
         except Exception as error:
-            self._faults.error("a shard could not take a request", key=shard, shard=shard, exc_info=error)
+            self._faults.error("shard_submission_failed", key=shard, shard=shard, exc_info=error)
             return UnknownServerError()
 
     def _collect(self, result: asyncio.Future[object] | KafkaError, size: int) -> Sequence[KeyOutcome]:
@@ -269,11 +275,12 @@ class Dispatcher:
             self._meter.implausible(len(implausible))
             name = type(commands[0]).__name__
             self._faults.error(
-                "a value was refused that no correct node sends",
+                "implausible_value_refused",
+                cause="no correct node sends such a value",
                 key=(name, ImplausibleError),
                 sums={"keys": len(implausible)},
                 command=name,
-                first=implausible[0].message,
+                first_error=implausible[0].message,
             )
 
 

@@ -262,17 +262,15 @@ class ShareCoordinatorService:
         try:
             await stream.write(answer)
         except Exception as error:
-            log.debug("the caller has gone; the answer is dropped", kind=kind, why=repr(error))
+            log.debug("state_stream_answer_dropped", kind=kind, cause=repr(error))
 
     def _failed(self, kind: str | None, peer: str, error: Exception) -> None:
         """Log a failure, rate-limited per peer and cause, since a peer that sends broken requests sends them fast."""
         key = (peer, kind, type(error))
         if expected(error):
-            self._failures.warning(
-                "a request on a state stream was refused", key=key, kind=kind, peer=peer, why=str(error)
-            )
+            self._failures.warning("state_stream_request_refused", key=key, kind=kind, peer=peer, cause=str(error))
         else:
-            self._failures.error("a request on a state stream failed", key=key, kind=kind, peer=peer, exc_info=error)
+            self._failures.error("state_stream_request_failed", key=key, kind=kind, peer=peer, exc_info=error)
 
     async def _serve(self, rpc: _Rpc, request: Any) -> Any:
         empty = not request.group_id or any(not topic.partitions for topic in request.topics)

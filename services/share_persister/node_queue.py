@@ -157,7 +157,7 @@ class NodeQueue:
                 entry.settle(failure)
             return
         except Exception:
-            log.exception("a reply of the share coordinator makes no sense", rpc=self._operation.value, group=group_id)
+            log.exception("share_coordinator_reply_malformed", rpc=self._operation.value, group=group_id)
             answers = {}
         for entry in entries:
             found = answers.get(entry.key.topic_partition)

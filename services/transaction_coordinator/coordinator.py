@@ -96,7 +96,7 @@ class TransactionCoordinator:
             if found.state is State.EMPTY:
                 return found.identity
             if found.cause is Cause.SUCCESSOR:
-                self._tell("transaction aborted, since another producer began", transactional_id, found)
+                self._log_abort("another producer began with the same transactional id", transactional_id, found)
             if not await self._finished(transactional_id, found, deadline - loop.time()):
                 raise concurrent(found.identity)
 
@@ -126,7 +126,7 @@ class TransactionCoordinator:
         found = (await self._records.change(transactional_id, lambda known, _: decide(known))).transaction
         assert found is not None
         if cause is Cause.OPERATOR and found.decided and found.identity == identity:
-            self._tell("transaction aborted by an operator", transactional_id, found)
+            self._log_abort("an operator aborted it", transactional_id, found)
         if found.decided and not await self._finished(transactional_id, found, MARKERS_WAIT_S):
             return None
         if found.decided:
@@ -160,7 +160,7 @@ class TransactionCoordinator:
             looked = await self._records.change(transactional_id, late_aborted)
             found = looked.transaction
             if found is not None and found.decided and found.cause is Cause.TIMEOUT:
-                self._tell("transaction aborted at its time-out", transactional_id, found)
+                self._log_abort("its time-out passed", transactional_id, found)
         if found is not None and found.decided:
             self._finish(transactional_id, found)
         left_ms = 0
@@ -208,7 +208,7 @@ class TransactionCoordinator:
     def _gone(self, key: tuple[str, Identity], task: asyncio.Task[Transaction | None]) -> None:
         del self._finishing[key]
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("transaction not finished by this node", transactional_id=key[0], exc_info=error)
+            log.error("transaction_finishing_failed", transactional_id=key[0], exc_info=error)
 
     async def _run(self, transactional_id: str, decided: Transaction) -> Transaction | None:
         """Write all markers, then record that. Returns None when that could not be done in time."""
@@ -230,22 +230,24 @@ class TransactionCoordinator:
                     problem = error
             if loop.time() > until:
                 log.warning(
-                    "transaction decided, but not all markers could be written; the leaders go on asking",
+                    "transaction_markers_incomplete",
                     transactional_id=transactional_id,
                     producer_id=decided.identity.producer_id,
                     producer_epoch=decided.identity.epoch,
                     committed=decided.commits,
                     partitions_left=len(left),
-                    why=None if problem is None else problem.message,
+                    cause=None if problem is None else problem.message,
+                    effect="the transaction is decided; the leaders ask again, and then write the missing markers",
                 )
                 return None
             await asyncio.sleep(pause_s * (0.5 + self._rng.random() / 2))
             pause_s = min(pause_s * 2, _PAUSE_MAX_S)
 
     @staticmethod
-    def _tell(what: str, transactional_id: str, found: Transaction) -> None:
+    def _log_abort(cause: str, transactional_id: str, found: Transaction) -> None:
         log.warning(
-            what,
+            "transaction_aborted",
+            cause=cause,
             transactional_id=transactional_id,
             producer_id=found.identity.producer_id,
             producer_epoch=found.identity.epoch,

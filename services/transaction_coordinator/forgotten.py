@@ -62,9 +62,9 @@ class ForgottenTransactions:
             try:
                 await self.round()
             except KafkaError as error:  # the store is unavailable or its nodes changed; the next round starts over
-                log.info("round through the records of transactions cut short", reason=error.message)
+                log.info("transaction_round_interrupted", cause=error.message, effect="the next round starts over")
             except Exception:
-                log.exception("round through the records of transactions cut short")
+                log.exception("transaction_round_failed")
 
     async def round(self) -> None:
         """Check every record once, a page at a time. Raises KafkaError."""
@@ -83,12 +83,12 @@ class ForgottenTransactions:
         try:
             fate, _ = await self._transactions.look_after(found.transactional_id, found.identity)
         except KafkaError as error:
-            log.info("forgotten transaction left for now", transactional_id=found.transactional_id, why=error.message)
+            log.info("forgotten_transaction_deferred", transactional_id=found.transactional_id, cause=error.message)
             return
         if fate is Fate.WAITS:  # the clocks may be wrong (CM-156); a later round comes back to it
             return
         log.warning(
-            "a transaction that nobody looked after is being ended",
+            "forgotten_transaction_ended",
             transactional_id=found.transactional_id,
             producer_id=found.identity.producer_id,
             producer_epoch=found.identity.epoch,

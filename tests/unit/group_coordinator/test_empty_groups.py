@@ -20,7 +20,7 @@ from tests.support.group_driver import topic_id
 
 RETENTION_S: Final = 3_600
 T: Final = topic_id("t")
-LINE: Final = "a group was empty for too long and is deleted with its offsets"
+LINE: Final = "group_expired"
 
 
 def _world(retention_s: int = RETENTION_S) -> GroupCluster:

@@ -37,7 +37,7 @@ class Groups:
         """Return the longer circles that the next check logs."""
         with capture_logs() as lines:
             await self.loops.look()
-        return [line["circle"] for line in lines if line["event"] == "dead-letter topics lead in a circle"]
+        return [line["circle"] for line in lines if line["event"] == "dead_letter_circle_found"]
 
 
 @pytest.mark.rule("PL-903")
@@ -69,8 +69,8 @@ async def test_many_loops_are_told_up_to_a_bound_and_then_by_their_number() -> N
         await groups.loops.look()
     assert len(lines) == TOLD_MAX + 1
     assert lines[-1] == {
-        "event": "more groups read their own dead-letter topics, or are in circles of them", "groups": 3,
-        "log_level": "warning",
+        "event": "further_dead_letter_circles_found", "groups": 3,
+        "effect": f"only the first {TOLD_MAX} circles are logged by name", "log_level": "warning",
     }  # fmt: skip
 
 

@@ -198,7 +198,7 @@ def test_state_that_the_share_coordinator_lost_is_found_at_load_and_initialised_
         with capture_logs() as lines:
             await world.restart()
             await asyncio.sleep(0.01)
-        (told,) = [line for line in lines if "has lost state that was initialised" in line["event"]]
+        (told,) = [line for line in lines if line["event"] == "share_state_lost"]
         assert (told["log_level"], told["group"], told["count"]) == ("error", "grp", 1)
         assert world.persister.states["grp", T1].start_offset == 0
         assert world.persister.states["grp", T0].start_offset == -1
