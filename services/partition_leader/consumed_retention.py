@@ -104,11 +104,12 @@ class ConsumedRetention:
         except KafkaError as error:
             self._metrics.unknown()
             self._lines.warning(
-                "finished records stay for now: not every share coordinator told how far the groups are",
+                "group_progress_unknown",
                 key="unknown",
                 topics=len(topic_ids),
                 first=self._facts.name(topic_ids[0]),
-                why=f"{error.name}: {error.message}",
+                cause=f"{error.name}: {error.message}",
+                effect="finished records stay until the next round (sharegroups.retention=consumed)",
             )
             return
         left, turns = iter(partitions), Turns(_SLICE // SIDE_BY_SIDE)
@@ -146,11 +147,17 @@ class ConsumedRetention:
         try:
             start = await topic_log.move_log_start(start)
         except (KafkaError, LogError) as error:
-            log.info("finished records are left to the next round", partition=partition.text, reason=str(error))
+            log.info(
+                "consumed_retention_deferred",
+                partition=partition.text,
+                cause=str(error),
+                effect="finished records stay until the next round",
+            )
             return
         self._metrics.deleted(max(start - log_start, 0))
         self._lines.info(
-            "records that every group has finished are deleted (sharegroups.retention=consumed)",
+            "consumed_records_deleted",
+            cause="every group has finished them (sharegroups.retention=consumed)",
             key=partition,
             sums={"offsets": start - log_start},
             topic=self._facts.name(partition.topic_id),
@@ -163,13 +170,14 @@ class ConsumedRetention:
         if needed.why not in {Kept.NO_STATE, Kept.NOT_BEGUN}:
             return
         self._kept_lines.info(
-            "finished records stay (sharegroups.retention=consumed)",
+            "consumed_records_kept",
+            effect="finished records stay in spite of sharegroups.retention=consumed",
             key=partition.topic_id,
             topic=self._facts.name(partition.topic_id),
             partition=partition.partition,
-            why=needed.why.value,
+            cause=needed.why.value,
             group=needed.group_id,
-            end_it_by="let the group's members fetch from the partition, or delete its offsets or the group",
+            try_next="let the group's members fetch from the partition, or delete its offsets or the group",
         )
 
 

@@ -188,4 +188,9 @@ class LedPartitions:
                 name = self._facts.name(partition.topic_id)
                 await led.log.retain(self._clock.wall_ms(), retention_ms, retention_bytes, topic=name)
             except (KafkaError, LogError) as error:
-                log.info("retention left to the next sweep", partition=partition.text, reason=str(error))
+                log.info(
+                    "retention_deferred",
+                    partition=partition.text,
+                    cause=str(error),
+                    effect="the next sweep tries again",
+                )

@@ -94,7 +94,7 @@ class MemberReports:
             try:
                 whole = await self._round()
             except Exception:
-                log.exception("a round of reports about lost members was cut short")
+                log.exception("lost_member_round_failed")
                 whole = False
             if not whole:
                 await asyncio.sleep(RETRY_S)
@@ -137,7 +137,7 @@ class MemberReports:
         except TransportError as error:
             if error.retriable:
                 return list(reports)
-            log.debug("a coordinator takes no reports about lost members", address=address, why=str(error))
+            log.debug("lost_member_reports_refused", address=address, cause=str(error))
             self._told("refused", len(reports))
             return []
         results = zip(reports, response.results, strict=False)

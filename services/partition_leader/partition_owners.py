@@ -168,7 +168,7 @@ class PartitionOwner:
         self._log = await self._load(claimed, lease)
         self._memory = None
         owners.install(self._partition, LedPartition(self._log, lease))
-        log.info("leading partition", partition=self._partition.text, epoch=lease.epoch, log_end=self._log.log_end)
+        log.info("partition_led", partition=self._partition.text, epoch=lease.epoch, log_end=self._log.log_end)
 
     def lost(self, reason: str) -> None:
         """Stop leading at once."""

@@ -240,7 +240,7 @@ class PartitionLeader:
             try:
                 await self.led.retain()
             except Exception:
-                log.exception("retention sweep cut short")
+                log.exception("retention_sweep_failed")
 
     async def _sweep_consumed(self) -> None:
         while True:
@@ -248,7 +248,7 @@ class PartitionLeader:
             try:
                 await self._consumed.round()
             except Exception:
-                log.exception("round of consumed retention cut short")
+                log.exception("consumed_retention_round_failed")
 
     async def _sweep_sessions(self) -> None:
         while True:
@@ -257,7 +257,7 @@ class PartitionLeader:
                 if self.requests.sessions:
                     self.requests.expire_idle(self._around.idle_ms, self._around.idle_ms(""))
             except Exception:
-                log.exception("sweep of idle sessions cut short")
+                log.exception("idle_session_sweep_failed")
 
 
 def _member_reports(around: Surroundings) -> MemberReports | None:

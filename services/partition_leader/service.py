@@ -192,7 +192,7 @@ class _ShareStream:
                     raise error
                 await self._half_closed(writer)
             elif writer.done() and not writer.cancelled() and (broken := writer.exception()) is not None:
-                log.info("an answer could not be written; the share stream ends", reason=str(broken))
+                log.info("share_stream_answer_failed", cause=str(broken), effect="the share stream ends")
         finally:
             # Report the connection loss before any await: requests that end with it must not be answered as if it had
             # not happened.

@@ -79,7 +79,7 @@ class TransactionSweep:
             try:
                 await self.sweep()
             except Exception:
-                log.exception("sweep of open transactions cut short")
+                log.exception("transaction_sweep_failed")
 
     async def sweep(self) -> None:
         """Run one sweep."""
@@ -119,17 +119,18 @@ class TransactionSweep:
         for open_ms, key in long[:TOLD_MAX]:
             partitions = self._watched[key].partitions
             log.warning(
-                "a transaction is open for long; groups that read committed records wait for its end",
+                "long_transaction_open",
+                effect="groups that read committed records wait for its end",
                 transactional_id=key.transactional_id,
                 producer_id=key.identity.producer_id,
                 producer_epoch=key.identity.epoch,
                 open_s=open_ms // 1_000,
                 partitions=len(partitions),
-                such_as=[partition.text for partition in partitions[:_PARTITIONS_TOLD]],
+                examples=[partition.text for partition in partitions[:_PARTITIONS_TOLD]],
                 try_next="sharegroups transactions describe, or abort, --transactional-id",
             )
         if len(long) > TOLD_MAX:
-            log.warning("more transactions are open for long", transactions=len(long) - TOLD_MAX)
+            log.warning("further_long_transactions_open", transactions=len(long) - TOLD_MAX)
         for open_ms, key in long:
             watched = self._watched[key]
             while watched.tell_ms <= open_ms:
@@ -141,7 +142,7 @@ class TransactionSweep:
             fate, left_ms = await self._records.look_after(*key, self._clock.now_ms() - watched.seen_ms)
         except KafkaError as error:
             watched.ask_ms = self._clock.now_ms() + ASK_AGAIN_MS
-            log.info("open transaction not looked after for now", transactional_id=key[0], reason=error.message)
+            log.info("transaction_check_deferred", transactional_id=key[0], cause=error.message)
             return
         watched.ask_ms = self._clock.now_ms() + min(ASK_AGAIN_MS, max(left_ms, 1))
         if fate is not Fate.WAITS:
@@ -152,4 +153,4 @@ class TransactionSweep:
         try:
             await self._led.log(partition).transactions.end(*key.identity, commit=commit)
         except KafkaError as error:
-            log.info("marker left to the next sweep", partition=partition.text, reason=error.message)
+            log.info("transaction_marker_deferred", partition=partition.text, cause=error.message)

@@ -88,13 +88,14 @@ class LeftLetters:
         if not stretches:
             return
         self._lines.warning(
-            "dead letters wait after their share-partition was let go",
+            "dead_letters_orphaned",
             key=key,
             **who.names(),
             offsets=offsets_text(sorted((stretch.first, stretch.last) for stretch in stretches)),
-            why=reason or "they were not tried yet",
-            meaning="its group has no member here any more, or another node takes it over; while this node leads it, "
-            "they are tried again when topics or configs change, and every half minute",
+            cause=reason or "they were not tried yet",
+            effect="their share-partition was dropped, because its group has no member here any more or another node "
+            "takes it over; while this node leads it, they are tried again when topics or configs change, and every "
+            "half minute",
         )
         if key not in self._left and len(self._left) >= LEFT_MAX:
             return

@@ -240,7 +240,7 @@ class LetterPost:
             box.letters.end(stretches)
             raise
         except Exception as error:
-            log.exception("a round of dead letters failed in an unforeseen way", share_partition=box.sender.key.text)
+            log.exception("dead_letter_round_failed", share_partition=box.sender.key.text)
             self._failed(box, stretches, Failure(Reason.REFUSED, repr(error), "report this; the letters wait"))
 
     async def _destination(self, box: _Box) -> tuple[Destination, QueueTopic] | Failure:

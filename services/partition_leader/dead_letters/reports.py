@@ -61,16 +61,17 @@ class LetterReports:
             return
         told.reason, told.at_ms = failure.reason, now_ms
         self._lines.warning(
-            "dead letters wait: they cannot be written at present",
+            "dead_letters_waiting",
             key=(who.key, failure.reason),
             **who.names(),
             offsets=offsets_text(waiting.spans()),
             letters=waiting.count,
             reason=failure.reason.value,
-            why=failure.text,
-            what_to_do=failure.advice,
+            cause=failure.text,
+            try_next=failure.advice,
             next_try_in_s=round(pause_ms / 1000, 1),
-            meaning="the records are kept as Archiving and tried again; other records are delivered meanwhile",
+            effect="the letters cannot be written at present; their records are kept as Archiving and tried again, and "
+            "other records are delivered meanwhile",
         )
 
     def given_up(self, who: Who, spans: Spans, failure: Failure) -> None:
@@ -78,25 +79,26 @@ class LetterReports:
         letters = sum(last - first + 1 for first, last in spans)
         self.meter.letters_dropped(who.key.group_id, failure.reason.value, letters)
         self._lines.error(
-            "records archived without a dead letter",
+            "records_archived_without_letter",
             key=(who.key, "given up", failure.reason),
             sums={"records": letters},
             **who.names(),
             offsets=offsets_text(spans),
             reason=failure.reason.value,
-            why=failure.text,
-            what_to_do=failure.advice,
+            cause=failure.text,
+            try_next=failure.advice,
         )
 
     def without_copy(self, who: Who, offsets: Sequence[int], max_message_bytes: int) -> None:
         """Log that letters were written without the copy that the group asks for."""
         self._lines.warning(
-            "dead letters written without key and value",
+            "dead_letters_written_without_copy",
             key=(who.key, "without copy"),
             sums={"letters": len(offsets)},
             **who.names(),
             offsets=offsets_text([(offset, offset) for offset in offsets]),
-            why="the source record is gone, is no record, cannot be decoded, or is larger with its headers than "
+            effect="the letters have no key and no value",
+            cause="the source record is gone, is no record, cannot be decoded, or is larger with its headers than "
             f"max.message.bytes of the dead-letter topic ({max_message_bytes})",
         )
 
@@ -106,22 +108,24 @@ class LetterReports:
         if told.reason is not None:
             told.reason = None
             self._lines.info(
-                "dead letters are written again", key=(who.key, "again"), sums={"letters": letters}, **who.names()
+                "dead_letter_writes_recovered", key=(who.key, "again"), sums={"letters": letters}, **who.names()
             )
 
     def full(self, who: Who, full: bool, letters: int) -> None:
         """Log that the bound of PL-916 was reached, or is no longer."""
         if full:
             self._lines.error(
-                "dead letters hold a share-partition up: no new records are delivered until some are written",
+                "dead_letter_limit_reached",
                 key=(who.key, "full"),
                 **who.names(),
                 letters=letters,
-                what_to_do="see the reason in the line before; sharegroups.errors.deadletterqueue.waiting.max is the "
-                "bound, and sharegroups.errors.deadletterqueue.failure=drop gives letters up instead",
+                effect="no new records of the share-partition are delivered until some of its letters are written",
+                try_next="see the cause in the line dead_letters_waiting before this one; "
+                "sharegroups.errors.deadletterqueue.waiting.max is the bound, and "
+                "sharegroups.errors.deadletterqueue.failure=drop gives letters up instead",
             )
         else:
-            self._lines.info("dead letters hold nothing up any more", key=(who.key, "not full"), **who.names())
+            self._lines.info("dead_letter_limit_cleared", key=(who.key, "not full"), **who.names())
 
     def close(self) -> None:
         """Log the lines that the rate limit still holds back."""

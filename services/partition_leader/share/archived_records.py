@@ -16,9 +16,9 @@ log = structlog.get_logger(__name__)
 
 CAUSES: Final = (DELIVERY_LIMIT, REJECTED)
 _RANGES_SHOWN: Final = 20
-_ADVICE: Final = {
-    DELIVERY_LIMIT: "released, or held past its lock, share.delivery.count.limit times; it is not delivered again",
-    REJECTED: "a consumer rejected it; it is not delivered again",
+_EFFECTS: Final = {
+    DELIVERY_LIMIT: "not delivered again: released, or held past their locks, share.delivery.count.limit times",
+    REJECTED: "not delivered again: a consumer rejected them",
 }
 
 
@@ -36,7 +36,7 @@ class ArchivedRecords:
         newest write."""
         self._count(effect.cause, effect.records)
         self._lines.warning(
-            "records archived",
+            "records_archived",
             key=(key, effect.cause),
             sums={"records": effect.records},
             group=key.group_id,
@@ -45,7 +45,7 @@ class ArchivedRecords:
             cause=effect.cause,
             offsets=_offsets(effect),
             delivery_count=max(count for _, _, count in effect.ranges),
-            meaning=_ADVICE[effect.cause],
+            effect=_EFFECTS[effect.cause],
         )
 
     def close(self) -> None:

@@ -90,5 +90,5 @@ class Deadlines:
                 try:
                     holder(now_ms)
                 except Exception:  # the other holders must be called back all the same
-                    log.exception("work at a deadline failed")
+                    log.exception("deadline_work_failed")
         self._arm()

@@ -79,7 +79,7 @@ class DeferredWork:
                 try:
                     self.settle(self._order.popleft())
                 except Exception:  # the other share-partitions must be worked on all the same
-                    log.exception("work on a share-partition failed")
+                    log.exception("share_partition_work_failed")
                 await turns.step()
         finally:
             self._task = None

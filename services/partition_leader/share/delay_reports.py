@@ -76,7 +76,8 @@ class DelayReports:
         elif was_full and bound_left(delays, settings):
             self._full.remove(core)
             self._lines.info(
-                "delayed records hold nothing up any more: new records are delivered again",
+                "delayed_record_limit_cleared",
+                effect="new records are delivered again",
                 key=(key, "left"),
                 **self._names(key),
                 delayed=delays.records,
@@ -109,14 +110,15 @@ class DelayReports:
             return
         self._not_taken_back[core] = core.not_taken_back
         self._lines.warning(
-            "records are given back unseen again and again: these deliveries count",
+            "unhandled_releases_counted",
             key=(key, "not taken back"),
             sums={"records": more},
             **self._names(key),
             bound=f"{IN_A_ROW_MAX} times in a row",
-            meaning="one in so many counts, so that they come to share.delivery.count.limit though no handler began",
-            what_to_do="see why members take records that they do not begin: workers that are restarted in a row, or "
-            "jobs that take much longer than before; `sharegroups groups explain` says how often for each record",
+            effect="after so many in a row a delivery counts, so that the records reach share.delivery.count.limit "
+            "though no handler began",
+            try_next="find out why members take records that they do not begin: workers that are restarted in a row, "
+            "or jobs that take much longer than before; `sharegroups groups explain` says how often for each record",
         )
 
     def _tell_reached(self, key: SharePartitionKey, delays: Delays, settings: GroupSettings) -> None:
@@ -127,14 +129,15 @@ class DelayReports:
         else:
             bound, more = f"{SHARE_PARTITION_BATCHES_MAX} pieces of the window", ""
         self._lines.warning(
-            "delayed records hold a share-partition up: no new records are delivered until fewer wait",
+            "delayed_record_limit_reached",
             key=(key, "reached"),
             **self._names(key),
             delayed=delays.records,
             pieces=delays.pieces,
             bound=bound,
-            meaning="records whose delay ends are delivered meanwhile; new ones wait in the topic",
-            what_to_do="see in the log of the workers why records fail, and mend that; shorter delays "
+            effect="no new records of the share-partition are delivered until fewer are delayed; records whose delay "
+            "ends are delivered meanwhile",
+            try_next="read in the workers' logs why records fail, and correct that; shorter delays "
             f"(sharegroups.retry.backoff.max.ms) or fewer tries (share.delivery.count.limit) make room too{more}",
         )
 

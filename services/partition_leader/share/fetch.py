@@ -279,7 +279,7 @@ class ShareFetchOperation:
         except LogError as error:
             read.result = UnknownServerError(f"the topic log could not be read: {error}")
         except Exception:
-            log.exception("a read for a share fetch failed in an unforeseen way", share_partition=read.host.key.text)
+            log.exception("share_fetch_read_failed", share_partition=read.host.key.text)
             read.result = UnknownServerError()
 
     def _take(self, reads: Sequence[Reading]) -> None:

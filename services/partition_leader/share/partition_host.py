@@ -36,7 +36,7 @@ from share_persister.values import PersisterError, StoredState
 log = structlog.get_logger(__name__)
 
 #: The log line for a share-partition object that was dropped; its `reason` is a `DropReason`.
-DROPPED_LINE: Final = "share-partition dropped"
+DROPPED_LINE: Final = "share_partition_dropped"
 #: How often the state of a share-partition that is not initialised yet is read, and the pause between reads (PL-635).
 INITIALIZE_ATTEMPTS = 5
 INITIALIZE_RETRY_S = 0.2
@@ -135,7 +135,11 @@ class SharePartitionHost:
         try:
             return self.core.handle(event, self._clock.now_ms())
         except IllegalTransitionError as error:  # memory is wrong: a new object reads the stored state
-            log.exception("share-partition's records are in a state that cannot be", **self._names())
+            log.exception(
+                "illegal_record_state",
+                effect="the share-partition is dropped, and loaded again from its stored state",
+                **self._names(),
+            )
             return self.core.give_up(error)
 
     def start(self) -> None:
@@ -306,7 +310,7 @@ class SharePartitionHost:
             self.feed(ev.InitializeFailed(told))
             return
         except Exception:
-            log.exception("initialisation of a share-partition failed", **self._names())
+            log.exception("share_partition_initialization_failed", **self._names())
             self.feed(ev.InitializeFailed(UnknownServerError()))
             return
         self.feed(ev.Initialized(stored.state_epoch, start, stored.batches, resolved, self.group.settings))
@@ -358,7 +362,7 @@ class SharePartitionHost:
             error = self._kafka_error(failure)
             self.feed(ev.PersistFailed(effect.write_id, error, failure.outcome_unknown))
         except Exception:
-            log.exception("a state write failed in an unforeseen way", **self._names())
+            log.exception("state_write_failed", **self._names())
             self.feed(ev.PersistFailed(effect.write_id, UnknownServerError(), outcome_unknown=True))
         else:
             self.feed(ev.Persisted(effect.write_id))
@@ -369,7 +373,7 @@ class SharePartitionHost:
         except PersisterError as failure:
             self.feed(ev.ReadBackFailed(generation, self._kafka_error(failure)))
         except Exception:
-            log.exception("a read-back failed in an unforeseen way", **self._names())
+            log.exception("state_read_back_failed", **self._names())
             self.feed(ev.ReadBackFailed(generation, UnknownServerError()))
         else:
             self.feed(ev.ReadBack(generation, stored.state_epoch, stored.start_offset, stored.batches))

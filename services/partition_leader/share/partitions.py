@@ -206,7 +206,7 @@ class SharePartitions:
             try:
                 self._serve(key)
             except Exception:
-                log.exception("waiting fetches could not be served", share_partition=key.text)
+                log.exception("waiting_fetches_failed", share_partition=key.text)
 
     def _serve(self, key: SharePartitionKey) -> None:
         """Let waiters of a share-partition try, in order of arrival, for as long as it can serve one more.

@@ -98,7 +98,8 @@ class _Released:
         self._timer = None
         failed = {} if self._first_error is None else {"first_failure": str(self._first_error)}
         log.info(
-            "a removed member's share session ended: the records that it held go to others",
+            "removed_member_session_ended",
+            effect="the records that it held go to other members",
             group=self._key.group_id,
             member=self._key.member_id,
             records=self._records,

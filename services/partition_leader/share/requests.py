@@ -342,7 +342,7 @@ class ShareRequests:
             try:
                 run.on_answer(answer)
             except Exception:  # otherwise it would break off the share-partition whose event brought the last result
-                log.exception("an answer could not be given", group=run.request.group_id)
+                log.exception("share_answer_failed", group=run.request.group_id)
 
     def _forget(self, run: _Run) -> None:
         del self._runs[run]

@@ -284,7 +284,8 @@ async def _secure_end(
     report.log_end, report.rejoined, report.jumped = state.high_watermark, len(decision.again), decision.jump
     if decision.jump and restored:
         log.info(
-            "log end jumped after a restore, as it should: no offset that was given after the backup is given twice",
+            "log_end_jumped_after_restore",
+            effect="no offset that was given after the backup is given twice",
             shard=state.shard.name,
             epoch=state.epoch,
             found_end=found_end,
@@ -292,7 +293,8 @@ async def _secure_end(
         )
     elif decision.jump:
         log.error(
-            "log end jumped: a tail of this log may have been lost with the store",
+            "log_end_jumped",
+            cause="a tail of this log may have been lost with the store",
             shard=state.shard.name,
             epoch=state.epoch,
             found_end=found_end,
@@ -300,7 +302,8 @@ async def _secure_end(
         )
     elif decision.again:
         log.warning(
-            "lost tail appended again from memory",
+            "lost_tail_reappended",
+            cause="the store had lost it, and this process still had it in memory",
             shard=state.shard.name,
             epoch=state.epoch,
             found_end=found_end,

@@ -150,7 +150,9 @@ class LogReader:
             self._losses.add((first, last))
             self._unreadable(last - first + 1)
             log.error(
-                "records cannot be read, their entries in the store are damaged or missing; groups move over them",
+                "records_unreadable",
+                cause="their entries in the store are damaged or missing",
+                effect="groups move over them",
                 shard=state.shard.name,
                 stream=state.main,
                 first_offset=first,

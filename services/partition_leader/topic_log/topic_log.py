@@ -271,7 +271,7 @@ class TopicLog:
             self._meter.end_not_raised()
             error = beyond_log(self.shard.name, before, min_end, self._settings.jump_offsets)
             key = (self.shard.name, BeyondLogError)
-            self._refusals.error("state beyond the log's end is not believed", key=key, why=error.message)
+            self._refusals.error("state_beyond_log_end", key=key, cause=error.message, effect="the log end stays")
             raise error
         await self._do(RaiseEndOperation(self._future(), min_end))
         return self._state.high_watermark
@@ -303,12 +303,12 @@ class TopicLog:
             return before
         start = await self.move_log_start(trim.log_start)
         log.info(
-            "records are deleted by retention",
+            "records_deleted_by_retention",
             topic=topic,
             partition=self.shard.name,
             log_start_before=before,
             log_start=start,
-            why=trim.why(before, retention_ms, retention_bytes),
+            cause=trim.why(before, retention_ms, retention_bytes),
         )
         return start
 
@@ -374,7 +374,8 @@ class TopicLog:
         if draft.raised:
             self._meter.end_raised(draft.raised)
             log.error(
-                "log end raised: a share-partition had state beyond it",
+                "log_end_raised",
+                cause="a share-partition had state beyond it",
                 shard=self.shard.name,
                 epoch=self.epoch,
                 offsets=draft.raised,
@@ -391,15 +392,15 @@ class TopicLog:
     def _refused(self, records: int, error: KafkaError) -> None:
         self._meter.refused(records)
         self._refusals.warning(
-            "topic writes refused",
+            "topic_writes_refused",
             key=(self.shard, error.code),
             sums={"records": records},
             shard=self.shard.name,
-            why=error.message,
+            cause=error.message,
         )
 
     def _lost(self, answer: KafkaError, cause: BaseException) -> None:
-        log.warning("topic log given up", shard=self.shard.name, epoch=self.epoch, cause=repr(cause))
+        log.warning("topic_log_given_up", shard=self.shard.name, epoch=self.epoch, cause=repr(cause))
         self._end(answer)
         self._lease.give_up(f"{type(cause).__name__}: {cause}")
 
@@ -416,7 +417,7 @@ class TopicLog:
             try:
                 getattr(listener, event)(value)
             except Exception:
-                log.exception("listener of a topic log failed", shard=self.shard.name, event_name=event)
+                log.exception("topic_log_listener_failed", shard=self.shard.name, event_name=event)
 
     def _trim_later(self, before: StreamId) -> None:
         """Trim the control log in a task of its own, unless such a trim is still running."""

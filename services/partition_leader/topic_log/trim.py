@@ -92,5 +92,5 @@ class LogTrimmer:
         try:
             return await self._log.compact(state.shard, self._lease.incarnation, state.epoch, stream, before)
         except LogError as error:
-            log.warning("stream not trimmed", stream=stream, before=str(before), error=str(error))
+            log.warning("stream_trim_failed", stream=stream, before=str(before), cause=str(error))
             return False

@@ -211,7 +211,7 @@ class OffsetsService:
                 except KafkaError as error:
                     one.error_code, one.error_message = wire_code(error), error.message
                     names.fill(one.current_leader, partition, error)
-        log_changes("records deleted", context, changed)
+        log_changes("records_deleted", context, changed)
         response.node_endpoints.extend(names.endpoints)
         return response
 

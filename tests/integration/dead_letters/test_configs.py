@@ -78,8 +78,8 @@ def test_a_group_that_subscribes_to_its_queue_is_warned_of_and_what_it_rejects_t
         queues.produce(1, 1)
         queues.settle(consumer, ACCEPT, 1)
         queues.create(unique("any.change.brings.a.sweep"))
-        until_logged(queues, "a group reads its own dead-letter topic", queues.group, queues.dlq)
-        until_logged(queues, "records archived without a dead letter", queues.group, "loop")
+        until_logged(queues, "own_dead_letter_topic_read", queues.group, queues.dlq)
+        until_logged(queues, "records_archived_without_letter", queues.group, "loop")
     assert len(queues.letters()) == 1
 
 
@@ -96,7 +96,7 @@ def test_a_longer_circle_is_refused_when_it_is_set_and_warned_of_when_a_subscrip
                 consumers.enter_context(each.consumer()).poll(timeout=0.5)
             last = others[1]
             # The configs were set before any group read, so only the log could report the circle.
-            until_logged(queues, "dead-letter topics lead in a circle", *(each.group for each in circle))
+            until_logged(queues, "dead_letter_circle_found", *(each.group for each in circle))
             last.configure(**{TOPIC_CONFIG: ""})
             refused = last.refusal(**{TOPIC_CONFIG: last.dlq})
             assert "lead in a circle" in refused

@@ -166,7 +166,7 @@ def test_letters_that_wait_when_the_queue_is_switched_off_are_given_up_and_told(
             assert queues.offsets().lag == 3
             queues.configure(**{TOPIC_CONFIG: ""})
             queues.until_start(3)
-        words = ("records archived without a dead letter", queues.group, "switched_off")
+        words = ("records_archived_without_letter", queues.group, "switched_off")
         assert any(all(word in line for word in words) for line in node.node.errors.splitlines())
     finally:
         queues.close()

@@ -126,7 +126,7 @@ def test_with_the_policy_drop_a_topic_that_is_away_loses_letters_as_in_kafka(que
     with queues.consumer() as consumer:
         queues.settle(consumer, REJECT, 5)
         queues.until_start(5)
-    words = ("records archived without a dead letter", queues.group, "topic_missing", '"offsets": "0-4"')
+    words = ("records_archived_without_letter", queues.group, "topic_missing", '"offsets": "0-4"')
     assert any(all(word in line for word in words) for line in queues.cluster.node.errors.splitlines())
 
 

@@ -41,7 +41,7 @@ def test_what_every_group_has_finished_goes_and_is_told() -> None:
             await asyncio.sleep(ROUND_S)
         assert begins(world) == 4
         assert counted(world, "topic_log_consumed_offsets_total") == 4
-        (line,) = [each for each in lines if each["event"].startswith("records that every group has finished")]
+        (line,) = [each for each in lines if each["event"] == "consumed_records_deleted"]
         assert (line["topic"], line["partition"], line["log_start"], line["offsets"]) == ("t", 0, 4, 4)
         world.starts.groups = {TOPIC: {"fast": {0: 20}}}
         await asyncio.sleep(ROUND_S)
@@ -73,9 +73,9 @@ def test_a_group_that_keeps_records_without_a_lag_is_named_once_in_ten_minutes()
         with structlog.testing.capture_logs() as lines:
             await asyncio.sleep(540)
         assert begins(world) == 0
-        (line,) = [each for each in lines if each["event"].startswith("finished records stay (")]
+        (line,) = [each for each in lines if each["event"] == "consumed_records_kept"]
         assert line["group"] == "away"
-        assert "none for this one" in line["why"]
+        assert "none for this one" in line["cause"]
 
     run(scenario)
 
@@ -90,8 +90,8 @@ def test_a_round_that_does_not_hear_of_every_group_deletes_nothing_and_says_so()
             await asyncio.sleep(ROUND_S)
         assert begins(world) == 0
         assert counted(world, "topic_log_consumed_unknown_total") == 1
-        (line,) = [each for each in lines if each["event"].startswith("finished records stay for now")]
-        assert "shard 3 is being loaded" in line["why"]
+        (line,) = [each for each in lines if each["event"] == "group_progress_unknown"]
+        assert "shard 3 is being loaded" in line["cause"]
         world.starts.refusal = None
         await asyncio.sleep(ROUND_S)
         assert begins(world) == 20

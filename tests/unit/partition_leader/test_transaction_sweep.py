@@ -136,11 +136,11 @@ async def test_what_is_open_for_long_is_told_by_name_and_again_when_that_has_dou
     for second in range(1, 125):
         with capture_logs() as lines:
             await leader.sweep()
-        told += [(second, line) for line in lines if "open for long" in line["event"]]
+        told += [(second, line) for line in lines if "long_transaction" in line["event"]]
     assert [second for second, _ in told] == [30, 60, 120]
     line: Any = told[0][1]
     assert (line["transactional_id"], line["producer_epoch"], line["open_s"]) == ("tx1", 4, 30)
-    assert (line["partitions"], line["such_as"]) == (2, [P.text, Q.text])
+    assert (line["partitions"], line["examples"]) == (2, [P.text, Q.text])
 
 
 @pytest.mark.rule("CM-159")
@@ -151,9 +151,9 @@ async def test_of_many_the_longest_are_told_by_name_and_the_others_counted() -> 
     leader.logs[P].open = [opened(number, 0, begun_ms - number) for number in range(1, TOLD_MAX + 4)]
     with capture_logs() as lines:
         await leader.sweep(LATE_MS)
-    names = [line["transactional_id"] for line in lines if line["event"].startswith("a transaction")]
+    names = [line["transactional_id"] for line in lines if line["event"] == "long_transaction_open"]
     assert names == [f"tx{number}" for number in range(TOLD_MAX + 3, 3, -1)]
-    assert [line["transactions"] for line in lines if line["event"].startswith("more")] == [3]
+    assert [line["transactions"] for line in lines if line["event"] == "further_long_transactions_open"] == [3]
     with capture_logs() as lines:
         await leader.sweep()
     assert lines == []

@@ -117,11 +117,11 @@ def test_they_are_told_at_once_and_every_ten_minutes_while_they_wait() -> None:
         with capture_logs() as logged:
             await left_behind(world)
             await passes(1_300)
-        lines = [line for line in logged if line["event"].startswith("dead letters wait after")]
+        lines = [line for line in logged if line["event"] == "dead_letters_orphaned"]
         assert [line["log_level"] for line in lines] == ["warning"] * 3
         named = {(line["group"], line["topic"], line["partition"], line["offsets"]) for line in lines}
         assert named == {("g", "t", 0, "0-1")}
-        assert all("not enabled" in line["why"] for line in lines)
+        assert all("not enabled" in line["cause"] for line in lines)
 
     run(scenario)
 

@@ -72,12 +72,12 @@ def test_a_letter_that_cannot_be_written_waits_with_back_off_and_holds_no_other_
         assert all(offsets(world, at) == [0, 1] for at in range(9))
         assert (start(world), states(world)) == (7, {})
         assert counted(world, "share_group_dead_letter_queue_failed_produce_requests_total") == 8
-        (line,) = [line for line in logged if line["event"].startswith("dead letters wait")]
+        (line,) = [line for line in logged if line["event"] == "dead_letters_waiting"]
         assert (line["group"], line["topic"], line["partition"], line["offsets"]) == ("g", "t", 0, "0-1")
         assert (line["reason"], line["dead_letter_topic"]) == ("unreachable", "dlq.t")
-        assert line["what_to_do"]
+        assert line["try_next"]
         assert line["next_try_in_s"] > 0
-        assert [line["log_level"] for line in logged if line["event"] == "dead letters are written again"] == ["info"]
+        assert [line["log_level"] for line in logged if line["event"] == "dead_letter_writes_recovered"] == ["info"]
 
     run(scenario)
 
@@ -119,7 +119,7 @@ def test_the_policy_drop_archives_after_a_failed_check_and_after_five_attempts()
         with structlog.testing.capture_logs() as logged:
             await rejected(world, 2, drops=True, enabled=False)
             assert (start(world), counted(world, DROPPED, reason="not_enabled")) == (2, 2)
-        assert any(line["event"] == "records archived without a dead letter" for line in logged)
+        assert any(line["event"] == "records_archived_without_letter" for line in logged)
         world.elsewhere.answers.extend([TransportStatus.UNAVAILABLE] * 9)
         await rejected(world, 1, 1, drops=True)
         await passes(60)
@@ -153,7 +153,7 @@ def test_a_loop_and_a_queue_that_is_switched_off_end_in_archived_and_are_told() 
             configure(world, topic="")
             await settle()
         assert (start(world, 1), counted(world, DROPPED, reason="switched_off")) == (3, 3)
-        told = [line["why"] for line in logged if line["event"] == "records archived without a dead letter"]
+        told = [line["cause"] for line in logged if line["event"] == "records_archived_without_letter"]
         assert "has them already" in told[0]
         assert "switched off" in told[1]
         assert world.elsewhere.requests == []
@@ -176,9 +176,9 @@ def test_a_circle_of_dead_letter_topics_ends_and_is_logged() -> None:
             assert await member.accept(0, 1, 0, kind=REJECT).ack_error(0) is None
             await settle()
         assert (offsets(world), start(world), counted(world, DROPPED, reason="loop")) == ([1], 2, 1)
-        (line,) = [line for line in logged if line["event"] == "records archived without a dead letter"]
-        assert "4th in a row" in line["why"]
-        assert (line["offsets"], "topics that none of them reads" in line["what_to_do"]) == ("0", True)
+        (line,) = [line for line in logged if line["event"] == "records_archived_without_letter"]
+        assert "4th in a row" in line["cause"]
+        assert (line["offsets"], "topics that none of them reads" in line["try_next"]) == ("0", True)
 
     run(scenario)
 
@@ -314,9 +314,9 @@ def test_the_bound_is_told_when_it_is_reached_and_when_it_is_left() -> None:
             configure(world, dead_letters_max=3)
             await settle()
             assert await member.fetch(0).ranges() == [(3, 4, 1)]
-        assert [line["event"].partition(":")[0] for line in logged if "hold" in line["event"]] == [
-            "dead letters hold a share-partition up",
-            "dead letters hold nothing up any more",
+        assert [line["event"] for line in logged if line["event"].startswith("dead_letter_limit_")] == [
+            "dead_letter_limit_reached",
+            "dead_letter_limit_cleared",
         ]
 
     run(scenario)

@@ -223,7 +223,7 @@ def test_records_stored_for_a_dead_letter_of_a_group_without_a_queue_are_archive
         with structlog.testing.capture_logs() as logged:
             assert await world.member().fetch(0).ranges() == [(2, 3, 1)]
             await settle()
-        (line,) = [line for line in logged if "without a dead letter" in line["event"]]
+        (line,) = [line for line in logged if line["event"] == "records_archived_without_letter"]
         assert (line["log_level"], line["records"], line["reason"]) == ("error", 2, "switched_off")
         assert world.host().core.start_offset == 2
 
@@ -285,7 +285,7 @@ def test_state_far_beyond_the_log_is_the_affair_of_its_group_alone_and_is_told_e
             for _ in range(4):
                 assert code(await world.member().fetch(0, max_wait_ms=100).error()) == "UNKNOWN_SERVER_ERROR"
                 await asyncio.sleep(4)
-        told = [line for line in lines if line["event"] == "state beyond the log's end is not believed"]
+        told = [line for line in lines if line["event"] == "state_beyond_log_end"]
         assert 1 <= len(told) <= 2, "four times in twelve seconds"
         assert world.host() is None or world.host().core.status is not Status.ACTIVE
         assert await world.member("n", "other").fetch(0, max_wait_ms=100).ranges() == [(0, 1, 1)]

@@ -24,8 +24,8 @@ from tests.support.virtual_time import run as run_virtual
 from .test_long_poll import started
 from .worlds import TOPIC, Member, World, key, run, settle
 
-REACHED: Final = "delayed records hold a share-partition up: no new records are delivered until fewer wait"
-LEFT: Final = "delayed records hold nothing up any more: new records are delivered again"
+REACHED: Final = "delayed_record_limit_reached"
+LEFT: Final = "delayed_record_limit_cleared"
 SETTINGS: Final = GroupSettings()
 
 
@@ -75,8 +75,8 @@ def test_reaching_the_bound_is_one_warning_and_leaving_it_one_line_however_many_
             (line,) = [line for line in lines if line["event"] == REACHED]
             assert (line["log_level"], line["group"], line["topic"], line["partition"]) == ("warning", "g", "t", 0)
             assert (line["delayed"], line["bound"]) == (20, "sharegroups.retry.delayed.max=20")
-            assert "share.delivery.count.limit" in line["what_to_do"]
-            assert line["what_to_do"].endswith("and so does a higher sharegroups.retry.delayed.max (at most 5000)")
+            assert "share.delivery.count.limit" in line["try_next"]
+            assert line["try_next"].endswith("and so does a higher sharegroups.retry.delayed.max (at most 5000)")
             await asyncio.sleep(25)
             assert told(lines) == [("reached",)], "20 still wait"
             await asyncio.sleep(10)
@@ -99,7 +99,7 @@ def test_the_bound_that_is_the_window_s_pieces_is_told_as_such(monkeypatch: pyte
                 await world.produce(1)
                 await member.fetch(max_wait_ms=100).answer()
                 assert len(told(lines)) == (offset >= 2), "with the fourth piece"
-            ((_, delayed, pieces, bound, advice),) = told(lines, "delayed", "pieces", "bound", "what_to_do")
+            ((_, delayed, pieces, bound, advice),) = told(lines, "delayed", "pieces", "bound", "try_next")
             assert (delayed, pieces) == (3, 4)
             assert bound == "10000 pieces of the window"
             assert isinstance(advice, str)
@@ -221,7 +221,7 @@ def test_records_that_are_given_back_unseen_beyond_the_bound_are_told_and_counte
                 back = AckBatch(0, 2, (ACK_RELEASE,), (), (True,))
                 assert await member.acknowledge({0: [back]}).ack_error() is None
             await asyncio.sleep(11)
-        told = [line for line in lines if line["event"].startswith("records are given back unseen again and again")]
+        told = [line for line in lines if line["event"] == "unhandled_releases_counted"]
         assert [(line["log_level"], line["group"], line["topic"], line["partition"]) for line in told] == [
             ("warning", "g", "t", 0)
         ]

@@ -56,7 +56,7 @@ def test_what_a_removed_member_holds_goes_to_the_others_at_once_and_the_log_says
             (0, (0, 3, 2)),
             (1, (0, 2, 2)),
         ], "no back-off, and what it forgot too"
-        (line,) = [each for each in said if "removed member" in each["event"]]
+        (line,) = [each for each in said if each["event"] == "removed_member_session_ended"]
         assert (line["group"], line["member"], line["records"], line["share_partitions"]) == (GROUP, "frozen", 7, 2)
         assert outcomes(world) == {"ended": 1}
 
@@ -78,7 +78,7 @@ def test_of_more_share_partitions_than_one_turn_asks_the_log_line_has_all_that_w
         with capture_logs() as said:
             await removed(world, ("frozen", EPOCH + 1))
             await asyncio.sleep(TELL_S / 2)
-        (line,) = [each for each in said if "removed member" in each["event"]]
+        (line,) = [each for each in said if each["event"] == "removed_member_session_ended"]
         assert (line["records"], line["share_partitions"]) == (6, 2)
 
     run(scenario)
@@ -98,7 +98,7 @@ def test_a_share_partition_that_is_dropped_before_its_turn_does_not_keep_the_log
             await removed(world, ("frozen", EPOCH + 1))
             world.lose(many - 1)
             await asyncio.sleep(2 * TELL_S)
-        (line,) = [each for each in said if "removed member" in each["event"]]
+        (line,) = [each for each in said if each["event"] == "removed_member_session_ended"]
         assert (line["records"], line["share_partitions"]) == (3, 1)
 
     run(scenario)

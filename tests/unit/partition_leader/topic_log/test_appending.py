@@ -218,11 +218,11 @@ async def test_refused_writes_are_logged_once_and_counted_by_record() -> None:
             with pytest.raises(KafkaStorageError, match="pass the limit of 100"):
                 log.submit([batch(5, text="x" * 200)], 1000)
         assert counted.records == [2 + 3 + 4, *[1] * 50, 5]
-        told = [line for line in lines if line["event"] == "topic writes refused"]
+        told = [line for line in lines if line["event"] == "topic_writes_refused"]
         assert len(told) == 1
         assert told[0]["records"] == 9
         assert told[0]["log_level"] == "warning"
-        assert "OOM" in told[0]["why"]
+        assert "OOM" in told[0]["cause"]
         assert told[0]["shard"] == SHARD.name
 
 

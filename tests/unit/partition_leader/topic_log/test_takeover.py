@@ -312,7 +312,7 @@ async def test_entries_without_an_owner_record_were_restored_and_the_end_jumps_o
         cluster.store.master.effect("del", SHARD.owner_key, None)
         with capture_logs() as lines:
             log = await cluster.node().lead(settings)
-        jumps = [line for line in lines if line["event"].startswith("log end jumped after a restore")]
+        jumps = [line for line in lines if line["event"] == "log_end_jumped_after_restore"]
         assert [line["log_level"] for line in jumps] == ["info"]
         assert not any(line["log_level"] == "error" for line in lines)
         assert (log.log_start_offset, log.high_watermark, log.holes_from(0)) == (0, 1_003, 1_000)
