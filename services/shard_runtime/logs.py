@@ -1,5 +1,8 @@
 """One form for log lines: structlog, JSON unless written to a terminal, with the context bound around a call.
 
+The event of a line is a fixed name in snake case, for searches and alerts. Fields explain it to a person: `cause`, what
+happens now (`effect`), and what the reader can do (`try_next`).
+
 Lines contain names that clients chose for themselves and their groups. Control characters in these are written as
 escapes in both forms: unescaped they could move a terminal's cursor or forge lines.
 """

@@ -58,7 +58,7 @@ async def test_a_store_that_answers_everything_with_loading_is_waited_for_beyond
     with RefusingStore(server.port, LOADING, MANY) as refusing, capture_logs() as lines:
         assert await check_store(open_store(refusing.url), await cluster_id(server), 0, wait_ms=2_000) == []
     assert len(refusing.refused) == MANY
-    assert [line["event"] for line in lines] == ["waiting: the store loads its data"]
+    assert [line["event"] for line in lines] == ["store_loading"]
 
 
 @pytest.mark.asyncio

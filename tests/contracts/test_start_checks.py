@@ -252,7 +252,7 @@ async def test_a_store_that_loads_is_waited_for() -> None:
         with capture_logs() as lines:
             assert await check_store(open_store(url(loading)), "c1", 0) == []
         await launched
-        assert [line["event"] for line in lines].count("waiting: the store loads its data") >= 1
+        assert [line["event"] for line in lines].count("store_loading") >= 1
         loading.stop()
     finally:
         server.stop()

@@ -68,10 +68,10 @@ async def test_a_process_goes_by_the_stores_clock_and_says_when_its_own_is_wrong
         await watch.look()
         assert watch.time.doubt() == ""
     assert [(line["log_level"], line["event"]) for line in said] == [
-        ("warning", "no records are deleted by age for now"),
-        ("info", "records are deleted by age again: the clocks of this host and of the store agree"),
+        ("warning", "retention_by_age_paused"),
+        ("info", "retention_by_age_resumed"),
     ]
-    assert "ahead of the store's" in said[0]["why"]
+    assert "ahead of the store's" in said[0]["cause"]
 
 
 @pytest.mark.rule("CM-171")
@@ -100,9 +100,9 @@ async def test_durability_switched_off_under_way_is_an_error_in_the_log_once_and
         await watch.look()
         assert watch.unsafe == set()
     assert [line["log_level"] for line in said] == ["error", "warning"]
-    assert f"{name} is {value}, expected" in said[0]["why"]
-    assert "CONFIG SET" in said[0]["why"]
-    assert "store.unsafe.stop.writes=true" in said[0]["writes"]
+    assert f"{name} is {value}, expected" in said[0]["cause"]
+    assert "CONFIG SET" in said[0]["cause"]
+    assert "store.unsafe.stop.writes=true" in said[0]["effect"]
     assert said[1]["setting"] == name
 
 

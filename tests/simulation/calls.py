@@ -361,5 +361,5 @@ def _wake(waiter: asyncio.Future[None] | None) -> None:
 
 def _failure(method: Method[Any, Any], error: Exception) -> tuple[TransportStatus, str]:
     if not expected(error):
-        log.error("call failed", method=method.path, exc_info=error)
+        log.error("call_failed", method=method.path, exc_info=error)
     return failure_status(error)

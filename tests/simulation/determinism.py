@@ -35,8 +35,8 @@ _ERROR_LEVELS: Final = frozenset({"error", "exception", "critical", "fatal"})
 #: CM-47).
 _FORESEEN: Final = frozenset(
     {
-        "the store may have lost this shard's tail",
-        "log end jumped: a tail of this log may have been lost with the store",
+        "shard_tail_loss_suspected",
+        "log_end_jumped",
     }
 )
 

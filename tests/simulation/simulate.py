@@ -50,10 +50,10 @@ LIVENESS: Final = "INV-19"
 COMPLAINT: Final = "complaint"
 #: Errors that correctly report a lost tail (CM-19, CM-20, CM-47).
 _TRUE_WORDS: Final = (
-    "the store may have lost this shard's tail",
-    "log end jumped: a tail of this log may have been lost with the store",
-    "log end raised: a share-partition had state beyond it",
-    "metadata log changed behind this node; the image is built anew",
+    "shard_tail_loss_suspected",
+    "log_end_jumped",
+    "log_end_raised",
+    "metadata_log_replaced",
 )
 
 

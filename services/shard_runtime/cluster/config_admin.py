@@ -175,7 +175,7 @@ class ConfigAdmin:
                 result.error_code, result.error_message = ErrorCode.ValueType(error.code), error.message
             else:
                 changed += [_change_text(change) for change in changes]
-        log_changes("configs altered", context, changed)
+        log_changes("configs_altered", context, changed)
         return response
 
     async def _alter(

@@ -86,7 +86,7 @@ class DeletedTopics:
             try:
                 await self._pass()
             except Exception:
-                log.exception("streams of deleted topics not looked at")
+                log.exception("deleted_topics_check_failed")
                 await asyncio.sleep(self._lease_ms / 1000)
 
     def _pause_s(self) -> float | None:
@@ -123,7 +123,12 @@ class DeletedTopics:
                 names = [shard.name for shard in shards[first : first + _HINTS_AT_ONCE]]
                 await self._store.remove_hints(ShardKind.TOPIC, names)
         except LogError as error:
-            log.warning("streams of a deleted topic not removed yet", topic=topic_id_text(topic_id), why=str(error))
+            log.warning(
+                "deleted_topic_removal_failed",
+                topic=topic_id_text(topic_id),
+                cause=str(error),
+                effect="its streams stay until the next try",
+            )
             return False
         return True
 
@@ -136,4 +141,4 @@ class DeletedTopics:
         try:
             await self._metadata.change(decide)
         except LogError as error:
-            log.warning("removed streams not noted yet", topics=len(done), why=str(error))
+            log.warning("deleted_topic_removal_unrecorded", topics=len(done), cause=str(error))

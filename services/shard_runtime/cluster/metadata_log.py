@@ -136,10 +136,10 @@ class MetadataLog:
                 self._trouble = ""
             except LogError as error:
                 if str(error) != self._trouble:  # log it once: the next read, a second later, may fail the same way
-                    log.warning("metadata log not read", why=str(error))
+                    log.warning("metadata_log_read_failed", cause=str(error))
                 self._trouble = str(error)
             except Exception:
-                log.exception("metadata log cannot be followed")
+                log.exception("metadata_image_update_failed")
 
     async def _read_on(self) -> None:
         """Bring the image up to the log's end; rebuild it when the log no longer has the entries it was built from."""
@@ -147,7 +147,12 @@ class MetadataLog:
         await self._check_cluster()
         entries = await self._store.read_metadata(max(self.image.version - 1, 0), _PAGE)
         if self.image.version and not _joins(self.image, self._basis, entries):
-            log.error("metadata log changed behind this node; the image is built anew", version=self.image.version)
+            log.error(
+                "metadata_log_replaced",
+                version=self.image.version,
+                cause="the log no longer has the entries from which this node's image was built",
+                effect="the image is rebuilt",
+            )
             await self._take_in(MetadataImage(), _Basis(), await self._store.read_metadata(0, _PAGE))
             self.complete_since_ms = began_ms
             return
@@ -198,7 +203,7 @@ class MetadataLog:
             if entry.unknown:
                 basis = basis._replace(unknown_version=version)
                 log.warning(
-                    "metadata of a later build skipped; upgrade this node", version=version, unknown=entry.unknown
+                    "newer_metadata_skipped", version=version, unknown=entry.unknown, try_next="upgrade this node"
                 )
             if entry.snapshot is not None:
                 image = image_of(version, entry.snapshot)
@@ -224,7 +229,12 @@ class MetadataLog:
             return _decoded(stored)
         except MetadataDamagedError as error:
             if stored.version in await self._store.skipped_metadata():
-                log.warning("metadata entry skipped, as an operator said", version=stored.version, why=str(error))
+                log.warning(
+                    "damaged_metadata_skipped",
+                    version=stored.version,
+                    cause=str(error),
+                    effect="skipped, as an operator decided",
+                )
                 return MetadataEntry(b"")
             self.sound = False
             raise
@@ -237,7 +247,7 @@ class MetadataLog:
             try:
                 listener(image, previous)
             except Exception:
-                log.exception("metadata listener failed", version=image.version)
+                log.exception("metadata_listener_failed", version=image.version)
 
     # ---- writing
 
@@ -265,7 +275,7 @@ class MetadataLog:
                 self._step(self.image.apply(version, ()), basis)
                 await self._store.trim_metadata(version)
         except LogError as error:
-            log.warning("metadata log not folded", why=str(error))
+            log.warning("metadata_snapshot_failed", cause=str(error), effect="the next change tries again")
 
     async def _publish(self) -> None:
         with contextlib.suppress(LogError):

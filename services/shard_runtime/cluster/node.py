@@ -216,11 +216,11 @@ class ClusterNode:
         while True:
             try:
                 async for reason in self._store.wakes():
-                    log.debug("woken", reason=reason)
+                    log.debug("wake_received", reason=reason)
                     if reason == NODES_CHANGED:
                         self.registry.wake()
                     self.metadata.wake()
                     self._changed()
             except LogError as error:
-                log.warning("wake channel lost; the tick goes on", why=str(error))
+                log.warning("wake_channel_lost", cause=str(error), effect="the periodic tick goes on")
             await asyncio.sleep(1)

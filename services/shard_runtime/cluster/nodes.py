@@ -142,7 +142,7 @@ class NodeRegistry:
             try:
                 await self._renew()
             except StoreUnavailableError as error:
-                log.warning("node list not renewed", why=str(error))
+                log.warning("node_renewal_failed", cause=str(error))
             except LogError as error:
                 if await self._lost_name(error):
                     return
@@ -171,6 +171,6 @@ class NodeRegistry:
                 error = again
             else:
                 return False
-        log.error("another process has this node's name", why=str(error))
+        log.error("node_name_taken", cause=str(error))
         self._taken(str(error))
         return True

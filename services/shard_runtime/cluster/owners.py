@@ -107,7 +107,7 @@ class Owners:
                 self._hints[kind] = await self._store.hints(kind)
                 self._read_ms[kind] = self._clock.now_ms()
             except LogError as error:
-                log.warning("hints not read", kind=kind.value, why=str(error))
+                log.warning("owner_hints_read_failed", kind=kind.value, cause=str(error))
 
     def _age_ms(self, kind: ShardKind) -> int:
         return self._clock.now_ms() - self._read_ms.get(kind, -_STALE_MS)

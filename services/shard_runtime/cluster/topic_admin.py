@@ -153,7 +153,7 @@ class TopicAdmin:
                 response.topics.add(name=asked.name, topic_id=topic_id, num_partitions=outcome.partitions)
         if failure is None and not request.validate_only:
             made = [topic for topic in plan if isinstance(topic, TopicCreated)]
-            log_changes("topics created", context, [_created_text(topic) for topic in made])
+            log_changes("topics_created", context, [_created_text(topic) for topic in made])
         return response
 
     def _checked_topic(
@@ -236,7 +236,7 @@ class TopicAdmin:
                 for asked, found in zip(request.topics, outcomes, strict=True)
                 if not isinstance(found, KafkaError)
             ]
-            log_changes("partitions created", context, [f"{asked.name} to {asked.count}" for asked in done])
+            log_changes("partitions_created", context, [f"{asked.name} to {asked.count}" for asked in done])
         return response
 
     # ---- delete
@@ -272,7 +272,7 @@ class TopicAdmin:
                     error_message=outcome.message,
                 )
         gone = {outcome.topic_id: outcome.name for outcome in outcomes if isinstance(outcome, TopicDeleted)}
-        log_changes("topics deleted", context, [f"{name} ({topic_id_text(key)})" for key, name in gone.items()])
+        log_changes("topics_deleted", context, [f"{name} ({topic_id_text(key)})" for key, name in gone.items()])
         return response
 
     # ---- producers

@@ -99,9 +99,7 @@ class EffectiveConfigs:
             warning = (whose, setting.name, str(value))
             if warning not in self._warned:
                 self._warned.add(warning)
-                log.warning(
-                    "config outside the broker's bounds", config=setting.name, of=whose, value=value, used=clamped
-                )
+                log.warning("config_out_of_bounds", config=setting.name, scope=whose, value=value, used=clamped)
         return cast(T, clamped)
 
     # ---- changes (GC-145)

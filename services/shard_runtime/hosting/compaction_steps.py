@@ -37,7 +37,7 @@ def copy_next_slice(
         try:
             copies = [copy for copy in tenure.shard.rewrite(keys, wall_ms) if copy]
         except Exception:
-            log.exception("cold copies failed; compaction waits", shard=tenure.lease.shard.tag, keys=len(keys))
+            log.exception("cold_copies_failed", shard=tenure.lease.shard.tag, keys=len(keys), effect="compaction waits")
             tenure.stop_compaction(clock.now_ms() + _FAILED_COPY_RETRY_MS)
             return
         tenure.copying = len(copies)
@@ -69,7 +69,7 @@ async def trim(
             keep_from=keep_from,
         )
     except LogError as error:
-        log.warning("trim not done; it will be tried again", shard=shard_id.tag, why=str(error))
+        log.warning("shard_trim_failed", shard=shard_id.tag, cause=str(error), effect="the trim is tried again later")
         return
     if not ours:
         lease.give_up("the owner record is not ours any more")
@@ -103,6 +103,12 @@ async def _keep_from(
         told = ", ".join(name[:_NAME_TOLD] for name in malformed[:_NAMES_TOLD])
         trouble = f"{len(malformed)} fields are no reader's, as {told}"
     if trouble and trouble != tenure.readers_trouble:
-        log.warning("readers left out of account", shard=shard_id.tag, key=shard_id.readers_key, why=trouble)
+        log.warning(
+            "stream_readers_ignored",
+            shard=shard_id.tag,
+            key=shard_id.readers_key,
+            cause=trouble,
+            effect="the trim goes on without them",
+        )
     tenure.readers_trouble = trouble
     return keep_from

@@ -89,7 +89,7 @@ async def replay_log(
                 await asyncio.gather(ahead, return_exceptions=True)
     await replay.page(page)
     if replay.result.unknown:
-        log.warning("entries of unknown types skipped", shard=tenure.lease.shard.tag, entries=replay.result.unknown)
+        log.warning("unknown_entries_skipped", shard=tenure.lease.shard.tag, entries=replay.result.unknown)
     return replay.result
 
 
@@ -165,25 +165,43 @@ class _Replay(Generic[CommandT, RecordT]):
         settled = self._settled.get(entry.id)
         if settled is not None and settled.choice is Choice.SKIP:
             self.result.skipped += 1
-            log.warning("skipped, as an operator said", shard=shard.tag, entry=str(entry.id), why=why)
+            log.warning(
+                "damaged_entry_skipped",
+                shard=shard.tag,
+                entry=str(entry.id),
+                cause=why,
+                effect="skipped, as an operator decided",
+            )
             return
         if key == b"":
-            log.warning("a damaged entry that changes nothing is passed over", stream=self._stream, entry=str(entry.id))
+            log.warning(
+                "harmless_damaged_entry_skipped",
+                stream=self._stream,
+                entry=str(entry.id),
+                cause="the entry changes nothing",
+            )
             return
         found = DamagedEntry(self._stream, str(entry.id), why, self._named(key))
         self.result.quarantined += 1
         if self.result.quarantined > QUARANTINE_MAX or not self._tenure.shard.quarantine(found):
             raise _not_served(entry, found)
         if settled is not None and found.key is not None and self._tenure.shard.drop(found.key):
-            log.warning("to be dropped, as an operator said", shard=shard.tag, entry=str(entry.id), key=found.text)
+            log.warning(
+                "damaged_state_dropped",
+                shard=shard.tag,
+                entry=str(entry.id),
+                key=found.text,
+                effect="the state of this key is dropped, as an operator decided",
+            )
             return
         log.error(
-            "a damaged entry is in quarantine; what rests on it is refused until an operator settles it with "
-            "`sharegroups state repair`",
+            "damaged_entry_quarantined",
             stream=self._stream,
             entry=str(entry.id),
-            found=why,
+            cause=why,
             key=found.text,
+            effect="requests that need the entry are refused until an operator settles it",
+            try_next="settle it with `sharegroups state repair`",
         )
 
     def _named(self, key: bytes | None) -> object:

@@ -28,7 +28,7 @@ async def watch_settlements(tenure: ShardTenure[CommandT, RecordT], record_log: 
         try:
             settled = await record_log.skipped(shard)
         except LogError as error:
-            log.debug("settled entries cannot be read now", shard=shard.tag, why=str(error))
+            log.debug("settlements_read_failed", shard=shard.tag, cause=str(error))
             continue
         waiting = {found.at for found in tenure.shard.quarantined()}
         if found := sorted(waiting & {str(entry) for entry in settled}):

@@ -138,7 +138,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         try:
             tenure = self._admit()
         except KafkaError as error:
-            log.debug("command not taken", shard=str(self.shard_id.tag), command=type(command).__name__, why=str(error))
+            log.debug("command_refused", shard=str(self.shard_id.tag), command=type(command).__name__, cause=str(error))
             return False
         self._execute(tenure, command, PendingCommand(None))
         return True
@@ -174,7 +174,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         except KafkaError as error:
             pending.fail(self._failures(error))
         except Exception as error:
-            self._faults.error("command failed", key=type(command).__name__, shard=self.shard_id.tag, exc_info=error)
+            self._faults.error("command_failed", key=type(command).__name__, shard=self.shard_id.tag, exc_info=error)
             pending.fail(self._failures(error))
         else:
             if decision.records and not self._replay(tenure, decision.records, pending):
@@ -190,7 +190,7 @@ class ShardHost(Generic[CommandT, RecordT]):
                 pending.anchors.append(tenure.shard.anchor(record))
         except Exception:
             # Only part of the decision may be in memory, so the shard's state cannot be trusted.
-            log.exception("replay failed; the shard is dropped", shard=self.shard_id.tag)
+            log.exception("replay_failed", shard=self.shard_id.tag, effect="the shard is dropped")
             pending.refuse(UnknownServerError())
             tenure.lease.give_up("replay failed")
             return False
@@ -221,7 +221,7 @@ class ShardHost(Generic[CommandT, RecordT]):
                 else:
                     await trim(tenure, self._log, self.shard_id, self._clock, self._meter)
         except Exception as error:
-            log.exception("flush failed in a way no owner should see; the shard is dropped", shard=self.shard_id.tag)
+            log.exception("flush_failed", shard=self.shard_id.tag, effect="the shard is dropped")
             tenure.lease.give_up(f"flush: {error}")
         finally:
             tenure.flusher = None
@@ -266,19 +266,19 @@ class ShardHost(Generic[CommandT, RecordT]):
             try:
                 self._effects(pending.effects)
             except Exception:
-                log.exception("effects failed", shard=self.shard_id.tag)
+                log.exception("effects_failed", shard=self.shard_id.tag)
 
     def _undo(self, tenure: ShardTenure[CommandT, RecordT], error: AppendRefusedError) -> None:
         """Undo all records that are not durable, newest first, and fail their callers: a flush was refused (CM-13)."""
         commands = tenure.abandon()
         self._meter.refused(sum(len(pending.entries) for pending in commands))
-        self._faults.warning("append refused by the store", key="", shard=self.shard_id.tag, why=str(error))
+        self._faults.warning("store_append_refused", key="", shard=self.shard_id.tag, cause=str(error))
         try:
             for pending in reversed(commands):
                 for token in reversed(pending.tokens):
                     tenure.shard.undo(token)
         except Exception:
-            log.exception("undo failed; the shard is dropped", shard=self.shard_id.tag)
+            log.exception("undo_failed", shard=self.shard_id.tag, effect="the shard is dropped")
             tenure.lease.give_up("undo failed")
         tenure.interrupted = True
         tenure.stop_compaction(self._clock.now_ms() + self._options.compaction.retry_ms)
@@ -397,5 +397,5 @@ class ShardHost(Generic[CommandT, RecordT]):
                 async with asyncio.timeout(self._options.release_timeout_ms / 1000):
                     await self._tenure.idle.wait()
             except TimeoutError:
-                log.warning("released with unanswered commands", shard=self.shard_id.tag, commands=self.waiting)
+                log.warning("commands_unanswered_at_release", shard=self.shard_id.tag, commands=self.waiting)
         self.lost("it moves to another node")

@@ -74,7 +74,7 @@ class OwnHints:
                 await (self._write_new() if self._new else self._check())
         except LogError as error:
             self._checked_ms = self._clock.now_ms() - self._every_ms  # check all: some hints may not have been written
-            log.warning("hints not written; they follow at the next tick", why=str(error))
+            log.warning("owner_hints_write_failed", cause=str(error), effect="the next tick writes them")
         finally:
             self._running = False
 

@@ -147,7 +147,7 @@ class Ownership:
             try:
                 self._tick()
             except Exception:
-                log.exception("ownership tick failed")
+                log.exception("ownership_tick_failed")
             took_ms = self._clock.now_ms() - began
             await asyncio.sleep(took_ms / 1000 if took_ms > self._options.long_tick_ms else 0)
             with contextlib.suppress(TimeoutError):
@@ -230,7 +230,7 @@ class Ownership:
             self._drop(renewal.shard, outcome.drop, continued=False)
         elif outcome.deadline_ms and lease is not None and lease.epoch == renewal.epoch:
             if outcome.paused:
-                log.warning("lease had lapsed and is renewed", shard=renewal.shard.tag, epoch=renewal.epoch)
+                log.warning("lapsed_lease_renewed", shard=renewal.shard.tag, epoch=renewal.epoch)
                 lease.paused()
             lease.extend(outcome.deadline_ms)
 
@@ -243,13 +243,13 @@ class Ownership:
                 await asyncio.wait([forgetting])
             answer = await self._log.claim(request)
         except LogError as error:
-            log.warning("claim without an answer; it is repeated", shard=shard.tag, why=str(error))
+            log.warning("claim_unanswered", shard=shard.tag, cause=str(error), effect="the claim is repeated")
             self.core.claim_unknown(shard, self._clock.now_ms())
             return
         finally:
             self._wake.set()
         if isinstance(answer, ClaimRefused):
-            log.warning("claim refused", shard=shard.tag, why=answer.reason)
+            log.warning("claim_refused", shard=shard.tag, cause=answer.reason)
         if self.core.claim_answered(shard, answer, self._clock.now_ms()) and isinstance(answer, Claimed):
             self._gained(shard, answer)
             if self._leaving:
@@ -258,7 +258,7 @@ class Ownership:
     def _gained(self, shard: ShardId, claimed: Claimed) -> None:
         identity = self.core.identity
         if claimed.lossy:
-            log.error("the store may have lost this shard's tail", shard=shard.tag, epoch=claimed.epoch)
+            log.error("shard_tail_loss_suspected", shard=shard.tag, epoch=claimed.epoch)
         self._claims[shard] = claimed
         self._leases[shard] = Lease(
             shard,
@@ -277,10 +277,15 @@ class Ownership:
         except Exception as error:
             away = isinstance(error, LogError | RetriableError)  # the store is unreachable, or another process claimed
             if not away:
-                self._faults.error("shard not loaded", key=shard, shard=shard.tag, epoch=epoch, exc_info=error)
+                self._faults.error("shard_load_failed", key=shard, shard=shard.tag, epoch=epoch, exc_info=error)
             if (lease := self._leases.get(shard)) is not None and lease.epoch == epoch:
                 if self.core.load_failed(shard, ill=not away or isinstance(error, DamagedEntryError)):
-                    log.error("shard is ill and left out; the others are served", shard=shard.tag, cause=repr(error))
+                    log.error(
+                        "shard_unavailable",
+                        shard=shard.tag,
+                        cause=repr(error),
+                        effect="it is left out; the other shards are served",
+                    )
                 self._drop(shard, f"not loaded: {error}", continued=True)
             return
         finally:
@@ -303,14 +308,14 @@ class Ownership:
 
     def _drop(self, shard: ShardId, reason: str, *, continued: bool, above_epoch: int = 0) -> None:
         """Stop serving a shard now; a later reconcile may claim it again."""
-        log.warning("shard dropped", shard=shard.tag, why=reason)
+        log.warning("shard_dropped", shard=shard.tag, cause=reason)
         self.core.dropped(shard, self._clock.now_ms(), continued=continued, above_epoch=above_epoch)
         self._end_lease(shard)
         self._cancel_load(shard)
         try:
             self._owner_of(shard).lost(reason)
         except Exception:  # a bug in one owner must not affect the others
-            log.exception("owner failed at the loss of its shard", shard=shard.tag)
+            log.exception("shard_loss_handling_failed", shard=shard.tag)
         self._forgetting[shard] = self._spawn(self._forget(shard))
         self._wake.set()
 
@@ -352,9 +357,9 @@ class Ownership:
             async with asyncio.timeout(self._options.release_timeout_ms / 1000):
                 await owner.releasing()
         except TimeoutError:
-            log.warning("shard handed over with work unfinished", shard=shard.tag)
+            log.warning("shard_released_unfinished", shard=shard.tag)
         except Exception:
-            log.exception("owner failed to release", shard=shard.tag)
+            log.exception("shard_release_failed", shard=shard.tag)
         if lease is not None and self._leases.get(shard) is lease:
             self._end_lease(shard)
             owner.lost("it moves to another node")
@@ -371,7 +376,12 @@ class Ownership:
                 await self._log.release(shard, lease.incarnation, lease.epoch)
             await self._log.drop(shard)
         except LogError as error:
-            log.warning("release not confirmed; the lease runs out by itself", shard=shard.tag, why=str(error))
+            log.warning(
+                "shard_release_unconfirmed",
+                shard=shard.tag,
+                cause=str(error),
+                effect="the lease expires by itself",
+            )
 
     def _to_be_said(self, among: Collection[ShardId] | None = None) -> Iterator[Lease]:
         """Return the leases among `among` to publish as hints: not those of deleted topics, whose hints are removed
@@ -392,4 +402,4 @@ class Ownership:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("ownership task failed", exc_info=error)
+            log.error("ownership_task_failed", exc_info=error)

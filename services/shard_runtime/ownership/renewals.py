@@ -69,7 +69,7 @@ class Renewals:
                 among = shards[first : first + self._most]
                 await self._renew(self._core.renewals(self._log.tail_checked, among))
         except LogError as error:  # the next round begins with the leases that end first
-            log.warning("leases not renewed", shards=len(shards), why=str(error))
+            log.warning("lease_renewal_failed", shards=len(shards), cause=str(error))
         finally:
             self._under_way.discard(node)
 

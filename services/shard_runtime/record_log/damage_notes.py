@@ -46,10 +46,12 @@ class DamageNotes:
         self._told.add((stream, entry.id))
         if not self._quiet:
             log.error(
-                "a stored entry is damaged and is left out; list all with `sharegroups state check`",
+                "stored_entry_damaged",
                 stream=stream,
                 entry=str(entry.id),
-                why=entry.damage,
+                cause=entry.damage,
                 size=len(entry.record) + len(entry.batch),
+                effect="the entry is left out",
+                try_next="list all damaged entries with `sharegroups state check`",
             )
         self._found(stream)

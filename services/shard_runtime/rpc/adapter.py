@@ -218,7 +218,7 @@ async def _abort(
         raise error
     if not expected(error):
         failures.error(
-            "call failed",
+            "call_failed",
             key=(method.path, _host(context.peer()), type(error)),
             method=method.path,
             peer=context.peer(),

@@ -264,6 +264,6 @@ class _Pipe:
 
 def _failure(address: str, method: Method[Any, Any], error: Exception) -> TransportError:
     if not expected(error):
-        log.error("call failed", method=method.path, exc_info=error)
+        log.error("call_failed", method=method.path, exc_info=error)
     status, message = failure_status(error)
     return TransportError(status, address, message, THROTTLE_MS if status is TransportStatus.RESOURCE_EXHAUSTED else 0)

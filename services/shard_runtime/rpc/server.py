@@ -191,7 +191,9 @@ class RpcServer:
 
     def _throttled(self, connection: str) -> None:
         self._told.warning(
-            "a call was told to come again later: the memory for requests and answers is used up",
+            "call_throttled",
+            cause="the memory for requests and answers is used up",
+            effect="the caller is asked to try again later",
             key="throttled",
             peer=connection,
             held_bytes=self.budget.held(connection),
@@ -203,7 +205,8 @@ class RpcServer:
     def _cut(self, peer: str, size: int) -> None:
         self.connections_cut += 1
         self._told.warning(
-            "a connection was cut: it holds most of the memory for requests and answers, half sent or not read",
+            "connection_cut",
+            cause="it holds most of the memory for requests and answers, half sent or not read",
             key="cut",
             peer=peer,
             its_bytes=size,
@@ -239,7 +242,9 @@ class RpcServer:
         if self._credentials is None:
             refuse_plaintext(self.host, self._options.allow_plaintext)
         if self._credentials is None and not is_loopback(self.host):
-            log.warning("listening without TLS on a reachable address", host=self.host)
+            log.warning(
+                "plaintext_listener_opened", host=self.host, effect="calls to this reachable address are not encrypted"
+            )
         try:
             if self._credentials is None:
                 return self._server.add_insecure_port(self.address)

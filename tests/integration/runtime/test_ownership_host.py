@@ -364,7 +364,7 @@ async def test_one_ill_shard_holds_up_neither_the_others_nor_the_nodes_readiness
     assert not world.ownership.settled()
     await world.until(lambda: world.loaded.count(FIRST.name) >= 4, pause_ms=30_000)
     said = capsys.readouterr()
-    told = (said.out + said.err).count("shard is ill")
+    told = (said.out + said.err).count("shard_unavailable")
     assert told == 1, "told once, not at each attempt"
     world.owners[FIRST].failures.clear()
     await world.settled(pause_ms=30_000)

@@ -328,7 +328,7 @@ async def test_a_call_that_fails_again_and_again_leaves_one_trace() -> None:
             for _ in range(200):
                 with pytest.raises(TransportError):
                     await transport.call(server.address, FIND, request, 5)
-        told = [line for line in lines if line["event"] == "call failed"]
+        told = [line for line in lines if line["event"] == "call_failed"]
         assert 1 <= len(told) <= 1 + 60 // 10, "one at once, and one per ten seconds for a very slow machine"
         assert isinstance(told[0]["exc_info"], RuntimeError)
         assert "exc_info" not in told[-1] or len(told) == 1

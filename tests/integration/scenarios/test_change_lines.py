@@ -45,8 +45,8 @@ def _play(cluster: Cluster) -> None:
         admin.delete_topics([topic])
     found = _lines(cluster, client)
     assert [event for event, _ in found] == [
-        "topics created", "records deleted", "partitions created", "configs altered", "configs altered",
-        "offsets altered", "offsets deleted", "group deleted", "topics deleted",
+        "topics_created", "records_deleted", "partitions_created", "configs_altered", "configs_altered",
+        "offsets_altered", "offsets_deleted", "group_deleted", "topics_deleted",
     ]  # fmt: skip
     texts = [text for _, text in found]
     assert texts[0].startswith(f"{topic} (")

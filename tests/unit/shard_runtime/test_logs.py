@@ -18,13 +18,13 @@ def test_a_log_line_is_json_when_nobody_watches_and_carries_its_context() -> Non
         log = structlog.get_logger("a.test")
         with structlog.contextvars.bound_contextvars(group="g"):
             log.debug("hidden")
-            log.warning("shard dropped", shard="{gc:7}")
+            log.warning("shard_dropped", shard="{gc:7}")
     finally:
         structlog.reset_defaults()
     (line,) = out.getvalue().splitlines()
     entry = json.loads(line)
     assert entry.pop("timestamp").endswith("Z")
-    assert entry == {"event": "shard dropped", "level": "warning", "group": "g", "shard": "{gc:7}"}
+    assert entry == {"event": "shard_dropped", "level": "warning", "group": "g", "shard": "{gc:7}"}
 
 
 def test_a_terminal_may_have_plain_lines() -> None:

@@ -42,6 +42,14 @@ log = structlog.get_logger(__name__)
 
 Tell = Callable[[str], None]
 
+#: The events and fields of a wait as a person at the terminal reads them.
+_WORDS: Final = {
+    "store_loading": "waiting: the store loads its data",
+    "store_replicas_awaited": "the store's replicas are awaited",
+    "store_unreachable": "the store cannot be reached yet; trying on",
+    "cause": "why",
+}
+
 
 class StoreCheckError(Exception):
     """The store must not be used in its present state; the message says what to change."""
@@ -177,15 +185,16 @@ class _Wait:
             raise StoreCheckError([Finding("unreachable", message)])
         if waited_s - self._told_s >= _LOADING_TOLD_S:
             self._told_s = waited_s
-            self.say("waiting: the store loads its data", why=why, done_percent=done, seconds_left=seconds_left)
+            self.report_wait("store_loading", cause=why, done_percent=done, seconds_left=seconds_left)
         self.deadline_s = self._clock() + self.wait_ms / 1000
 
-    def say(self, event: str, **fields: object) -> None:
-        """Show a person the event, or log it as a warning."""
+    def report_wait(self, event: str, **fields: object) -> None:
+        """Show a person the event in the words of _WORDS, or log it as a warning."""
         if self._tell is None:
             log.warning(event, **fields)
         else:
-            self._tell(f"{event} ({', '.join(f'{name}: {value}' for name, value in fields.items())})")
+            shown = ", ".join(f"{_WORDS.get(name, name)}: {value}" for name, value in fields.items())
+            self._tell(f"{_WORDS[event]} ({shown})")
 
 
 async def _checked(
@@ -203,7 +212,7 @@ async def _checked(
         while _may_mend_itself(findings, allow) and loop.time() < deadline_s:
             if told_s is not None and loop.time() >= told_s:
                 told_s = None
-                wait.say("the store's replicas are awaited", node=node, why=findings[0].message)
+                wait.report_wait("store_replicas_awaited", node=node, cause=findings[0].message)
             await asyncio.sleep(_PAUSE_MS / 1000)
             findings = await node_findings(connection, node, needs)
     finally:
@@ -247,8 +256,9 @@ async def _reach(store: Store, wait: _Wait) -> tuple[StoreConnection, str]:
     """Connect to the node of the metadata log; keep trying while the store starts. Raises StoreLoadingError,
     StoreCheckError."""
     wait_ms, loop = wait.wait_ms, asyncio.get_running_loop()
-    event = "the store cannot be reached yet; trying on"
-    telling = loop.call_later(_TOLD_AFTER_S, lambda: wait.say(event, why=wait.cause, tries_for_s=wait_ms / 1000))
+    telling = loop.call_later(
+        _TOLD_AFTER_S, lambda: wait.report_wait("store_unreachable", cause=wait.cause, tries_for_s=wait_ms / 1000)
+    )
     try:
         async with asyncio.timeout(wait.left_s):
             while True:

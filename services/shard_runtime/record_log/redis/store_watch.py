@@ -91,7 +91,7 @@ class StoreWatch:
             try:
                 await self.look()
             except Exception:
-                log.exception("the watch of the store failed; it goes on")
+                log.exception("store_watch_failed", effect="the watch goes on")
 
     async def _look_at(self, node: str) -> None:
         try:
@@ -104,7 +104,7 @@ class StoreWatch:
         except ConnectionLostError:
             await self._close(node)
         except StoreCheckError as error:
-            log.warning("the store does not show its settings", node=node, why=str(error))
+            log.warning("store_settings_unreadable", node=node, cause=str(error))
         except BaseException:
             await self._close(node)  # a reply may still be on its way
             raise
@@ -126,15 +126,15 @@ class StoreWatch:
         for name, finding in found.items():
             if name not in before or before[name] != finding:
                 log.error(
-                    "the store was set to lose data while it is used",
+                    "store_setting_unsafe",
                     node=node,
-                    why=finding.message,
-                    writes="stop until it is set right (store.unsafe.stop.writes)"
+                    cause=finding.message,
+                    effect="writes stop until it is corrected (store.unsafe.stop.writes)"
                     if self._stop_writes
-                    else "go on; with store.unsafe.stop.writes=true they would stop",
+                    else "writes go on; with store.unsafe.stop.writes=true they would stop",
                 )
         for name in before.keys() - found.keys():
-            log.warning("the store's setting is right again", node=node, setting=name)
+            log.warning("store_setting_restored", node=node, setting=name)
         if found:
             self._unsafe[node] = found
         else:
@@ -145,13 +145,14 @@ class StoreWatch:
         if bool(doubt) != bool(self._doubt):
             if doubt:
                 log.warning(
-                    "no records are deleted by age for now",
-                    why=doubt,
-                    transactions="time out by how long the leaders here have seen them open",
+                    "retention_by_age_paused",
+                    cause=doubt,
+                    effect="no records are deleted by age, and transactions time out by how long the leaders here have "
+                    "seen them open",
                     setting="clock.skew.max.ms",
                 )
             else:
-                log.info("records are deleted by age again: the clocks of this host and of the store agree")
+                log.info("retention_by_age_resumed", cause="the clocks of this host and of the store agree")
         self._doubt = doubt
 
     async def _close(self, node: str) -> None:

@@ -109,7 +109,7 @@ class Writer:
                 await self._serve()
             except (ConnectionLostError, NotCheckedError) as error:
                 if self._attempt == 0 or str(error) != self.trouble:
-                    _log.warning("store_connection_in_trouble", node=self.node, cause=str(error))
+                    _log.warning("store_connection_failed", node=self.node, cause=str(error))
                 self.trouble = str(error)
             except Exception:  # a bug must not end the only writer: its calls would wait for ever
                 _log.exception("store_writer_failed", node=self.node)
@@ -141,7 +141,7 @@ class Writer:
             await connection.close()
             raise
         if history != self.history:
-            _log.info("store_history", node=self.node, history=history, before=self.history)
+            _log.info("store_history_read", node=self.node, history=history, before=self.history)
         self._connection, self.history = connection, history
 
     def _usable(self) -> list[ClaimedShard]:

@@ -39,7 +39,7 @@ def test_a_stored_value_outside_the_bounds_is_clamped() -> None:
         for _ in range(2):
             assert here.group("g", kafka_configs.GROUP_LOCK_DURATION_MS) == 40_000
     (told,) = lines  # logged once
-    assert (told["log_level"], told["config"], told["of"], told["value"], told["used"]) == (
+    assert (told["log_level"], told["config"], told["scope"], told["value"], told["used"]) == (
         "warning", "share.record.lock.duration.ms", "g", 60_000, 40_000,
     )  # fmt: skip
 

@@ -87,8 +87,8 @@ async def test_an_entry_whose_key_is_proved_is_put_in_quarantine_and_told_and_th
         await world.gain(2)
     assert world.host.state is HostState.ACTIVE
     assert [(found.at, found.key) for found in world.shard.hurt] == [("1-1", "a")]
-    (told,) = [line for line in lines if "in quarantine" in line["event"]]
-    assert (told["stream"], told["entry"], told["key"], told["found"]) == (STREAM, "1-1", "a", "is damaged: x")
+    (told,) = [line for line in lines if line["event"] == "damaged_entry_quarantined"]
+    assert (told["stream"], told["entry"], told["key"], told["cause"]) == (STREAM, "1-1", "a", "is damaged: x")
     assert await world.host.submit(Get("b")) == 2
     world.host.lost("test")
     await world.gain(3)  # the next owner finds the same damage

@@ -22,7 +22,7 @@ def test_an_entry_is_logged_and_counted_once_with_its_place_and_reason() -> None
         notes.look("{gc:7}:log", [BAD, GOOD])
         notes.look("{sgs:3}:log", [BAD])
     assert counted == ["{gc:7}:log", "{sgs:3}:log"]
-    assert [(line["log_level"], line["stream"], line["entry"], line["why"]) for line in lines] == [
+    assert [(line["log_level"], line["stream"], line["entry"], line["cause"]) for line in lines] == [
         ("error", "{gc:7}:log", "7-2", "its checksum differs"),
         ("error", "{sgs:3}:log", "7-2", "its checksum differs"),
     ]

@@ -34,14 +34,28 @@ def test_a_store_that_cannot_be_reached_is_told_after_a_second(silent: bool, why
         assert said == []
         await asyncio.sleep(0.2)
         (told,) = said
-        assert told["event"].startswith("the store cannot be reached yet")
-        assert why in told["why"]
+        assert told["event"] == "store_unreachable"
+        assert why in told["cause"]
         with pytest.raises(StoreCheckError, match="no connection within 10000 ms"):
             await checking
         assert len(said) == 1
 
     with capture_logs() as said:
         run(story())
+
+
+def test_a_person_reads_the_same_in_words() -> None:
+    async def story() -> None:
+        with pytest.raises(StoreCheckError):
+            await check_store(cast(Store, NoStore(False)), None, 0, tell=shown.append)
+
+    shown: list[str] = []
+    with capture_logs() as logged:
+        run(story())
+    assert logged == []
+    assert shown == [
+        "the store cannot be reached yet; trying on (why: 127.0.0.1:6379: connection refused, tries_for_s: 10.0)"
+    ]
 
 
 class Connection:
@@ -70,4 +84,4 @@ def test_replicas_that_are_missing_are_told_after_a_second(monkeypatch: pytest.M
 
     with capture_logs() as said:
         run(story())
-    assert [(line["event"], line["why"]) for line in said] == [("the store's replicas are awaited", missing.message)]
+    assert [(line["event"], line["cause"]) for line in said] == [("store_replicas_awaited", missing.message)]
