@@ -121,7 +121,9 @@ class RoleProcess:
                 self._on_failed(f"{self.name}: {reason or unsaid}")
                 return
             restarts.append(loop.time())
-            log.warning("role process ended; starting it again", role=self.name, status=status, reason=reason)
+            log.warning(
+                "role_process_ended", role=self.name, status=status, reason=reason, effect="it is started again"
+            )
             if status >= 0 and not ready:
                 ports = []  # it ended by itself, perhaps because another process has one of these ports
             names = (LISTEN_PORT.name, INTERNAL_LISTEN_PORT.name)

@@ -128,8 +128,9 @@ class EmbeddedStore:
             if orphan not in holders(self._lock.path) or not self._is_at_work_here(orphan.pid):
                 return  # not a store, or the id is another process's by now
             log.warning(
-                "a store of an earlier start was left without its watcher; ending it",
+                "orphaned_store_found",
                 data=str(self._directory.path), process=orphan.pid,
+                cause="a store of an earlier start lost its watcher", effect="it is ended",
             )  # fmt: skip
             signal.pidfd_send_signal(pidfd, signal.SIGTERM)
             if not await _ended(pidfd, STOP_GRACE_S):
@@ -210,9 +211,7 @@ class EmbeddedStore:
                 deadline = min(loop.time() + READY_WAIT_S, began + LOADING_WAIT_S)
                 if loop.time() - told >= LOADING_TOLD_S:
                     told = loop.time()
-                    log.info(
-                        "the embedded store loads its data", data=str(self._directory.path), seconds=int(told - began)
-                    )
+                    log.info("embedded_store_loading", data=str(self._directory.path), seconds=int(told - began))
             await asyncio.sleep(0.005)
         raise EmbeddedStoreError(
             f"the embedded store was not ready after {loop.time() - began:.0f} s; see {self._directory.path}/store.log"
@@ -286,7 +285,7 @@ class EmbeddedStore:
             if _owner_of(Path(left)) == self._directory.mark:
                 shutil.rmtree(left, ignore_errors=True)
             elif Path(left).exists():
-                log.info("the socket directory of another data directory is left alone", directory=left)
+                log.info("foreign_socket_directory_kept", directory=left, cause="it belongs to another data directory")
         self._socket_dir = Path(tempfile.mkdtemp(prefix="sharegroups-"))
         (self._socket_dir / _OWNER).write_text(self._directory.mark)
         self._directory.remember(_SOCKET_MEMO, str(self._socket_dir))

@@ -75,7 +75,7 @@ class FreedMemory:
         began = time.perf_counter()
         self._trim()
         took_ms = round((time.perf_counter() - began) * 1000)
-        log.debug("freed memory was given back", freed_bytes=free - self._least, used_bytes=used, took_ms=took_ms)
+        log.debug("freed_memory_returned", freed_bytes=free - self._least, used_bytes=used, took_ms=took_ms)
         _, self._least = self._usage()
         return True
 

@@ -69,12 +69,13 @@ class OlderNodes:
             self._open = served
             if served:
                 log.warning(
-                    "nodes of an older build call the share coordinator on the client port; it is served there, to "
-                    "anyone, until they are exchanged",
+                    "older_nodes_found",
                     nodes=older,
+                    effect="the share coordinator is served on the client port, where they call it, to anyone, until "
+                    "they are upgraded",
                 )
             else:
-                log.info("no node of an older build is left; the share coordinator is not served on the client port")
+                log.info("older_nodes_gone", effect="the share coordinator is no longer served on the client port")
         return self._open
 
 

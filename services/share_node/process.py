@@ -122,7 +122,7 @@ class NodeProcess:
         if settings[METRICS_PORT] >= 0:
             self._metrics = await self._open_metrics(settings[METRICS_HOST], settings[METRICS_PORT])
         log.info(
-            "listening",
+            "node_listening",
             address=address,
             internal=self.internal_address,
             node=self._identity.name,
@@ -168,8 +168,13 @@ class NodeProcess:
                 f"Choose another {METRICS_PORT.name}, 0 for any free one, or -1 for none."
             ) from error
         if not is_loopback(host):
-            log.warning("metrics are served without TLS to anyone who reaches this address", host=host, port=taken)
-        log.info("metrics", address=f"http://{host}:{taken}/metrics")
+            log.warning(
+                "plaintext_metrics_served",
+                host=host,
+                port=taken,
+                effect="anyone who reaches this address can read the metrics",
+            )
+        log.info("metrics_served", address=f"http://{host}:{taken}/metrics")
         return endpoint
 
     def _description(self, address: str) -> NodeDescription:

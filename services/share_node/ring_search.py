@@ -74,7 +74,7 @@ class RingSearches:
         found = gc.collect()
         self._least = self._resident()
         took_ms = round((time.perf_counter() - began) * 1000)
-        log.debug("memory searched for rings", bytes_before=resident, bytes=self._least, found=found, took_ms=took_ms)
+        log.debug("reference_cycles_collected", bytes_before=resident, bytes=self._least, found=found, took_ms=took_ms)
         return True
 
     def _much(self) -> int:

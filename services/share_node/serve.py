@@ -268,8 +268,9 @@ def warn_of_shown_password(url: str, instead: str) -> None:
     """Log a warning when a store URL with a password was given as an argument."""
     if has_password(url):
         log.warning(
-            "the store's password is in this process's arguments, which every user of this machine can read",
-            instead=instead,
+            "store_password_exposed",
+            cause="it is in this process's arguments, which every user of this machine can read",
+            try_next=instead,
         )
 
 
@@ -343,7 +344,7 @@ def _tell_person(reason: str) -> None:
 
 def _tell_log(reason: str) -> None:
     """Log the reason: a program reads JSON logs, so every line must be JSON, the last one too."""
-    log.error("this process cannot start, or go on", why=masked(reason))
+    log.error("process_failed", cause=masked(reason))
 
 
 def _tell_parent(reason: str) -> None:

@@ -110,7 +110,7 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asynci
     failed = ""
     try:
         if options.store is None:
-            store = EmbeddedStore(directory, options.fsync, lambda: log.warning("the embedded store was started again"))
+            store = EmbeddedStore(directory, options.fsync, lambda: log.warning("embedded_store_restarted"))
             await unless_stopped(stop, store.start())
             if stop.is_set():
                 return ""
@@ -119,7 +119,9 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asynci
             options = replace(options, settings=whole | options.settings)
             store.failed.add_done_callback(lambda future: None if future.cancelled() else stop.set())
             if options.fsync != "always":
-                log.warning("fsync everysec: a killed store may lose up to two seconds of acknowledged writes")
+                log.warning(
+                    "fsync_everysec_used", effect="a killed store may lose up to two seconds of acknowledged writes"
+                )
         url = options.store if store is None else store.url
 
         def ready(bootstrap: str, pids: dict[str, int]) -> None:
@@ -292,7 +294,8 @@ def _may_make(options: UpOptions) -> bool:
 def _say_offset_reset(settings: Settings) -> None:
     if settings[kafka_configs.AUTO_OFFSET_RESET] != kafka_configs.LATEST:
         log.info(
-            "new share groups begin at the earliest record here; production's default is latest",
+            "production_default_overridden",
+            effect="new share groups begin at the earliest record here; production's default is latest",
             setting=kafka_configs.AUTO_OFFSET_RESET.name,
             value=settings[kafka_configs.AUTO_OFFSET_RESET],
         )
@@ -301,7 +304,8 @@ def _say_offset_reset(settings: Settings) -> None:
 def _say_retention(settings: Settings) -> None:
     if retention_ms := settings[kafka_configs.EMPTY_RETENTION_MS]:
         log.info(
-            "groups that nobody uses for this long are deleted with their offsets here; production keeps them",
+            "production_default_overridden",
+            effect="groups that are unused for this long are deleted with their offsets here; production keeps them",
             setting=kafka_configs.EMPTY_RETENTION_MS.name,
             value=retention_ms,
             hours=retention_ms // 3_600_000,
@@ -312,7 +316,8 @@ def _say_assignor(settings: Settings) -> None:
     assignors = settings[kafka_configs.ASSIGNORS]
     if assignors != kafka_configs.ASSIGNORS.default:
         log.info(
-            "a partition is shared by several members here, so that a slow or dead one stalls none; production's "
+            "production_default_overridden",
+            effect="several members share a partition here, so that a slow or dead one stalls none; production's "
             "default is simple",
             setting=kafka_configs.ASSIGNORS.name,
             value=",".join(assignors),
@@ -322,7 +327,8 @@ def _say_assignor(settings: Settings) -> None:
 def _say_few_processors(leaders: int, processors: int) -> None:
     if leaders > max(1, processors):
         log.warning(
-            "more leaders than processors: each fills at most one of them, so further leaders bring no speed here",
+            "surplus_leaders_started",
+            effect="each leader fills at most one processor, so further leaders bring no speed here",
             leaders=leaders,
             processors=processors,
         )

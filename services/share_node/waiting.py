@@ -127,10 +127,11 @@ class Waiting:
         if now - self._said.get(cause, -SAY_AGAIN_S) >= SAY_AGAIN_S:
             self._said[cause] = now
             log.warning(
-                "waiting, alive and not ready: what this process needs is not there",
+                "dependency_missing",
                 waits_for=cause,
-                why=str(error),
+                cause=str(error),
                 waited_s=int(now - self._began),
+                effect="this process waits, alive and not ready",
             )
         try:
             await asyncio.wait_for(self._stop.wait(), self._pause_s)
@@ -147,5 +148,5 @@ class Waiting:
     def over(self) -> None:
         """Log that the process goes on, if a wait was logged."""
         if self._said:
-            log.info("what this process waited for is there; it goes on", waited_s=int(self._now() - self._began))
+            log.info("dependency_available", waited_s=int(self._now() - self._began), effect="this process goes on")
             self._said.clear()

@@ -63,7 +63,7 @@ class Node:
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def damage_told(self) -> list[tuple[str, str]]:
-        found = [line for line in self.log_lines() if line["event"].startswith("a stored entry is damaged")]
+        found = [line for line in self.log_lines() if line["event"] == "stored_entry_damaged"]
         return [(line["stream"], line["entry"]) for line in found]
 
     def state(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -127,7 +127,7 @@ def test_a_damaged_batch_is_named_left_out_and_moved_over(node: Node) -> None:
     assert consume(node, "jobs", "g", "four") == ["four"]
     stream, entry = hit[b"key"].data.decode(), hit[b"id"].data.decode()
     assert node.damage_told() == [(stream, entry)]
-    (lost,) = [line for line in node.log_lines() if line["event"].startswith("records cannot be read")]
+    (lost,) = [line for line in node.log_lines() if line["event"] == "records_unreadable"]
     assert (lost["stream"], lost["first_offset"], lost["last_offset"]) == (stream, 1, 1)
     checked = node.state("check")
     assert checked.returncode == 1
@@ -243,7 +243,7 @@ def polled(node: Node, groups: Sequence[str], seconds: int) -> list[str]:
 
 
 def quarantined(node: Node) -> list[dict[str, Any]]:
-    return [line for line in node.log_lines() if line["event"].startswith("a damaged entry is in quarantine")]
+    return [line for line in node.log_lines() if line["event"] == "damaged_entry_quarantined"]
 
 
 @pytest.mark.rule("CM-101", "CM-102", "CM-103")
@@ -298,7 +298,7 @@ def shards_told(node: Node) -> set[str]:
     """Return the numbers of the shards whose load failed because of a damaged entry."""
     found = set()
     for line in node.log_lines():
-        if line["event"] == "shard dropped" and "is not served before that is settled" in line["why"]:
+        if line["event"] == "shard_dropped" and "is not served before that is settled" in line["cause"]:
             found.add(line["shard"].partition(":")[2].rstrip("}"))
     return found
 

@@ -68,7 +68,7 @@ def test_an_archived_record_is_logged_counted_and_described_also_after_a_restart
                 producer.produce("orders", str(number))
         consumed(cluster)
         errors = cluster.node.errors
-        lines = [json.loads(line) for line in errors.splitlines() if "records archived" in line]
+        lines = [json.loads(line) for line in errors.splitlines() if "records_archived" in line]
         by_cause = {line["cause"]: line for line in lines}
         assert by_cause.keys() == {"delivery_limit", "rejected"}
         limit, rejected = by_cause["delivery_limit"], by_cause["rejected"]

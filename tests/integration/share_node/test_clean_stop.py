@@ -36,7 +36,7 @@ def test_a_stop_in_good_order_leaves_no_hole_and_a_killed_store_does(cluster: Cl
         assert cluster.node.stop() == 143
         cluster.start()
         assert produced(cluster) == expected
-    assert cluster.node.errors.count("fsync everysec: a killed store may lose") == 1
+    assert cluster.node.errors.count("fsync_everysec_used") == 1
     cluster.node.kill()  # it is unknown whether all was on disk: offsets must not be assigned twice
     cluster.start()
     assert produced(cluster) == 4 + 1_000_000

@@ -92,18 +92,18 @@ def test_a_leader_whose_clock_is_a_week_ahead_deletes_nothing_by_age_and_says_so
         assert not any(made.values())
         produce(node, "kept", 1_000)
         node.set_clock(8 * _DAY_MS)
-        line = node.until_logged("no records are deleted by age for now")
+        line = node.until_logged("retention_by_age_paused")
         assert "691200 s ahead of the store's; expected at most 10 s" in line
         # Deletion by size continues, which shows that sweeps have run since.
         admin.incremental_alter_configs({ConfigResource.topic("small"): [AlterConfig("retention.bytes", "0")]})
         produce(node, "small", 100)
-        line = node.until_logged("records are deleted by retention", '"small"')
+        line = node.until_logged("records_deleted_by_retention", '"small"')
         assert "more than retention.bytes=0" in line
         assert admin.list_offsets({kept: _EARLIEST, small: _EARLIEST}) == {kept: 0, small: 100}
         node.set_clock(0)
-        node.until_logged("records are deleted by age again")
+        node.until_logged("retention_by_age_resumed")
         admin.incremental_alter_configs({ConfigResource.topic("kept"): [AlterConfig("retention.ms", "1")]})
-        line = node.until_logged("records are deleted by retention", '"kept"')
+        line = node.until_logged("records_deleted_by_retention", '"kept"')
         assert "older than retention.ms=1" in line
         assert '"log_start_before": 0' in line
         until(lambda: admin.list_offsets({kept: _EARLIEST})[kept] == 1_000, lambda: "the rest goes by later sweeps")
@@ -156,7 +156,7 @@ async def test_durability_switched_off_under_way_is_told_and_by_setting_ends_wri
             admin.create_topics([NewTopic("jobs", 1)])
             produce(node, "jobs", 1)
             assert await node.store("CONFIG", "SET", "appendonly", "no") == b"OK"
-            line = node.until_logged("the store was set to lose data while it is used")
+            line = node.until_logged("store_setting_unsafe")
             assert "appendonly is no, expected yes" in line
             assert '"level": "error"' in line
             failed: list[str] = []
@@ -165,7 +165,7 @@ async def test_durability_switched_off_under_way_is_told_and_by_setting_ends_wri
                 producer.flush()
             assert failed != ["None"]
             assert await node.store("CONFIG", "SET", "appendonly", "yes") == b"OK"
-            node.until_logged("the store's setting is right again")
+            node.until_logged("store_setting_restored")
             produce(node, "jobs", 1)
             assert admin.list_offsets({Partition("jobs", 0): -1}) == {Partition("jobs", 0): 2}
     finally:

@@ -249,7 +249,7 @@ def test_a_reachable_address_is_announced() -> None:
     port = free_port()
     with Cluster({**QUICK, "metrics.port": str(port), "metrics.host": "0.0.0.0"}) as cluster:
         scrape(port)
-        (line,) = [line for line in cluster.node.errors.splitlines() if "metrics are served" in line]
+        (line,) = [line for line in cluster.node.errors.splitlines() if "plaintext_metrics_served" in line]
         assert '"host": "0.0.0.0"' in line
         assert '"level": "warning"' in line
 
@@ -274,6 +274,6 @@ def test_refused_writes_of_topics_show_at_the_port_and_in_the_log(node: tuple[Cl
     assert [error is not None for error in failed] == [True] * 3
     found = series(scrape(port))
     assert found["batch_refused_records_total", frozenset({("service", "partition_leader")})] >= 3
-    lines = [json.loads(line) for line in cluster.node.errors.splitlines() if "topic writes refused" in line]
+    lines = [json.loads(line) for line in cluster.node.errors.splitlines() if "topic_writes_refused" in line]
     assert 1 <= len(lines) <= 1 + 60 // 10
-    assert "OOM" in lines[0]["why"]
+    assert "OOM" in lines[0]["cause"]

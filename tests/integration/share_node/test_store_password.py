@@ -72,7 +72,7 @@ def test_a_password_in_the_argument_goes_no_further_and_is_warned_of(tmp_path: P
     finally:
         assert node.stop() == TERMINATED
     (line,) = node.errors.splitlines()
-    assert "--password-env" in json.loads(line)["instead"]
+    assert "--password-env" in json.loads(line)["try_next"]
     assert PASSWORD not in line
 
 

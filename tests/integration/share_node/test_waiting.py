@@ -59,10 +59,10 @@ class Role:
 
     def lines(self, event: str) -> list[dict[str, object]]:
         found = [json.loads(line) for line in self.process.errors.splitlines()]
-        return [line for line in found if event in line["event"]]
+        return [line for line in found if line["event"] == event]
 
     def waits_for(self) -> list[str]:
-        return [str(line["waits_for"]) for line in self.lines("waiting")]
+        return [str(line["waits_for"]) for line in self.lines("dependency_missing")]
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
         for _ in range(BOUND_S * 20):
@@ -122,7 +122,7 @@ async def test_a_role_waits_for_its_store_then_for_a_cluster_and_goes_on(
         await make_cluster(store)
         await pod.until_serving(READINESS)
         assert await pod.health() == READY
-        assert len(pod.lines("it goes on")) == 1
+        assert len(pod.lines("dependency_available")) == 1
         assert await asyncio.to_thread(pod.process.stop) == 0
 
 
@@ -201,13 +201,13 @@ async def test_what_only_its_own_settings_can_mend_ends_it_with_the_reason(tmp_p
     (tmp_path / "data" / "cluster-id").write_text("another")
     async with running(tmp_path, store) as pod:
         assert await asyncio.to_thread(pod.process.ended) == 1
-        (line,) = pod.lines("cannot start")
-        assert "expected another: correct store.url" in str(line["why"])
+        (line,) = pod.lines("process_failed")
+        assert "expected another: correct store.url" in str(line["cause"])
     await store.run(("CONFIG", "SET", "requirepass", "secret"))
     async with running(tmp_path, store, STORE_URL=f"redis://:wrong@127.0.0.1:{store.port}") as pod:
         assert await asyncio.to_thread(pod.process.ended) == 1
-        (line,) = pod.lines("cannot start")
-        assert "WRONGPASS" in str(line["why"])
+        (line,) = pod.lines("process_failed")
+        assert "WRONGPASS" in str(line["cause"])
 
 
 @pytest.mark.rule("CM-130")
@@ -218,7 +218,7 @@ async def test_a_store_that_is_unfit_is_waited_for_until_it_is_set_right(tmp_pat
     async with running(tmp_path, store) as pod:
         await pod.until(pod.waits_for, "word of what it waits for")
         assert pod.waits_for() == ["store: maxmemory-policy"]
-        assert "CONFIG SET maxmemory-policy noeviction" in str(pod.lines("waiting")[0]["why"])
+        assert "CONFIG SET maxmemory-policy noeviction" in str(pod.lines("dependency_missing")[0]["cause"])
         await store.run(("CONFIG", "SET", "maxmemory-policy", "noeviction"))
         await pod.until_serving(READINESS)
 
@@ -234,6 +234,6 @@ async def test_the_name_of_a_predecessor_without_a_shared_directory_is_waited_fo
         await first.until_serving(READINESS)
         async with running(tmp_path, store, DATA_DIR=str(tmp_path / "c")) as twin:
             assert await asyncio.to_thread(twin.process.ended) == 1, "a living process keeps its name"
-            assert "is held by incarnation" in str(twin.lines("cannot start")[0]["why"])
+            assert "is held by incarnation" in str(twin.lines("process_failed")[0]["cause"])
     async with running(tmp_path, store, DATA_DIR=str(tmp_path / "b")) as second:
         await second.until_serving(READINESS)

@@ -89,4 +89,4 @@ def test_a_role_whose_logs_a_program_reads_logs_why_it_ends(
     with capture_logs() as lines:
         status, told, wrong = role("its store has ended", "log.format=json")
     assert (status, told, wrong) == (1, "ready h:1\n", "")
-    assert [line["why"] for line in lines] == ["its store has ended"]
+    assert [line["cause"] for line in lines] == ["its store has ended"]

@@ -59,7 +59,7 @@ async def test_each_cause_is_said_once_and_again_after_ten_minutes_and_that_it_g
     with capture_logs() as lines:
         waiting.over()
         waiting.over()
-    assert [line["event"] for line in lines] == ["what this process waited for is there; it goes on"]
+    assert [line["event"] for line in lines] == ["dependency_available"]
     with pytest.raises(ListenError):
         await waiting.after(ListenError("a port"))
 
