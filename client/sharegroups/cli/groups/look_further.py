@@ -39,7 +39,7 @@ def _of_ended(admin: Admin, group: str, topic: str, number: int) -> str:
     with suppress(KafkaError):
         configs = admin.describe_configs([ConfigResource.group(group)])[ConfigResource.group(group)]
         entry = None if isinstance(configs, KafkaError) else configs.get(_DLQ)
-    line = f'a line "records archived" of {printable(topic)}-{number} in its leader\'s log, with offset and cause'
+    line = f"a line records_archived of {printable(topic)}-{number} in its leader's log, with offset and cause"
     if entry is None or not entry.value:
         return f"A record that was given up has {line}. Group {printable(group)} has no dead-letter topic ({_DLQ})."
     command = f"sharegroups dlq list --group {quote(group)} --origin {quote(topic)}:{number}"

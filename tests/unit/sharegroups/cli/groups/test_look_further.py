@@ -12,7 +12,7 @@ from tests.support.fake_cluster.cluster import FakeCluster
 from tests.unit.sharegroups.cli.conftest import sharegroups
 
 Record = pb.ExplainRecordResponse.Record
-LINE = 'a line "records archived" of t-0 in its leader\'s log'
+LINE = "a line records_archived of t-0 in its leader's log"
 
 
 def _noted(fake: FakeCluster, *words: str, place: str = "t:0", **record: Any) -> list[str]:
