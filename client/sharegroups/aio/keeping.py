@@ -334,7 +334,7 @@ class Keeper:
         for owner, lost in by_owner.items():
             numbers = ", ".join(map(str, sorted(lost)[:10])) + (f" and {len(lost) - 10} more" if len(lost) > 10 else "")
             told = type(error)(f"the lock of {part.place} offset {numbers} is lost: {error.message}")
-            log.warning("%s. It may be delivered again, and what its job still does be done twice.", told.message)
+            log.warning("%s. It may be delivered again, and the rest of its job may be done twice.", told.message)
             owner.lose(part, lost, told)
 
 

@@ -59,7 +59,7 @@ class StallWatch:
     def _answered(self) -> None:
         """Note that metadata came. If the loss of the cluster was logged, log its return too."""
         if (seconds := self._lookout.answered(self._clock())) is not None:
-            log.info("the cluster at %s answers again, %.0f s after it was told that it does not", self._where, seconds)
+            log.info("the cluster at %s answers again, %.0f s after the warning that it does not", self._where, seconds)
 
     async def close(self) -> None:
         """Stop watching."""

@@ -96,7 +96,7 @@ def _log_standstill(still_s: float, loop: asyncio.AbstractEventLoop, ident: int)
 
 def _log_end(still_s: float, told: bool, jobs: Iterable[Job]) -> None:
     if told:
-        log.warning("the event loop turns again, after %.0f s", still_s)
+        log.warning("the event loop runs again, after %.0f s", still_s)
         return
     names = [f"{job.spec.name} ({job.place})" for job in jobs]
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""

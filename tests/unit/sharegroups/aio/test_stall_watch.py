@@ -156,7 +156,7 @@ def test_the_return_of_a_lost_cluster_is_told_with_how_long_it_took(
     assert [line.partition(" (")[0].partition(", ")[0] for line in lines] == [
         "no cluster answers at node0:9000", "the cluster at node0:9000 answers again"
     ] * 2  # fmt: skip
-    assert all(re.search(r"again, \d+ s after it was told", line) for line in lines[1::2])
+    assert all(re.search(r"again, \d+ s after the warning", line) for line in lines[1::2])
 
 
 def test_a_partition_without_a_leader_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -82,7 +82,7 @@ def test_a_handler_that_blocks_the_loop_is_named_with_its_line(
     first = next(message for message in caplog.messages if "stands still" in message)
     assert "s in on_loop (t-0@3), at " in first
     assert ": meanwhile no heartbeat and no renewal is sent" in first
-    assert any(message.startswith("the event loop turns again, after ") for message in caplog.messages)
+    assert any(message.startswith("the event loop runs again, after ") for message in caplog.messages)
 
 
 @pytest.mark.rule("CL-151")
