@@ -109,10 +109,11 @@ async def test_an_uninitialised_start_offset_is_resolved_from_the_log_by_the_pol
 @pytest.mark.asyncio
 @pytest.mark.scenario("S-042")
 async def test_a_look_up_that_fails_guesses_no_start_offset(two_sessions: Cluster, wire: Wire) -> None:
-    """The store refuses the page reads by which a leader finds a timestamp."""
+    """The store refuses to read the batch in which a leader looks for a timestamp."""
     topic, group = unique("t"), unique("g")
     topic_id = await wire.create_topic(topic)
     await wire.produce(topic_id, 15)
+    await wire.produce(topic_id, 5, timestamp_ms=time.time_ns() // 1_000_000)
     await wire.set_group(group, {"share.auto.offset.reset": "by_duration:PT1H"})
     key = Key(wire, two_sessions, group, topic_id)
     session = Session(wire, group, await wire.join(group, [topic]), topic_id)

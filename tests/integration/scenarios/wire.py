@@ -173,21 +173,23 @@ class Wire:
         count: int,
         partition: int = 0,
         address: str | None = None,
+        *,
         kind: Compression = Compression.NONE,
+        timestamp_ms: int = 1_700_000_000_000,
     ) -> int:
-        """Write one batch of `count` records with this compression; returns its base offset."""
+        """Write one batch of `count` records with this compression and timestamp; returns its base offset."""
         content = RecordBatch(records=[Record(value=str(number).encode()) for number in range(count)])
         if kind:
             packed = frames_of(kind).compress(content.SerializeToString(), None)
             content = RecordBatch(compression=kind, compressed_records=packed)
-        content.base_timestamp_ms = 1_700_000_000_000
+        content.base_timestamp_ms = timestamp_ms
         batch = produce_pb.ProduceRequest.Batch(
             record_batch=content.SerializeToString(),
             record_count=count,
             producer_id=-1,
             producer_epoch=-1,
             base_sequence=-1,
-            max_timestamp_ms=1_700_000_000_000,
+            max_timestamp_ms=timestamp_ms,
         )
         request = produce_pb.ProduceRequest(acks=-1, timeout_ms=10_000)
         request.topic_data.add(topic_id=topic_id).partition_data.add(index=partition, batches=[batch])
