@@ -333,9 +333,9 @@ class Keeper:
             del self._parts[part]
         for owner, lost in by_owner.items():
             numbers = ", ".join(map(str, sorted(lost)[:10])) + (f" and {len(lost) - 10} more" if len(lost) > 10 else "")
-            told = type(error)(f"the lock of {part.place} offset {numbers} is lost: {error.message}")
-            log.warning("%s. It may be delivered again, and the rest of its job may be done twice.", told.message)
-            owner.lose(part, lost, told)
+            lost_lock = type(error)(f"the lock of {part.place} offset {numbers} is lost: {error.message}")
+            log.warning("%s. It may be delivered again, and the rest of its job may be done twice.", lost_lock.message)
+            owner.lose(part, lost, lost_lock)
 
 
 def _now_ms() -> int:

@@ -229,6 +229,7 @@ class LogReader:
                 if not batches:
                     return
                 start = state.pages.add(start, batches)
+                await asyncio.sleep(0)  # the tail cache may have all of them; others get their turn between pages
 
     async def headers(self, offset: int, first: int = 0, end: int = -1) -> AsyncIterator[Sequence[LogBatch]]:
         """Yield batches from the one with `offset` on, in pages; their bytes may be left out. `first`: the most batches
@@ -240,6 +241,7 @@ class LogReader:
             if not batches:
                 return
             yield batches
+            await asyncio.sleep(0)  # as in `update_pages`
             offset, size = batches[-1].end_offset, PAGE_BATCHES
 
     async def between(self, first: int, last: int) -> tuple[LogBatch, ...]:
@@ -275,7 +277,7 @@ class LogReader:
             if batches:
                 return batches
             offset = stored_end
-        return state.tail.read(offset, max_bytes, 0)[:size] if offset < end else ()
+        return state.tail.read(offset, max_bytes, 0, size) if offset < end else ()
 
     async def _stored_page(self, offset: int, end: int, size: int, max_bytes: int) -> list[LogBatch]:
         """Return the next batches below `end` without their bytes: `size`, or as many as have about `max_bytes`."""

@@ -58,10 +58,10 @@ async def test_the_limit_of_sessions_and_the_end_of_their_connections(wire: Wire
     topic, group = unique("t"), unique("g")
     topic_id = await wire.create_topic(topic)
     members = [await wire.join(group, [topic]) for _ in range(2)]
-    connections = [Connection(wire.bootstrap) for _ in range(4)]
-    m1, m2, m3, m3_again = (
+    connections = [Connection(wire.bootstrap) for _ in range(6)]
+    m1, m2, m3, m3_again, m4, m5 = (
         Session(connection, group, member, topic_id)
-        for connection, member in zip(connections, [*members, "m3", "m3"], strict=True)
+        for connection, member in zip(connections, [*members, "m3", "m3", "m4", "m5"], strict=True)
     )
     try:
         assert [(await one.fetch(epoch=0, wait_ms=0)).error_code for one in (m1, m2)] == [0, 0]
@@ -76,6 +76,7 @@ async def test_the_limit_of_sessions_and_the_end_of_their_connections(wire: Wire
             if answer.error_code != LIMIT:
                 break
         assert answer.error_code == 0
+        assert [(await one.fetch(epoch=0, wait_ms=0)).error_code for one in (m4, m5)] == [0, LIMIT], "both were freed"
     finally:
         for connection in connections:
             await connection.transport.close()

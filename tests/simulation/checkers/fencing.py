@@ -45,7 +45,10 @@ class _Fences:
 
 class Fencing:
     """No request with a lower epoch succeeds if it was made after a higher one was confirmed; a leader of a lower epoch
-    confirms nothing. Earlier requests may be answered later. A deleted state starts from scratch (SC-57)."""
+    confirms nothing. Earlier requests may be answered later. A deleted state starts from scratch.
+
+    The last is of SC-57, whose replay of the tombstone is not checked here.
+    """
 
     rules: tuple[str, ...] = ("INV-12",)
 

@@ -80,7 +80,9 @@ class BatchRun:
         self._drop_to(head)
         self.start = min(max(self.start, log_start), self.end)
 
-    def read(self, offset: int, max_bytes: int, max_offsets: int) -> tuple[LogBatch, ...]:
+    def read(
+        self, offset: int, max_bytes: int, max_offsets: int, max_batches: int | None = None
+    ) -> tuple[LogBatch, ...]:
         """Return batches from the one that has `offset` (or the first after it) on: at least one, then as many as fit.
 
         With `max_offsets` > 0 the result ends when that many offsets from `offset` on are covered.
@@ -96,6 +98,8 @@ class BatchRun:
         if max_offsets:
             enough = bisect_left(self._ends, max(offset, batches[first].base_offset) + max_offsets - 1, first) + 1
             last = min(last, enough)
+        if max_batches is not None:
+            last = min(last, first + max_batches)
         return tuple(batches[first:last])
 
     def bytes_from(self, offset: int) -> int:

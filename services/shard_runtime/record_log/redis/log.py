@@ -285,18 +285,16 @@ class StoreRecordLog:
     async def _without_batches(self, stream: str, at: StreamId, to: str, count: int, order: str) -> list[Entry]:
         """Up to `count` entries beyond `at`, in as many calls as INDEX_CALL_BYTES asks for."""
         found: list[Entry] = []
-        stopped = True
-        while stopped:
+        while True:
             left = count - len(found)
             call: Command = (
                 "EVALSHA", scripts.LOG_INDEX.digest, 1, stream, f"({at}", to, left, order, INDEX_CALL_BYTES,
             )  # fmt: skip
             reply = await self._read(stream, call)
             found += index_entries(stream, reply)
-            stopped = bool(reply[0])
-            if stopped:
-                at = found[-1].id
-        return self._looked_at(stream, found)
+            if not reply[0]:
+                return self._looked_at(stream, found)
+            at = found[-1].id
 
     def _looked_at(self, stream: str, found: list[Entry]) -> list[Entry]:
         self._damage.look(stream, found)

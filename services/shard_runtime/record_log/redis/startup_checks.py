@@ -256,7 +256,7 @@ async def _reach(store: Store, wait: _Wait) -> tuple[StoreConnection, str]:
     """Connect to the node of the metadata log; keep trying while the store starts. Raises StoreLoadingError,
     StoreCheckError."""
     wait_ms, loop = wait.wait_ms, asyncio.get_running_loop()
-    telling = loop.call_later(
+    first_report = loop.call_later(
         _TOLD_AFTER_S, lambda: wait.report_wait("store_unreachable", cause=wait.cause, tries_for_s=wait_ms / 1000)
     )
     try:
@@ -286,7 +286,7 @@ async def _reach(store: Store, wait: _Wait) -> tuple[StoreConnection, str]:
             ]
         ) from None
     finally:
-        telling.cancel()
+        first_report.cancel()
 
 
 def _credentials(error: StoreAccessError) -> Finding:

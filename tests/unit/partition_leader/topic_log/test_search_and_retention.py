@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import threading
 
@@ -257,6 +258,36 @@ async def test_sweeps_read_each_batch_once_and_none_that_is_in_memory(monkeypatc
             await log.append([batch(1, text="v" * 10_000)], 1000)
         assert max(await sweep(100 * size)) <= 21, "the tail cache has the later ones"
         assert log._state.pages.size(2) == 22 * size
+
+
+@pytest.mark.rule("CM-96")  # a page of the index, also where no read of the store lies between two of them
+async def test_others_get_their_turn_between_the_pages_of_an_index_that_is_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small_pages(monkeypatch)
+    async with Cluster() as cluster:
+        node = cluster.node()
+        log = await node.lead()
+        for _ in range(20):
+            await log.append([batch(1, text="same")], 1000)
+        size = len(batch(1, text="same").data)
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async def refused(*_: object) -> list[Entry]:
+            raise AssertionError("the tail cache has all of the log")
+
+        monkeypatch.setattr(node.log, "index", refused)
+        task = asyncio.create_task(other())
+        assert await log.offset_for(1) is None
+        task.cancel()
+        assert turns >= 20 // 4
+        assert log._state.pages.size(0) == 20 * size
 
 
 @pytest.mark.rule("CM-45")

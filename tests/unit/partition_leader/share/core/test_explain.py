@@ -185,6 +185,7 @@ def test_available_records_that_nothing_in_the_window_holds_up() -> None:
     assert only(answer(bench, 0, 9, log=open_at_3))[0].obstacle is Obstacle.NONE, "read_uncommitted takes all"
 
 
+@pytest.mark.rule("PL-240")  # from how many deliveries on a record is isolated; not with how many others
 @pytest.mark.rule("PL-821", "PL-823")
 def test_the_words_of_records_that_came_back_and_of_those_that_do_not() -> None:
     bench = Bench(log=[(0, 9)], settings=ev.GroupSettings(LOCK_MS, delivery_count_limit=4))
