@@ -191,7 +191,7 @@ async def test_a_member_is_given_no_record_that_it_cannot_decompress(services: S
     poor = await opened(services, place)
     rich = await opened(services, place, poor.group)
     await produced(services, place, 2)
-    await services.produce(place.id, 3, 0, place.leaders[0], Compression.ZSTD)
+    await services.produce(place.id, 3, 0, place.leaders[0], kind=Compression.ZSTD)
     assert await poor.acquire() == [(0, 1, 1)]
     for _ in range(LIMIT + 1):
         refused = part(await poor.fetch())
