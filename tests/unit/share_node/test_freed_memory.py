@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +17,33 @@ from share_node.freed_memory import FREED_BYTES, CLibrary, FreedMemory
 from share_node.ring_search import resident_bytes
 
 MIB = 1024 * 1024
+
+#: A process like a node's, in which twelve threads keep memory at one time. It writes what the C library says of its
+#: arenas to the file that its argument names.
+THREADS = """
+import asyncio, ctypes, sys, threading
+from share_node.memory_looks import looks_at_memory
+
+kept, met = [], threading.Barrier(12)
+
+def allocate():
+    met.wait()
+    kept.append([bytes(9_000) for _ in range(100)])
+    met.wait()
+
+with asyncio.Runner() as runner, looks_at_memory(runner.get_loop()):
+    threads = [threading.Thread(target=allocate) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+library = ctypes.CDLL(None)
+library.fopen.restype = ctypes.c_void_p
+out = ctypes.c_void_p(library.fopen(sys.argv[1].encode(), b"w"))
+library.malloc_info(0, out)
+library.fclose(out)
+"""
 
 
 @dataclass
@@ -93,3 +123,11 @@ def test_a_process_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> Non
 
     with asyncio.Runner() as runner, memory_looks.looks_at_memory(runner.get_loop()):
         runner.run(body())
+
+
+@pytest.mark.rule("CM-95a")
+def test_the_threads_of_a_process_share_two_arenas(tmp_path: Path) -> None:
+    """(b). The process is a new one, since arenas that are there stay."""
+    report = tmp_path / "arenas.xml"
+    subprocess.run([sys.executable, "-c", THREADS, str(report)], check=True, timeout=60)
+    assert report.read_text().count("<heap nr=") == 2
