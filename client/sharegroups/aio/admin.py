@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from kip932.api.v1.create_partitions_pb2 import CreatePartitionsRequest
 from kip932.api.v1.create_topics_pb2 import CreateTopicsRequest
@@ -45,6 +45,9 @@ from sharegroups.errors import NetworkError
 from sharegroups.security import transport_for
 
 Errors = dict[str, KafkaError | None]
+
+#: How long a call waits for a leader of its partitions, s: a node's answer may be older than a leader of a new topic.
+LEADER_WAIT_S: Final = 2.0
 
 
 class Admin(GroupAdmin, TransactionAdmin):
@@ -249,8 +252,7 @@ class Admin(GroupAdmin, TransactionAdmin):
     async def _at_leaders(self, partitions: Iterable[TopicPartition], call: Any) -> dict[TopicPartition, Any]:
         """Send each leader one call for its partitions; the result has an error for partitions without a leader."""
         names = list(partitions)
-        topics = {partition.topic for partition in names}
-        await until_answered(self._cluster, "Metadata", self._timeout_s, lambda: self._cluster.fetch_metadata(topics))
+        await self._find_leaders(names)
         results: dict[TopicPartition, Any] = {}
         by_address: dict[str, dict[TopicIdPartition, TopicPartition]] = {}
         for name in names:
@@ -259,8 +261,7 @@ class Admin(GroupAdmin, TransactionAdmin):
                 results[name] = UnknownTopicOrPartitionError(f"{name.topic}-{name.partition} does not exist")
                 continue
             key = TopicIdPartition(topic.topic_id, name.partition)
-            leader = self._cluster.leader(key)
-            address = self._cluster.address(leader.node_id) if leader is not None else None
+            address = self._leader_address(key)
             if address is None:
                 results[name] = LeaderNotAvailableError(f"{name.topic}-{name.partition} has no live leader")
             else:
@@ -278,6 +279,28 @@ class Admin(GroupAdmin, TransactionAdmin):
         for answer in await asyncio.gather(*(guarded(*item) for item in by_address.items())):
             results.update(answer)
         return results
+
+    async def _find_leaders(self, names: Collection[TopicPartition]) -> None:
+        """Ask for the metadata of partitions; ask again for a moment when they lack a leader of one that exists
+        (CL-155)."""
+        cluster, topics = self._cluster, {name.topic for name in names}
+        backoff, clock = cluster.backoff(), asyncio.get_running_loop().time
+        until_s = clock() + min(self._timeout_s, LEADER_WAIT_S)
+        while True:
+            await until_answered(cluster, "Metadata", self._timeout_s, lambda: cluster.fetch_metadata(topics))
+            known = [
+                TopicIdPartition(topic.topic_id, name.partition)
+                for name in names
+                if (topic := cluster.topics.get(name.topic)) is not None and 0 <= name.partition < topic.partitions
+            ]
+            delay_s = backoff.next_ms() / 1000
+            if all(map(self._leader_address, known)) or clock() + delay_s >= until_s:
+                return
+            await asyncio.sleep(delay_s)
+
+    def _leader_address(self, partition: TopicIdPartition) -> str | None:
+        leader = self._cluster.leader(partition)
+        return self._cluster.address(leader.node_id) if leader is not None else None
 
     # Configs.
 

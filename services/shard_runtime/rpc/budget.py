@@ -31,11 +31,13 @@ class Budget:
 
     One connection may hold `total / (other heavy connections + 2)`: half of all when it is the only heavy one, and less
     when there are more, so that a new connection always finds room. A connection that holds nothing may take all free
-    bytes.
+    bytes. The last eighth of the budget is for connections that are not heavy, so that the heavy ones delay no small
+    call.
     """
 
     def __init__(self, total_bytes: int) -> None:
         self.total_bytes: Final = total_bytes
+        self._for_heavy: Final = total_bytes - total_bytes // _PART
         self.used_bytes = 0
         self.throttled = 0
         self.on_throttled: Callable[[str], None] = lambda connection: None
@@ -57,7 +59,9 @@ class Budget:
 
     def room(self, connection: str) -> int:
         """Bytes this connection may take in addition; 0 for none."""
-        held, free = self._held.get(connection, 0), self.total_bytes - self.used_bytes
+        held, free = self._held.get(connection, 0), self._for_heavy - self.used_bytes
+        if free < _HEAVY_BYTES - held:
+            free = min(_HEAVY_BYTES - held, self.total_bytes - self.used_bytes)
         room = self.total_bytes // (self._heavy - (held > _HEAVY_BYTES) + 2) - held  # its share, less what it holds
         return 0 if free < 0 or room < 0 else room if room < free else free
 
@@ -72,7 +76,7 @@ class Budget:
         When little is left, also include those that hold more than an equal part; otherwise many connections with a
         little each could keep everything.
         """
-        equal, much = self.total_bytes, self.total_bytes - self.total_bytes // _PART
+        equal, much = self.total_bytes, self._for_heavy - self.total_bytes // _PART
         if self.used_bytes > much:
             equal = much // len(self._held)  # so at least one connection has more
         return {
@@ -84,7 +88,8 @@ class Budget:
     def take(self, connection: str, size: int) -> bool:
         """Take `size` bytes if there is room. Returns whether they were taken; if so, give them back with `give`."""
         held = self._held.get(connection, 0)
-        if self.used_bytes + size > self.total_bytes or (held and held + size > self.share(connection)):
+        most = self.total_bytes if held + size <= _HEAVY_BYTES else self._for_heavy
+        if self.used_bytes + size > most or (held and held + size > self.share(connection)):
             return False
         self.add(connection, size)
         return True
