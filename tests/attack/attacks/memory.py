@@ -12,6 +12,7 @@ from typing import Final
 from kip932.api.v1.fetch_pb2 import FetchRequest
 from kip932.api.v1.produce_pb2 import ProduceRequest, ProduceStreamRequest
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
+from sharegroups import Admin, Producer, TopicPartition
 from tests.attack.definition import Attack, Target
 from tests.attack.http2 import Connection, message
 
@@ -41,11 +42,24 @@ def _until(
         return count, sum(connection.closed for connection in opened)
 
 
+def _filled(target: Target) -> dict[int, int]:
+    """Append 8 MiB to each of the topic's partitions; return the offset at which they begin: earlier records may have
+    been deleted, and then a fetch of them has no answer worth keeping."""
+    bootstrap = {"bootstrap.servers": target.coordinator()}
+    places = [TopicPartition(target.topic, partition) for partition in range(4)]
+    with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
+        for place in places * 8:
+            producer.produce(place.topic, bytes(MIB - 1024), partition=place.partition)
+        producer.flush()
+        ends = admin.list_offsets(places)
+    return {place.partition: end - 8 for place, end in ends.items() if isinstance(end, int)}
+
+
 def _unread(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
     request = FetchRequest(max_bytes=8 * MIB)
-    for partition in range(4):
+    for partition, offset in _filled(target).items():
         request.topics.add(topic_id=target.topic_id).partitions.add(
-            partition=partition, fetch_offset=0, partition_max_bytes=8 * MIB, current_leader_epoch=-1
+            partition=partition, fetch_offset=offset, partition_max_bytes=8 * MIB, current_leader_epoch=-1
         )
     body = message(request.SerializeToString())
 
