@@ -19,6 +19,8 @@ from shard_runtime.record_log.protocol import LogError, ShardId, ShardKind
 log = structlog.get_logger(__name__)
 
 _FRESH_MS: Final = 200
+#: Hints of this age are read again when they name no live owner: that of a new shard comes soon after them.
+_ABSENT_MS: Final = 400
 _STALE_MS: Final = 1_000
 
 
@@ -78,11 +80,13 @@ class Owners:
 
     def look(self, shard: ShardId) -> Owner | None:
         """Return what `peek` does; if the hints are old, also start a refresh for the next call."""
-        if self._age_ms(shard.kind) >= _STALE_MS and not self._locks[shard.kind].locked():
+        found = self.peek(shard)
+        oldest_ms = _STALE_MS if found is not None else _ABSENT_MS
+        if self._age_ms(shard.kind) >= oldest_ms and not self._locks[shard.kind].locked():
             task = asyncio.get_running_loop().create_task(self.refresh(shard.kind))
             self._refreshing.add(task)
             task.add_done_callback(self._refreshing.discard)
-        return self.peek(shard)
+        return found
 
     async def find(self, shard: ShardId) -> Owner | None:
         """Return the owner by fresh hints; None when no live node is known to own the shard."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import cast
 
@@ -49,3 +50,25 @@ async def test_a_hint_counts_only_while_its_node_is_live_and_has_the_role() -> N
     store.away = True
     assert (await owners.find(SHARD)) is not None, "while the store is away the old hints stay"
     assert store.reads == 2
+
+
+@pytest.mark.rule("CM-14")
+@pytest.mark.asyncio
+async def test_hints_without_an_owner_are_read_again_sooner() -> None:
+    """(c)."""
+    store, clock = Hints(), HandClock()
+    owners = Owners(cast(ClusterStore, store), clock, {1: ME}.get)
+    new = ShardId(ShardKind.GROUP, "4")
+    await owners.find(new)
+    store.stored["4"] = (1, 45)
+    for wait_ms, reads in ((399, 1), (1, 2)):
+        clock.ms += wait_ms
+        assert owners.look(new) is None
+        await asyncio.sleep(0)
+        assert store.reads == reads
+    assert owners.look(new) is not None
+    for wait_ms, reads in ((999, 2), (1, 3)):
+        clock.ms += wait_ms
+        assert owners.look(new) is not None
+        await asyncio.sleep(0)
+        assert store.reads == reads
