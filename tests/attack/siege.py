@@ -176,8 +176,13 @@ class Siege:
             self._supervise()
 
     def judge(self) -> Verdict:
-        """Drain the books and judge them; they must not be read before. Only with `books`."""
+        """Drain the books and judge them; they must not be read before. Only with `books`.
+
+        The watch ends before: judging the books of an hour keeps this process busy for most of a minute, and a newcomer
+        that waits for the judge was once taken for one that waits for a node.
+        """
         assert self._load is not None, "a siege without books has nothing to judge"
+        self.watch.stop()
         HistoryWriter(self.folder / "faults.jsonl").close()
         self._load.finish()
         books = [path for path in sorted(self.folder.glob("*.jsonl")) if path.stem != "canary"]

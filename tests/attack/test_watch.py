@@ -22,6 +22,7 @@ from tests.attack.definition import Attack
 from tests.attack.siege import GROWTH_MAX, Siege
 from tests.attack.watch import MIB, Watch, resident_bytes
 from tests.chaos.drivers.processes import ProcessesDeployment
+from tests.chaos.load import Load
 from tests.chaos.verdict import Stall, Verdict
 
 
@@ -42,6 +43,22 @@ def test_a_node_that_accepts_connections_and_serves_nobody_is_an_outage() -> Non
             while watch.longest_outage_s()["mute"] < 2.5:
                 assert time.monotonic() < deadline, watch.longest_outage_s()
                 time.sleep(0.1)
+
+
+def test_the_watch_ends_before_the_books_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge keeps this process busy, and a watch beside it once took that for an outage of a node."""
+    order: list[str] = []
+    siege = Siege(tmp_path, 1, books=True)
+    siege.watch = cast(Watch, SimpleNamespace(stop=lambda: order.append("watch ends")))
+    siege._load = cast(Load, SimpleNamespace(finish=lambda: order.append("books end")))
+    monkeypatch.setattr("tests.attack.siege.judge_history", lambda history: order.append("judged"))
+    siege.judge()
+    assert order == ["watch ends", "books end", "judged"]
+    with Watch({"nobody": "127.0.0.1:1"}, dict) as watch:
+        watch.stop()
+        watched_s = watch.watched_s()
+        assert not any(thread.is_alive() for thread in watch._threads)
+        assert watch.watched_s() == watched_s
 
 
 def test_memory_is_that_of_the_process_and_its_growth_is_seen() -> None:

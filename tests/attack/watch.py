@@ -35,6 +35,7 @@ class Watch:
         self._outages: dict[str, float] = dict.fromkeys(addresses, 0.0)
         self._memory: dict[str, list[int]] = {name: [] for name in addresses}
         self._began = time.monotonic()
+        self._ended = 0.0
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
@@ -45,7 +46,12 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Poll no more; what was seen can still be read. Safe to repeat."""
         self._stop.set()
+        self._ended = self._ended or time.monotonic()
         for thread in self._threads:
             thread.join(2 * CALL_S)
 
@@ -71,7 +77,7 @@ class Watch:
 
     def watched_s(self) -> float:
         """Return how long it has watched the memory."""
-        return time.monotonic() - self._began
+        return (self._ended or time.monotonic()) - self._began
 
     def medians_mib(self, name: str, parts: int = 12) -> list[int]:
         """Return the median resident memory, in MiB, of each of `parts` equal parts of the time: it shows whether
