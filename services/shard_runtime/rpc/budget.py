@@ -32,7 +32,7 @@ class Budget:
     One connection may hold `total / (other heavy connections + 2)`: half of all when it is the only heavy one, and less
     when there are more, so that a new connection always finds room. A connection that holds nothing may take all free
     bytes. The last eighth of the budget is for connections that are not heavy, so that the heavy ones delay no small
-    call.
+    call; while nothing is held at all, one request may have it too.
     """
 
     def __init__(self, total_bytes: int) -> None:
@@ -88,7 +88,8 @@ class Budget:
     def take(self, connection: str, size: int) -> bool:
         """Take `size` bytes if there is room. Returns whether they were taken; if so, give them back with `give`."""
         held = self._held.get(connection, 0)
-        most = self.total_bytes if held + size <= _HEAVY_BYTES else self._for_heavy
+        light = held + size <= _HEAVY_BYTES or not self.used_bytes  # a large request must fit into a small budget
+        most = self.total_bytes if light else self._for_heavy
         if self.used_bytes + size > most or (held and held + size > self.share(connection)):
             return False
         self.add(connection, size)

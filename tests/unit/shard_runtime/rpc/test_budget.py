@@ -50,6 +50,16 @@ def test_heavy_connections_leave_an_eighth_to_small_ones() -> None:
 
 
 @pytest.mark.rule("CM-92")
+def test_a_request_as_large_as_the_budget_is_served_by_a_node_at_rest() -> None:
+    """(f). Otherwise it would never be."""
+    budget = Budget(8 * MIB)
+    assert budget.take("a", 8 * MIB)
+    budget.give("a", 8 * MIB)
+    budget.add("b", 1)
+    assert not budget.take("a", 8 * MIB - 1)
+
+
+@pytest.mark.rule("CM-92")
 @virtual
 async def test_a_call_waits_for_room_and_is_refused_after_its_time() -> None:
     budget = Budget(4 * MIB)
