@@ -251,21 +251,7 @@ class Admin(GroupAdmin, TransactionAdmin):
 
     async def _at_leaders(self, partitions: Iterable[TopicPartition], call: Any) -> dict[TopicPartition, Any]:
         """Send each leader one call for its partitions; the result has an error for partitions without a leader."""
-        names = list(partitions)
-        await self._find_leaders(names)
-        results: dict[TopicPartition, Any] = {}
-        by_address: dict[str, dict[TopicIdPartition, TopicPartition]] = {}
-        for name in names:
-            topic = self._cluster.topics.get(name.topic)
-            if topic is None or not 0 <= name.partition < topic.partitions:
-                results[name] = UnknownTopicOrPartitionError(f"{name.topic}-{name.partition} does not exist")
-                continue
-            key = TopicIdPartition(topic.topic_id, name.partition)
-            address = self._leader_address(key)
-            if address is None:
-                results[name] = LeaderNotAvailableError(f"{name.topic}-{name.partition} has no live leader")
-            else:
-                by_address.setdefault(address, {})[key] = name
+        results, by_address = await self._find_leaders(list(partitions))
 
         async def guarded(address: str, parts: dict[TopicIdPartition, TopicPartition]) -> dict[TopicPartition, Any]:
             try:
@@ -280,27 +266,41 @@ class Admin(GroupAdmin, TransactionAdmin):
             results.update(answer)
         return results
 
-    async def _find_leaders(self, names: Collection[TopicPartition]) -> None:
-        """Ask for the metadata of partitions; ask again for a moment when they lack a leader of one that exists
-        (CL-155)."""
+    async def _find_leaders(
+        self, names: Collection[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Any], dict[str, dict[TopicIdPartition, TopicPartition]]]:
+        """Return the errors of partitions without a leader, and the others by their leaders' addresses. For a moment,
+        the metadata are asked for again while one that exists has no leader (CL-155)."""
         cluster, topics = self._cluster, {name.topic for name in names}
         backoff, clock = cluster.backoff(), asyncio.get_running_loop().time
         until_s = clock() + min(self._timeout_s, LEADER_WAIT_S)
         while True:
             await until_answered(cluster, "Metadata", self._timeout_s, lambda: cluster.fetch_metadata(topics))
-            known = [
-                TopicIdPartition(topic.topic_id, name.partition)
-                for name in names
-                if (topic := cluster.topics.get(name.topic)) is not None and 0 <= name.partition < topic.partitions
-            ]
+            errors, by_address = self._by_leader(names)
             delay_s = backoff.next_ms() / 1000
-            if all(map(self._leader_address, known)) or clock() + delay_s >= until_s:
-                return
+            absent = any(isinstance(error, LeaderNotAvailableError) for error in errors.values())
+            if not absent or clock() + delay_s >= until_s:
+                return errors, by_address
             await asyncio.sleep(delay_s)
 
-    def _leader_address(self, partition: TopicIdPartition) -> str | None:
-        leader = self._cluster.leader(partition)
-        return self._cluster.address(leader.node_id) if leader is not None else None
+    def _by_leader(
+        self, names: Collection[TopicPartition]
+    ) -> tuple[dict[TopicPartition, Any], dict[str, dict[TopicIdPartition, TopicPartition]]]:
+        errors: dict[TopicPartition, Any] = {}
+        by_address: dict[str, dict[TopicIdPartition, TopicPartition]] = {}
+        for name in names:
+            topic = self._cluster.topics.get(name.topic)
+            if topic is None or not 0 <= name.partition < topic.partitions:
+                errors[name] = UnknownTopicOrPartitionError(f"{name.topic}-{name.partition} does not exist")
+                continue
+            key = TopicIdPartition(topic.topic_id, name.partition)
+            leader = self._cluster.leader(key)
+            address = self._cluster.address(leader.node_id) if leader is not None else None
+            if address is None:
+                errors[name] = LeaderNotAvailableError(f"{name.topic}-{name.partition} has no live leader")
+            else:
+                by_address.setdefault(address, {})[key] = name
+        return errors, by_address
 
     # Configs.
 

@@ -88,8 +88,9 @@ class Budget:
     def take(self, connection: str, size: int) -> bool:
         """Take `size` bytes if there is room. Returns whether they were taken; if so, give them back with `give`."""
         held = self._held.get(connection, 0)
-        light = held + size <= _HEAVY_BYTES or not self.used_bytes  # a large request must fit into a small budget
-        most = self.total_bytes if light else self._for_heavy
+        # While nothing is held a heavy request may have all, or one as large as a small budget would never be served.
+        whole = held + size <= _HEAVY_BYTES or not self.used_bytes
+        most = self.total_bytes if whole else self._for_heavy
         if self.used_bytes + size > most or (held and held + size > self.share(connection)):
             return False
         self.add(connection, size)

@@ -208,7 +208,8 @@ def test_a_newer_state_than_the_groups_is_not_deleted() -> None:
 def test_a_group_whose_log_lost_its_tail_is_deleted_when_the_call_is_repeated() -> None:
     """The group's epoch fell below that of its state, and perhaps no member ever joins again to raise it.
 
-    Of GC-92 it shows that the deletion of each partition carries the group's epoch; not its retries (GC-74).
+    Of GC-92 it shows that the deletion of each partition carries the group's epoch; not its retries, nor
+    how the persister splits and sends them (GC-74).
     """
 
     async def body(world: GroupCluster) -> None:
