@@ -55,8 +55,8 @@ def test_batches_without_a_byte_take_no_more_memory_than_they_have_bytes(
     with Canary(attacked.bootstrap, "canary", tmp_path, method) as canary, ThreadPoolExecutor(AT_ONCE) as pool:
         path, streaming = METHODS[method].path, METHODS[method].streaming
         answers = Counter(pool.map(lambda _: call(attacked.bootstrap, path, streaming, body), range(CALLS)))
-        # Ten times 7 MiB exceed the budget while read: calls may be throttled (CM-92) or connections cut (CM-93). Neither
-        # is shown here, only that the node answers, and that others are served.
+        # Ten times 7 MiB exceed the budget while read: calls may be throttled (CM-92) or connections cut (CM-93).
+        # Neither is shown here, only that the node answers, and that others are served.
         assert answers.keys() <= {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}
         assert answers["INVALID_ARGUMENT"]
         grown = peak_bytes(attacked.node.pid) - before
