@@ -155,6 +155,21 @@ def test_a_snapshot_behind_the_damage_makes_its_share_partition_whole() -> None:
     assert written.judge(written.log.damaged(6, 3, 30, 1))[0] == {KEYS[0]}
 
 
+@pytest.mark.rule("SC-55", "SC-113")
+@pytest.mark.parametrize("skips", [(), [StreamId(10, 3)]])
+def test_a_share_partition_that_was_made_again_is_not_fenced_by_the_life_before_a_damaged_tombstone(
+    skips: list[StreamId],
+) -> None:
+    written = Written([(0, 9), (0, 3), (0, 2)])
+    written.log.append(written.driver.written(initialize(2, 0, key=KEYS[0])))
+    assert [fields[1] for _, fields in written.log.raw] == [b"C", b"S", b"U", b"T", b"S"]
+    shard = ShareStateShard(Metadata(), 3, COLD_MS)
+    written.log.replay(shard, written.log.damaged(3, 1, 0, 1), skips=skips)
+    assert shard.decide(read(7, key=KEYS[0]), 0, 0).reply == written.driver.run(read(7, key=KEYS[0]))
+    done = write((1, 9, 2, 1), start=0, state=2, leader=7, key=KEYS[0])
+    assert shard.decide(done, 0, 0).reply == written.driver.run(done)
+
+
 @pytest.mark.rule("CM-103", "SC-113")
 def test_what_an_operator_skipped_is_as_though_it_had_never_been() -> None:
     written = Written([(0, 9), (0, 4), (0, 4)])

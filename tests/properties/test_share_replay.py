@@ -86,7 +86,7 @@ def plainly(state: ShareState | None, record: ShareUpdate) -> ShareState:
 @pytest.mark.rule("SC-41", "SC-42", "SC-56")
 @given(st.one_of(st.none(), _SNAPSHOT), st.lists(_UPDATE, min_size=1, max_size=8))
 def test_updates_change_a_state_as_the_rules_say(snapshot: ShareSnapshot | None, updates: list[ShareUpdate]) -> None:
-    state = None if snapshot is None else after_snapshot(None, snapshot)
+    state = None if snapshot is None else after_snapshot(snapshot)
     expected = state
     for update in updates:
         state, expected = after_update(state, update), plainly(expected, update)

@@ -244,7 +244,7 @@ class ShareStateShard:
         if isinstance(record, ShareTombstone):
             self._states.pop(record.key, None)
         else:
-            self._states[record.key] = after_snapshot(former, record)
+            self._states[record.key] = after_snapshot(record)
         return record.key, former, self._quarantine.copied(record.key)
 
     def quarantine(self, found: DamagedEntry) -> bool:

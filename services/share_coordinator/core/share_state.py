@@ -74,14 +74,12 @@ class ShareState(NamedTuple):
         )
 
 
-def after_snapshot(state: ShareState | None, record: ShareSnapshot) -> ShareState:
-    """Return the state after replaying `record`: the record's state, with the larger of both fences (SC-55)."""
-    pair = record.leader_epoch, record.generation
-    fence = max(pair, (record.fence_leader_epoch, record.fence_generation))
-    state_epoch = max(record.state_epoch, record.fence_state_epoch)
-    if state is not None:
-        fence = max(fence, state.fence)
-        state_epoch = max(state_epoch, state.fence_state_epoch)
+def after_snapshot(record: ShareSnapshot) -> ShareState:
+    """Return the state after replaying `record`, whatever it was before: a snapshot is whole, fences included (SC-55).
+
+    A fence of before would refuse those that the snapshot admits: it is of an earlier life of the key, whose tombstone
+    was damaged or skipped.
+    """
     return ShareState(
         snapshot_epoch=record.snapshot_epoch,
         state_epoch=record.state_epoch,
@@ -92,8 +90,8 @@ def after_snapshot(state: ShareState | None, record: ShareSnapshot) -> ShareStat
         batches=record.batches,
         create_ms=record.create_ms,
         write_ms=record.write_ms,
-        fence=fence,
-        fence_state_epoch=state_epoch,
+        fence=max((record.leader_epoch, record.generation), (record.fence_leader_epoch, record.fence_generation)),
+        fence_state_epoch=max(record.state_epoch, record.fence_state_epoch),
         updates=0,
         archived_by_limit=record.archived_by_limit,
         archived_by_reject=record.archived_by_reject,

@@ -166,11 +166,11 @@ _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, .
     ),
     (
         "snapshot-forgets-fence",
-        "a replayed snapshot with a lower fence lowers the fence",
+        "a replayed snapshot brings no fence but its own leader's",
         ("SC-55", "SC-34"),
         "share_coordinator.core.share_state",
-        "        fence = max(fence, state.fence)\n",
-        "",
+        "fence=max((record.leader_epoch, record.generation), (record.fence_leader_epoch, record.fence_generation))",
+        "fence=(record.leader_epoch, record.generation)",
         ("tests/unit/share_coordinator/core/test_share_state.py",),
     ),
     (

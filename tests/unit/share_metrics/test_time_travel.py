@@ -44,7 +44,7 @@ def replayed(records: list[ShareRecord]) -> list[State]:
 def of_coordinator(state: ShareState | None, record: ShareRecord) -> ShareState | None:
     if isinstance(record, ShareTombstone):
         return None
-    return after_snapshot(state, record) if isinstance(record, ShareSnapshot) else after_update(state, record)
+    return after_snapshot(record) if isinstance(record, ShareSnapshot) else after_update(state, record)
 
 
 @pytest.mark.rule("PM-39", "SC-42", "SC-56")

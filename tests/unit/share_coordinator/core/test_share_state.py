@@ -32,36 +32,28 @@ def led(state: ShareState) -> tuple[int, int]:
     return state.leader_epoch, state.generation
 
 
-def test_a_snapshot_replaces_the_state_but_never_lowers_a_fence() -> None:
-    state = after_snapshot(None, snapshot(leader_epoch=9, generation=1, fence_state_epoch=8))
-    assert (state.fence, state.fence_state_epoch) == ((9, 1), 8)
-    later = after_snapshot(state, snapshot(leader_epoch=4, generation=7, state_epoch=5, start_offset=20))
-    assert (led(later), later.state_epoch, later.start_offset) == ((4, 7), 5, 20)
-    assert (later.fence, later.fence_state_epoch) == ((9, 1), 8)
-
-
-def test_a_snapshot_raises_the_fences_to_its_own() -> None:
-    state = after_snapshot(None, snapshot())
-    later = after_snapshot(state, snapshot(leader_epoch=4, generation=7, fence_leader_epoch=6, fence_generation=2))
-    assert later.fence == (6, 2)
-    assert after_snapshot(state, snapshot(leader_epoch=6, generation=3, fence_leader_epoch=6)).fence == (6, 3)
-    assert after_snapshot(state, snapshot(state_epoch=9)).fence_state_epoch == 9
+@pytest.mark.rule("SC-55")
+def test_the_fences_of_a_snapshot_are_the_larger_of_its_leader_and_its_maxima() -> None:
+    later = after_snapshot(snapshot(leader_epoch=4, generation=7, fence_leader_epoch=6, fence_generation=2))
+    assert (led(later), later.fence) == ((4, 7), (6, 2))
+    assert after_snapshot(snapshot(leader_epoch=6, generation=3, fence_leader_epoch=6)).fence == (6, 3)
+    assert after_snapshot(snapshot(state_epoch=9)).fence_state_epoch == 9
 
 
 def test_an_update_without_a_leader_epoch_keeps_the_leader() -> None:
-    state = after_update(after_snapshot(None, snapshot()), update())
+    state = after_update(after_snapshot(snapshot()), update())
     assert led(state) == (2, 1)
     assert led(after_update(state, update(leader_epoch=NO_LEADER_EPOCH, generation=0))) == (2, 1)
 
 
 def test_an_update_of_an_older_leader_does_not_lower_the_fence() -> None:
-    state = after_update(after_snapshot(None, snapshot()), update())
+    state = after_update(after_snapshot(snapshot()), update())
     later = after_update(state, update(leader_epoch=1, generation=5))
     assert (led(later), later.fence) == ((1, 5), (2, 1))
 
 
 def test_an_update_counts_and_merges_and_leaves_the_rest() -> None:
-    state = after_snapshot(None, snapshot())
+    state = after_snapshot(snapshot())
     batch = StateBatch(10, 14, 2, 1)
     later = after_update(state, update(batches=(batch,), stats=WriteStats(CAUSE_INIT, n_limit=2, n_reject=3)))
     assert later.batches == (batch,)
@@ -74,12 +66,12 @@ def test_an_update_counts_and_merges_and_leaves_the_rest() -> None:
 @pytest.mark.rule("SC-34")
 def test_a_snapshot_of_a_state_keeps_all_of_it_and_every_fence() -> None:
     state = after_update(
-        after_snapshot(None, snapshot(fence_leader_epoch=6, fence_generation=4, fence_state_epoch=8)),
+        after_snapshot(snapshot(fence_leader_epoch=6, fence_generation=4, fence_state_epoch=8)),
         update(batches=(StateBatch(11, 14, 2, 1),), stats=WriteStats(CAUSE_INIT, n_limit=2, n_reject=3)),
     )
     assert (led(state), state.fence, state.fence_state_epoch) == ((2, 1), (6, 4), 8)
-    again = after_snapshot(None, state.snapshot(KEY, 5_000))
+    again = after_snapshot(state.snapshot(KEY, 5_000))
     assert again == state._replace(snapshot_epoch=1, create_ms=5_000, write_ms=5_000, updates=0)
-    copied = after_snapshot(None, state.cold_copy(KEY, 5_000, WriteStats(CAUSE_INIT)))
+    copied = after_snapshot(state.cold_copy(KEY, 5_000, WriteStats(CAUSE_INIT)))
     assert copied == again._replace(create_ms=1_000)
     assert (again.cold_copied, copied.cold_copied) == (False, True)
