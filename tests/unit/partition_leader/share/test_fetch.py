@@ -7,14 +7,41 @@ import weakref
 
 import pytest
 
+from kip932.api.v1 import share_acknowledge_pb2 as ack_pb
 from kip932.api.v1 import share_fetch_pb2 as fetch_pb
-from kip932.errors import CoordinatorNotAvailableError
+from kip932.errors import CoordinatorNotAvailableError, InvalidRequestError
+from kip932.ids import ACKNOWLEDGED_RANGES_MAX
+from partition_leader.share.codec import acknowledge_request, fetch_request
 from partition_leader.share.core.events import AckBatch
 from partition_leader.share.fetch import ShareFetchOperation
 from tests.support.virtual_time import now_s
 
 from .wire import ACCEPT, CONTEXT, Ack, name
 from .worlds import GROUP, TOPIC, World, key, part, run, settle
+
+
+# Of CM-62 the bound on acknowledged ranges, which two partitions exceed together.
+@pytest.mark.rule("CM-62")
+@pytest.mark.parametrize("message", [fetch_pb.ShareFetchRequest(), ack_pb.ShareAcknowledgeRequest()])
+def test_a_request_that_acknowledges_too_many_ranges_is_refused(
+    message: fetch_pb.ShareFetchRequest | ack_pb.ShareAcknowledgeRequest,
+) -> None:
+    topic = message.topics.add(topic_id=TOPIC)
+    for number in range(2):
+        batches = topic.partitions.add(partition_index=number).acknowledgement_batches
+        for offset in range(ACKNOWLEDGED_RANGES_MAX // 2):
+            batches.add(first_offset=offset, last_offset=offset, acknowledge_types=[ACCEPT])
+
+    def decoded() -> None:
+        if isinstance(message, fetch_pb.ShareFetchRequest):
+            fetch_request(message, None)
+        else:
+            acknowledge_request(message, None)
+
+    decoded()
+    batches.add(first_offset=ACKNOWLEDGED_RANGES_MAX, last_offset=ACKNOWLEDGED_RANGES_MAX, acknowledge_types=[ACCEPT])
+    with pytest.raises(InvalidRequestError, match=f"acknowledges {ACKNOWLEDGED_RANGES_MAX + 1} ranges of offsets"):
+        decoded()
 
 
 async def started(world: World, name: str = "m", *, records: int = 0) -> tuple[object, object]:

@@ -31,6 +31,7 @@ def test_hosts_are_counted_per_batch_and_by_state_at_scrape_time() -> None:
     assert value("quarantined_entries") == 2
     assert value("batch_flush_records_sum") == 5
     assert value("batch_flush_time_seconds_sum") == 0.012
+    assert value("partition_load_time_seconds_sum") == 0.04
     assert value("batch_refused_records_total") == 2
     assert value("unknown_entries_total") == 1
     assert value("stream_trims_total") == 1

@@ -27,6 +27,16 @@ def unanswered(ack_type: int) -> Bench:
     return bench
 
 
+def test_a_share_partition_shows_whether_it_waits_for_a_write() -> None:
+    bench = Bench(log=[(0, 9)])
+    bench.fetch(max_records=5)
+    assert not bench.core.overview().write_outstanding
+    bench.ack("M", (0, 9, ACCEPT))
+    assert bench.core.overview().write_outstanding
+    bench.persisted()
+    assert not bench.core.overview().write_outstanding
+
+
 @pytest.mark.rule("PL-707", "PL-602")
 def test_an_unanswered_write_that_landed_is_committed() -> None:
     bench = unanswered(ACCEPT)
